@@ -1,0 +1,207 @@
+"""Typed configuration: a frozen dataclass per command; its defaults < a YAML file < command line flags.
+
+A field is declared with :func:`option`, which holds its one line of help. A field that is itself a dataclass
+becomes a group of dotted flags (``--source.root``). Parsing is jsonargparse's; this module only builds the
+parser from the dataclass and rewrites its complaints into one sentence with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+
+from dem_apps.errors import InputError, nearest
+from dem_apps.run import read_config
+
+Config = TypeVar("Config")
+
+
+def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any:
+    """A dataclass field with its help line; ``choices`` restricts it to known names."""
+    metadata = {"help": help, "choices": tuple(choices) if choices is not None else None}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parse_config(config_class: type[Config], prog: str, example: str, argv: Sequence[str] | None = None) -> Config:
+    """Read a command's configuration from ``--config FILE`` and flags.
+
+    Args:
+        config_class: a dataclass whose fields come from :func:`option` or are such dataclasses themselves.
+        prog: how the command is called, for the help text (``python -m seg.train``).
+        example: one full command line, shown at the end of the help.
+        argv: the arguments; those of the process when None.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type, an unreadable file.
+
+    With ``--resume`` the settings are those of the run folder in ``--run-dir``. A setting that is given again
+    must be the same: a run that changes its settings half-way could not be repeated.
+    """
+    parser = _build_parser(config_class, prog, example)
+    arguments = _normalise(sys.argv[1:] if argv is None else argv, config_class)
+    try:
+        namespace = parser.parse_args(arguments)
+        given = parser.parse_args(arguments, defaults=False)
+    except argparse.ArgumentError as error:
+        raise InputError(_one_sentence(str(error), parser)) from error
+    except yaml.YAMLError as error:
+        raise InputError(f"--config: not valid YAML: {' '.join(str(error).split())}") from error
+    config = _instantiate(config_class, namespace)
+    if getattr(config, "resume", False):
+        return _resumed(config, given)
+    return config
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The resolved configuration as plain YAML-able values."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(config_class: type[Config], values: dict[str, Any], where: str) -> Config:
+    """Rebuild a configuration that :func:`to_dict` made, such as a run folder's ``config.yaml``.
+
+    Raises:
+        InputError: a key that the dataclass does not have, or a value that is no mapping where one is due.
+    """
+    if not isinstance(values, dict):
+        raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
+    hints = get_type_hints(config_class)
+    known = {field.name for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+    nested = {
+        key: from_dict(hints[key], value, f"{where}, {key}") if dataclasses.is_dataclass(hints[key]) else value
+        for key, value in values.items()
+    }
+    return config_class(**nested)
+
+
+def _build_parser(config_class: type, prog: str, example: str) -> ArgumentParser:
+    parser = ArgumentParser(
+        prog=prog, description=(config_class.__doc__ or "").strip(), epilog=f"example: {example}", exit_on_error=False
+    )
+    parser.add_argument("--config", action="config", help="YAML file with any of the keys below; flags win over it")
+    _add_fields(parser, config_class, prefix="")
+    return parser
+
+
+def _add_fields(parser: ArgumentParser, config_class: type, prefix: str) -> None:
+    hints = get_type_hints(config_class)
+    group = parser.add_argument_group(prefix.rstrip(".") or "settings")
+    for field in dataclasses.fields(config_class):
+        if dataclasses.is_dataclass(hints[field.name]):
+            _add_fields(parser, hints[field.name], prefix=f"{prefix}{field.name}.")
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        choices = field.metadata["choices"]
+        group.add_argument(
+            "--" + f"{prefix}{field.name}".replace("_", "-"),
+            type=Literal[choices] if choices else hints[field.name],
+            default=default,
+            help=field.metadata["help"],
+            metavar="{" + ",".join(choices) + "}" if choices else field.name.upper(),
+        )
+
+
+def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
+    """Flags as the parser knows them.
+
+    ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
+    ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``.
+    """
+    hints = get_type_hints(config_class)
+    switches = {f"--{name.replace('_', '-')}" for name, hint in hints.items() if hint is bool}
+    mappings = {name.replace("_", "-") for name, hint in hints.items() if get_origin(hint) is dict}
+    normal: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if not argument.startswith("--"):
+            normal.append(argument)
+            continue
+        name, equals, value = argument.partition("=")
+        field, dot, key = name[2:].partition(".")
+        field = field.replace("_", "-")
+        # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
+        name = f"--{field}{dot}{key if field in mappings else key.replace('_', '-')}"
+        if name in switches and not equals:
+            following = rest[0] if rest and not rest[0].startswith("-") else None
+            if following in ("true", "false"):
+                value = rest.pop(0)
+            elif following is not None and name == "--resume":
+                normal.append(f"--run-dir={rest.pop(0)}")
+            normal.append(f"{name}={value or 'true'}")
+        else:
+            normal.append(name + equals + value)
+    return normal
+
+
+def _resumed(config: Any, given: Namespace) -> Any:
+    if config.run_dir is None:
+        raise InputError("--resume: needs --run-dir, the folder of the run to continue")
+    run_dir = Path(config.run_dir)
+    saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
+    saved_values = _flat(to_dict(saved))
+    for key, value in _flat(given.as_dict()).items():
+        if key not in ("config", "resume", "run_dir") and saved_values.get(key) != value:
+            raise InputError(
+                f"--{key.replace('_', '-')}: the run in {run_dir} was started with {saved_values.get(key)!r}, "
+                f"not {value!r}; a resumed run keeps its settings"
+            )
+    return dataclasses.replace(saved, resume=True, run_dir=config.run_dir)
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, dict) and value
+        flat.update(_flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+    return flat
+
+
+def _one_sentence(message: str, parser: ArgumentParser) -> str:
+    """Rewrite jsonargparse's message so that it names the flag and the nearest known one."""
+    message = " ".join(message.split())
+    flags = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+    unknown_flag = re.match(r"unrecognized arguments: (\S+)", message)
+    if unknown_flag:
+        name = unknown_flag.group(1).partition("=")[0]
+        return f"unknown argument '{name}'{nearest(name, flags)}"
+    unknown_key = re.match(r"Option '([^']+)' is not accepted", message)
+    if unknown_key:
+        keys = [flag[2:].replace("-", "_") for flag in flags]
+        return f"--config: unknown key '{unknown_key.group(1)}'{nearest(unknown_key.group(1), keys)}"
+    wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
+    if wrong_value:
+        return f"--{wrong_value.group(1).replace('_', '-')}: {_wrong_value(wrong_value.group(2))}"
+    return message
+
+
+def _wrong_value(problem: str) -> str:
+    choice = re.match(r"Expected a typing\.Literal\[(.*)\]\. Got value: (.*)", problem)
+    if choice:
+        known = re.findall(r"'([^']*)'", choice.group(1))
+        return f"'{choice.group(2)}' is not one of {', '.join(known)}{nearest(choice.group(2), known)}"
+    return re.sub(r"Expected a <class '(\w+)'>\. Got value: (.*)", r"expected \1, got '\2'", problem)
+
+
+def _instantiate(config_class: type[Config], namespace: Namespace) -> Config:
+    hints = get_type_hints(config_class)
+    values = {}
+    for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
+        value = namespace[field.name]
+        values[field.name] = _instantiate(hints[field.name], value) if isinstance(value, Namespace) else value
+    return config_class(**values)

@@ -1,0 +1,189 @@
+"""The equations of *Decoupled Entropy Minimization* (Ma, Li, Xiang; NeurIPS 2025), as pure functions on logits.
+
+One element (a pixel, an action choice) has logits z over C classes and p = softmax(z). Every function takes
+logits of any shape with the classes on ``dim`` and returns one value per element in nats, or one per logit where
+it says so. Computation is in float32, or float64 for float64 logits.
+
+``forbidden`` is a boolean tensor that broadcasts to the logits and is True where a class cannot be chosen, as
+for a masked action. Such a class has probability 0 and takes no part in any sum, whatever its logit holds.
+
+Equation numbers are the paper's. No function holds state: see :mod:`dem_apps.objective` for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Norm = Literal["l1", "l2", "linf"]
+Calibrator = Literal["gmc", "mec", "self"]
+DeltaSource = Literal["cadf", "entropy"]
+
+#: δ of the whole entropy vanishes at one-hot and uniform predictions, where dividing by it means nothing.
+#: δ of CADF is at least 1 (L1), 1/√C (L2) or 1/C (L∞) and needs no such floor.
+ENTROPY_DELTA_FLOOR = torch.finfo(torch.float32).eps
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Which member of the family an objective is; every combination is one value per element.
+
+    The members share the form −(1/δ) (Σ p_τᵢ zᵢ − calibration): ``calibrator`` says what is set against CADF.
+
+    Args:
+        calibrator: ``gmc``, α log Σ exp zᵢ (Eq. 8); ``mec``, α Σ MECₖᵢ zᵢ (Eq. 11); ``self``, α Σ stop(pᵢ) zᵢ,
+            which has GMC's gradient (Eq. 7).
+        tau: temperature τ of CADF (Eq. 9).
+        alpha: weight α of the calibrator.
+        norm: the norm that makes δ, or None for δ = 1.
+        delta: whose gradient δ measures (the paper's AdaDEM-V takes the whole entropy's).
+    """
+
+    calibrator: Calibrator
+    tau: float = 1.0
+    alpha: float = 1.0
+    norm: Norm | None = None
+    delta: DeltaSource = "cadf"
+
+
+def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+    """p_τ = softmax(z/τ), shape of the logits (Eq. 9)."""
+    logits = _wide(logits)
+    if forbidden is not None:
+        logits = logits.masked_fill(forbidden, -torch.inf)
+    return (logits / tau).softmax(dim)
+
+
+def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+    """Cluster Aggregation Driving Factor, T_τ = −Σ p_τᵢ zᵢ (Eq. 5, Eq. 9)."""
+    return -(probabilities(logits, dim, tau, forbidden) * _filled(logits, forbidden)).sum(dim)
+
+
+def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+    """Gradient Mitigation Calibrator, Q_α = α log Σ exp zᵢ (Eq. 5, Eq. 8)."""
+    logits = _wide(logits)
+    if forbidden is not None:
+        logits = logits.masked_fill(forbidden, -torch.inf)
+    return alpha * logits.logsumexp(dim)
+
+
+def dem(logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+    """Decoupled Entropy Minimization, T_τ + Q_α (Eq. 10). DEM(1, 1) is the entropy, DEM(1, 0) is CADF."""
+    # T and Q grow with a constant added to the logits and mostly cancel, so the maximum is taken out first.
+    # It is constant for the gradient, and what it adds to the value, (α − 1) max z, is put back exactly.
+    top = _top(logits, dim, forbidden)
+    centred = _wide(logits) - top
+    return cadf(centred, dim, tau, forbidden) + gmc(centred, dim, alpha, forbidden) + (alpha - 1.0) * top.squeeze(dim)
+
+
+def shannon_entropy(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+    """H = −Σ pᵢ log pᵢ = T + Q, from 0 to log C (Eq. 5)."""
+    return dem(logits, dim, forbidden=forbidden)
+
+
+def cadf_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+    """R_T = −∂T/∂zᵢ = pᵢ (zᵢ + T + 1), shape of the logits; sums to 1 over the classes (Eq. 6)."""
+    p = probabilities(logits, dim, forbidden=forbidden)
+    return p * (_surplus(logits, p, dim, forbidden) + 1)
+
+
+def gmc_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+    """R_Q = −∂Q/∂zᵢ = −pᵢ, shape of the logits (Eq. 6)."""
+    return -probabilities(logits, dim, forbidden=forbidden)
+
+
+def entropy_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+    """−∂H/∂zᵢ = R_T + R_Q = pᵢ (zᵢ + T), shape of the logits; sums to 0 over the classes."""
+    p = probabilities(logits, dim, forbidden=forbidden)
+    return p * _surplus(logits, p, dim, forbidden)
+
+
+def reward_norm(
+    logits: Tensor, dim: int = -1, norm: Norm = "l1", of: DeltaSource = "cadf", forbidden: Tensor | None = None
+) -> Tensor:
+    """δ, the norm of the reward R_T (Sec. 3.3), or of R_T + R_Q with ``of="entropy"``; no gradient."""
+    order = {"l1": 1, "l2": 2, "linf": torch.inf}[norm]
+    with torch.no_grad():
+        if of == "cadf":
+            delta: Tensor = torch.linalg.vector_norm(cadf_reward(logits, dim, forbidden), ord=order, dim=dim)
+            return delta
+        delta = torch.linalg.vector_norm(entropy_reward(logits, dim, forbidden), ord=order, dim=dim)
+        return delta.clamp_min(ENTROPY_DELTA_FLOOR)
+
+
+def calibrated_cadf(
+    logits: Tensor, calibration: Tensor, delta: Tensor | float, dim: int = -1, forbidden: Tensor | None = None
+) -> Tensor:
+    """−(1/δ) Σ (pᵢ − calibrationᵢ) zᵢ: AdaDEM where the calibration is a row of MEC (Eq. 11, Algorithm 1).
+
+    Args:
+        logits: classes on ``dim``.
+        calibration: the logits' shape, held constant: MECₖ, or the probabilities themselves for AdaDEM-Norm.
+        delta: one value per element, held constant, or 1.0.
+        dim: the class dimension.
+        forbidden: True where a class cannot be chosen.
+    """
+    filled = _filled(logits, forbidden)
+    difference = probabilities(logits, dim, forbidden=forbidden) - calibration
+    # The weights nearly sum to 0, so the element's maximum can be taken out of the logits without changing the
+    # gradient; what it adds to the value is put back exactly.
+    top = _top(logits, dim, forbidden)
+    excess = (calibration.sum(dim) - 1.0) * top.squeeze(dim)
+    return (excess - (difference * (filled - top)).sum(dim)) / delta
+
+
+def class_sums(probabilities_nc: Tensor, predicted_n: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Per predicted class, the sum of p over its elements, (C, C), and their number, (C,); both float64.
+
+    Sums and not means, because sums from several chunks or processes can be added.
+    """
+    sums = probabilities_nc.new_zeros(num_classes, num_classes, dtype=torch.float64)
+    sums.index_add_(0, predicted_n, probabilities_nc.double())
+    return sums, torch.bincount(predicted_n, minlength=num_classes).double()
+
+
+def updated_class_marginals(marginals: Tensor, sums: Tensor, counts: Tensor, momentum: float) -> Tensor:
+    """Row k becomes (1 − π) row + π mean p over the elements predicted as k; absent classes keep theirs (Sec. 3.3)."""
+    means = sums / counts.clamp_min(1).unsqueeze(1)
+    moved = (1.0 - momentum) * marginals + momentum * means.to(marginals.dtype)
+    return torch.where((counts > 0).unsqueeze(1), moved, marginals)
+
+
+def marginal_entropy_calibrator(
+    marginals: Tensor, predicted: Tensor, dim: int = -1, forbidden: Tensor | None = None
+) -> Tensor:
+    """MECₖ for each element's predicted class k, with the classes back on ``dim`` (Sec. 3.3); no gradient.
+
+    With forbidden classes a row is restricted to the allowed ones and renormalised: a forbidden class's logit may
+    be −1e8, and any weight left on it would swamp the loss.
+    """
+    rows = marginals.detach()[predicted].movedim(-1, dim)
+    if forbidden is None:
+        return rows
+    rows = rows.masked_fill(forbidden, 0.0)
+    return rows / rows.sum(dim, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _filled(logits: Tensor, forbidden: Tensor | None) -> Tensor:
+    logits = _wide(logits)
+    return logits if forbidden is None else logits.masked_fill(forbidden, 0.0)
+
+
+def _surplus(logits: Tensor, p: Tensor, dim: int, forbidden: Tensor | None) -> Tensor:
+    """zᵢ + T, from logits whose maximum is taken out: neither depends on a constant added to all of them."""
+    centred = _filled(_wide(logits) - _top(logits, dim, forbidden), forbidden)
+    return centred - (p * centred).sum(dim, keepdim=True)
+
+
+def _top(logits: Tensor, dim: int, forbidden: Tensor | None) -> Tensor:
+    allowed = _wide(logits).detach()
+    if forbidden is not None:
+        allowed = allowed.masked_fill(forbidden, -torch.inf)
+    return allowed.amax(dim, keepdim=True)

@@ -1,0 +1,199 @@
+"""The run folder: everything that one training command writes, and nothing outside it.
+
+``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics.jsonl``
+(one JSON object a line, each with ``step``), TensorBoard events, ``checkpoints/`` and what the application adds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch.utils.tensorboard import SummaryWriter
+
+from dem_apps.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from dem_apps.errors import InputError
+
+_PACKAGES = (
+    "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",
+    "gymnasium", "minigrid", "numpy",
+)  # fmt: skip
+
+
+class RunFolder:
+    """An open run folder. Make one with :meth:`create` or :meth:`resume`; close it with :meth:`close`.
+
+    Args:
+        path: the folder.
+        start_step: metrics of later steps are dropped, since the run repeats them.
+    """
+
+    def __init__(self, path: Path, start_step: int = 0) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._drop_metrics_after(start_step)
+        self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
+        self._tensorboard = SummaryWriter(str(path), purge_step=start_step + 1 if start_step else None)
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any], seed: int, device: str) -> RunFolder:
+        """Start a run in a new or empty folder.
+
+        Raises:
+            InputError: the folder holds something already, or cannot be made.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            what = "another run" if (path / "config.yaml").is_file() else "other files"
+            raise InputError(
+                f"{path}: holds {what}, which is never overwritten; give another --run-dir"
+                + (", or continue it with --resume" if what == "another run" else "")
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(path / "environment.json", _json(environment(seed, device)))
+            # config.yaml comes last: a folder that has it can be resumed
+            write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+        except (PermissionError, NotADirectoryError) as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror}); give another --run-dir") from error
+        return cls(path)
+
+    @classmethod
+    def resume(cls, path: Path, start_step: int) -> RunFolder:
+        """Continue a run after ``start_step``, the step of the checkpoint that was read."""
+        return cls(path, start_step)
+
+    @property
+    def _metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def log(self, step: int, **values: float | str) -> None:
+        """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
+        self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
+        self._metrics.flush()
+        for name, value in values.items():
+            if isinstance(value, (int, float)):
+                self._tensorboard.add_scalar(name, value, step)
+
+    def log_image(self, name: str, image_hwc: Any, step: int) -> None:
+        """Show an (H, W, 3) uint8 image in TensorBoard."""
+        self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
+
+    def write_json(self, name: str, document: dict[str, Any]) -> Path:
+        """Write ``document`` as ``name`` in the folder, in one step."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, _json(document))
+        return path
+
+    def save_checkpoint(self, name: str, state: dict[str, Any], step: int) -> Path:
+        """See :func:`dem_apps.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
+        os.fsync(self._metrics.fileno())
+        return save_checkpoint(self.checkpoints, name, state, tag=f"{step:08d}")
+
+    def close(self) -> None:
+        """Close the files; safe to call twice."""
+        self._metrics.close()
+        self._tensorboard.close()
+
+    def _drop_metrics_after(self, step: int) -> None:
+        if not self._metrics_file.is_file():
+            return
+        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+        write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def default_run_dir(*parts: str) -> Path:
+    """``runs/<parts>-<date>-<time>`` below the current folder."""
+    return Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The resolved settings of a run.
+
+    Raises:
+        InputError: the folder is no run folder, or its config is no YAML mapping.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        raise InputError(f"{path}: not a run folder (it has no config.yaml)")
+    try:
+        config = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{file}: expected a mapping of keys, found {type(config).__name__}")
+    return config
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out."""
+    lines = []
+    for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+def read_last_checkpoint(path: Path) -> dict[str, Any]:
+    """The newest state of a run that is to be continued; a sentence if there is none yet."""
+    read_config(path)
+    return load_checkpoint(path / "checkpoints", "last")
+
+
+def environment(seed: int, device: str) -> dict[str, Any]:
+    """Versions, device, seed and git commit: what somebody needs to repeat a run elsewhere."""
+    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor()
+    return {
+        "command": sys.argv,
+        "seed": seed,
+        "device": device,
+        "device_name": device_name or platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "git_commit": git_commit(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def git_commit() -> str | None:
+    """The commit of this source tree, with ``-dirty`` if it has changes; None outside a git checkout."""
+    source = Path(__file__).resolve().parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=source, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no NaN; a reader in another language must be able to open the file
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2) + "\n").encode()
