@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
@@ -24,7 +24,7 @@ from dem_apps.run import read_config
 Config = TypeVar("Config")
 
 
-def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any:
+def option(default: Any, help: str, choices: Iterable[str] | None = None) -> Any:
     """A dataclass field with its help line; ``choices`` restricts it to known names."""
     metadata = {"help": help, "choices": tuple(choices) if choices is not None else None}
     if isinstance(default, (list, dict)):
@@ -89,23 +89,26 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
 
 def _build_parser(config_class: type, prog: str, example: str) -> ArgumentParser:
     parser = ArgumentParser(
-        prog=prog, description=(config_class.__doc__ or "").strip(), epilog=f"example: {example}", exit_on_error=False
+        prog=prog,
+        description=(config_class.__doc__ or "").strip(),
+        epilog=f"example: {example}",
+        exit_on_error=False,
+        allow_abbrev=False,  # --los is a mistake, not --loss
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the keys below; flags win over it")
-    _add_fields(parser, config_class, prefix="")
+    _add_fields(parser, config_class(), prefix="")
     return parser
 
 
-def _add_fields(parser: ArgumentParser, config_class: type, prefix: str) -> None:
-    hints = get_type_hints(config_class)
+def _add_fields(parser: ArgumentParser, defaults: Any, prefix: str) -> None:
+    """A flag per field of the dataclass instance, whose values are the defaults."""
+    hints = get_type_hints(type(defaults))
     group = parser.add_argument_group(prefix.rstrip(".") or "settings")
-    for field in dataclasses.fields(config_class):
-        if dataclasses.is_dataclass(hints[field.name]):
-            _add_fields(parser, hints[field.name], prefix=f"{prefix}{field.name}.")
+    for field in dataclasses.fields(defaults):
+        default = getattr(defaults, field.name)
+        if dataclasses.is_dataclass(default):
+            _add_fields(parser, default, prefix=f"{prefix}{field.name}.")
             continue
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
         choices = field.metadata["choices"]
         group.add_argument(
             "--" + f"{prefix}{field.name}".replace("_", "-"),

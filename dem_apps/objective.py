@@ -164,8 +164,8 @@ class EntropyObjective(nn.Module):
         """The loss from :mod:`dem_apps.one_pass`; the table's part is added to value and gradient here."""
         per_class = self.has_table or reduction == "balanced"
         with_gradient = torch.is_grad_enabled() and logits.requires_grad
-        run = functools.partial(one_pass, logits.detach(), dim, mask, self.terms, per_class, compiled)
-        result = run(with_gradient=with_gradient)
+        run = functools.partial(one_pass, dim=dim, mask=mask, terms=self.terms, per_class=per_class, compiled=compiled)
+        result = run(logits, with_gradient=with_gradient)
         values, weighted_rows = result.values, None
         if self.has_table:
             counts = self._update_table(result.probabilities, result.counts)
@@ -251,7 +251,7 @@ class _ReadyGradient(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, incoming):  # type: ignore[no-untyped-def]
         # The gradient is finished in place and given away, so a second backward (retain_graph) makes it anew.
-        result, ctx.result = ctx.result or ctx.run(with_gradient=True), None
+        result, ctx.result = ctx.result or ctx.run(*ctx.saved_tensors, with_gradient=True), None
         weights = ctx.weights * incoming
         weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * incoming
         gradient = finish_gradient(result, ctx.dim, weights, weighted_rows, ctx.compiled)

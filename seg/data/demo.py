@@ -58,7 +58,7 @@ def ensure_demo_pair(
     """Return the pair kept under ``cache_dir``, drawing it first where it is missing.
 
     The folder's name holds the world's version and every argument, so that different pairs live
-    side by side. A pair whose manifest does not fit is incomplete or foreign and drawn anew.
+    side by side. A pair whose manifest does not fit its name is drawn anew.
     Arguments and errors are those of ``write_demo_pair``.
     """
     counts = (source_train, target_train, target_val)
@@ -90,7 +90,8 @@ def write_demo_pair(
     """Draw the pair into ``root``, which appears only when the last picture is written.
 
     Everything is drawn into a temporary folder beside ``root`` and renamed. When another process
-    finished the same pair meanwhile, its folder is kept and this one is deleted.
+    finished the same pair meanwhile, its folder is kept and this one is deleted. A pair of other
+    arguments or of another world version in ``root`` is replaced.
 
     Args:
         root: folder to create; gets ``gta5``, ``cityscapes`` and ``manifest.json``.

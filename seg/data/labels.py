@@ -68,15 +68,16 @@ LABELS: tuple[Label, ...] = (
     Label("bicycle", 33, 18, (119, 11, 32)),
 )
 
-_TRAIN_LABELS = sorted(
-    (label for label in LABELS if label.train_id != IGNORE_INDEX), key=lambda label: label.train_id
-)
+LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
+"""Label id of a name: ``LABEL_ID["road"]`` is 7."""
+
+_TRAIN_LABELS = sorted((label for label in LABELS if label.train_id != IGNORE_INDEX), key=lambda label: label.train_id)
 
 CLASS_NAMES: tuple[str, ...] = tuple(label.name for label in _TRAIN_LABELS)
 PALETTE: tuple[tuple[int, int, int], ...] = tuple(label.color for label in _TRAIN_LABELS)
-LABEL_ID_PALETTE: tuple[int, ...] = tuple(
-    channel for label in LABELS for channel in label.color
-) + (0,) * (768 - 3 * len(LABELS))
+LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channel in label.color) + (0,) * (
+    768 - 3 * len(LABELS)
+)
 """256 RGB colours in a row, indexed by label id: what ``Image.putpalette`` takes."""
 
 

@@ -39,7 +39,7 @@ class Camera:
         """World points (..., 3) to pixel coordinates (..., 2), column before row."""
         depth = np.maximum(points[..., 2], NEAR)
         scale = self.focal / depth
-        pixels = np.empty(points.shape[:-1] + (2,))
+        pixels = np.empty((*points.shape[:-1], 2))
         pixels[..., 0] = self.center + (points[..., 0] + self.bend * depth * depth) * scale
         pixels[..., 1] = self.horizon + (self.height - points[..., 1]) * scale
         return pixels
@@ -99,9 +99,7 @@ class Canvas:
             depth = max(NEAR, sum(depths) / len(depths))
             self._paint([self.camera.project(world)], label, self.tone(color, depth, gain))
 
-    def fill_many(
-        self, polygons_NK3: np.ndarray, label: int | None, color: Color, gain: float = 1.0
-    ) -> None:
+    def fill_many(self, polygons_NK3: np.ndarray, label: int | None, color: Color, gain: float = 1.0) -> None:
         """Fill N polygons of K world points each in one colour."""
         polygons_NK3 = polygons_NK3[polygons_NK3[:, :, 2].min(1) > NEAR]
         if len(polygons_NK3):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from seg.data.labels import LABEL_ID
 from seg.data.street_canvas import Canvas
 from seg.data.street_domains import Color, StreetPalette
 
-STATIC, DYNAMIC, POLE, TRAFFIC_LIGHT, TRAFFIC_SIGN, VEGETATION = 4, 5, 17, 19, 20, 21
-PERSON, RIDER, MOTORCYCLE, BICYCLE = 24, 25, 32, 33
+STATIC, DYNAMIC, VEGETATION = (LABEL_ID[name] for name in ("static", "dynamic", "vegetation"))
+POLE, TRAFFIC_LIGHT, TRAFFIC_SIGN = (LABEL_ID[name] for name in ("pole", "traffic light", "traffic sign"))
+PERSON, RIDER, MOTORCYCLE, BICYCLE = (LABEL_ID[name] for name in ("person", "rider", "motorcycle", "bicycle"))
 
 SKIN: tuple[Color, ...] = ((226, 182, 150), (196, 146, 110), (140, 96, 68), (92, 62, 46))
 CLOTHES: tuple[Color, ...] = (
@@ -22,6 +24,7 @@ CLOTHES: tuple[Color, ...] = (
     (120, 92, 120),
     (120, 86, 60),
 )
+RUBBER: Color = (40, 40, 42)
 SIGN_BLUE: Color = (32, 84, 168)
 SIGN_RED: Color = (196, 32, 36)
 SIGN_WHITE: Color = (236, 236, 230)
@@ -47,7 +50,14 @@ def draw_person(canvas: Canvas, rng: np.random.Generator, x: float, z: float) ->
     for foot, tone in ((-stride, 0.85), (stride, 1.0)):
         leg = [(foot - 0.1, 0), (foot + 0.1, 0), (0.17, 0.5 * tall), (-0.17, 0.5 * tall)]
         canvas.fill(_flat(x, z, leg), PERSON, bottom, tone * canvas.light.front)
-    torso = [(-0.2, 0.46), (0.2, 0.46), (0.27 + lean, 0.8), (0.12 + lean, 0.86), (-0.12 + lean, 0.86), (-0.27 + lean, 0.8)]
+    torso = [
+        (-0.2, 0.46),
+        (0.2, 0.46),
+        (0.27 + lean, 0.8),
+        (0.12 + lean, 0.86),
+        (-0.12 + lean, 0.86),
+        (-0.27 + lean, 0.8),
+    ]
     canvas.fill(_flat(x, z, [(u, v * tall) for u, v in torso]), PERSON, top, canvas.light.front)
     for side in (-1, 1):
         hand = (x + side * rng.uniform(0.24, 0.36), 0.45 * tall, z)
@@ -62,9 +72,7 @@ def _wheel(canvas: Canvas, x: float, y: float, z: float, radii: tuple[float, flo
     canvas.disc((x, y, z), (radii[0] * 0.72, radii[1] * 0.72), None, (112, 110, 108))
 
 
-def draw_bicycle(
-    canvas: Canvas, rng: np.random.Generator, x: float, z: float, turn: float
-) -> None:
+def draw_bicycle(canvas: Canvas, rng: np.random.Generator, x: float, z: float, turn: float) -> None:
     """A bicycle; ``turn`` is 1 seen from the side and near 0 seen from behind."""
     paint = _pick(rng, CLOTHES)
     reach = 0.54 * max(turn, 0.12)
@@ -76,35 +84,34 @@ def draw_bicycle(
         canvas.bar((x + start[0], start[1], z), (x + end[0], end[1], z), 0.07, BICYCLE, paint)
     bar_width = 0.28 - 0.14 * turn
     handle = x + reach * 0.75
-    canvas.bar((handle - bar_width, 1.0, z), (handle + bar_width, 1.0, z), 0.06, BICYCLE, RUBBER_GREY)
-    canvas.bar((x - 0.34 * turn, 0.92, z), (x - 0.06 * turn, 0.92, z), 0.09, BICYCLE, RUBBER_GREY)
+    canvas.bar((handle - bar_width, 1.0, z), (handle + bar_width, 1.0, z), 0.06, BICYCLE, RUBBER)
+    canvas.bar((x - 0.34 * turn, 0.92, z), (x - 0.06 * turn, 0.92, z), 0.09, BICYCLE, RUBBER)
 
 
-RUBBER_GREY: Color = (40, 40, 42)
-
-
-def draw_motorcycle(
-    canvas: Canvas, rng: np.random.Generator, x: float, z: float, turn: float
-) -> None:
+def draw_motorcycle(canvas: Canvas, rng: np.random.Generator, x: float, z: float, turn: float) -> None:
     """A motorcycle or scooter; ``turn`` as for a bicycle."""
     paint = _pick(rng, ((170, 30, 30), (30, 34, 40), (40, 70, 150), (220, 214, 200), (60, 120, 80)))
     reach = 0.68 * max(turn, 0.1)
     half = max(0.16, 0.32 * turn)
     for hub in (-reach, reach):
-        canvas.disc((x + hub, 0.32, z), (half, 0.32), MOTORCYCLE, RUBBER_GREY)
+        canvas.disc((x + hub, 0.32, z), (half, 0.32), MOTORCYCLE, RUBBER)
         canvas.disc((x + hub, 0.32, z), (half * 0.4, 0.13), None, (150, 150, 150))
     wide = 0.26 * (1 - turn)
-    body = [(-reach - wide, 0.4), (reach + wide, 0.34), (reach * 0.8 + wide, 1.0), (reach * 0.2, 0.96), (-reach * 0.9 - wide, 0.86)]
+    body = [
+        (-reach - wide, 0.4),
+        (reach + wide, 0.34),
+        (reach * 0.8 + wide, 1.0),
+        (reach * 0.2, 0.96),
+        (-reach * 0.9 - wide, 0.86),
+    ]
     canvas.fill(_flat(x, z, body), MOTORCYCLE, paint, canvas.light.front)
-    canvas.bar((x - 0.62 * turn - 0.1, 0.86, z), (x + 0.1, 0.86, z), 0.16, MOTORCYCLE, RUBBER_GREY)
+    canvas.bar((x - 0.62 * turn - 0.1, 0.86, z), (x + 0.1, 0.86, z), 0.16, MOTORCYCLE, RUBBER)
     canvas.disc((x + reach * 0.9, 0.86, z), (0.1, 0.1), None, (250, 240, 200))
     handle = x + reach * 0.6
-    canvas.bar((handle - 0.3, 1.1, z), (handle + 0.3, 1.1, z), 0.08, MOTORCYCLE, RUBBER_GREY)
+    canvas.bar((handle - 0.3, 1.1, z), (handle + 0.3, 1.1, z), 0.08, MOTORCYCLE, RUBBER)
 
 
-def draw_rider(
-    canvas: Canvas, rng: np.random.Generator, x: float, z: float, motorised: bool
-) -> None:
+def draw_rider(canvas: Canvas, rng: np.random.Generator, x: float, z: float, motorised: bool) -> None:
     """Somebody riding a bicycle or a motorcycle, seen from behind, ahead or aside."""
     turn = rng.uniform(0.05, 0.45) if rng.random() < 0.7 else rng.uniform(0.6, 1.0)
     vehicle = draw_motorcycle if motorised else draw_bicycle
@@ -115,7 +122,13 @@ def draw_rider(
         knee = (x + side * 0.14 + 0.22 * turn, seat - 0.28, z)
         canvas.bar((x + side * 0.08, seat, z), knee, 0.17, RIDER, bottom)
         canvas.bar(knee, (x + side * 0.14, 0.25, z), 0.13, RIDER, bottom, 0.9)
-    torso = [(-0.2, seat - 0.06), (0.2, seat - 0.06), (0.26 + lean, seat + 0.48), (0.1 + lean, seat + 0.58), (-0.26 + lean, seat + 0.48)]
+    torso = [
+        (-0.2, seat - 0.06),
+        (0.2, seat - 0.06),
+        (0.26 + lean, seat + 0.48),
+        (0.1 + lean, seat + 0.58),
+        (-0.26 + lean, seat + 0.48),
+    ]
     canvas.fill(_flat(x, z, torso), RIDER, top, canvas.light.front)
     canvas.bar((x + lean + 0.2, seat + 0.44, z), (x + 0.5 * turn + 0.2, 1.08, z), 0.1, RIDER, top)
     head = (x + lean * 1.2, seat + 0.72, z)
@@ -132,7 +145,9 @@ def draw_lamp(canvas: Canvas, palette: StreetPalette, x: float, z: float, inward
     canvas.bar((x + 1.1 * inward, 6.75, z), (x + 1.7 * inward, 6.75, z), 0.2, POLE, (214, 210, 196))
 
 
-def draw_traffic_light(canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, x: float, z: float, inward: float) -> None:
+def draw_traffic_light(
+    canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, x: float, z: float, inward: float
+) -> None:
     """A mast with one light at its side and, often, a second one over the lane."""
     heads = [(x, 2.9)]
     canvas.bar((x, 0, z), (x, 3.4, z), 0.18, POLE, palette.pole)
@@ -175,10 +190,10 @@ def draw_sign(canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, 
             (SIGN_RED, SIGN_WHITE) if rng.random() < 0.5 else (SIGN_BLUE, SIGN_WHITE),
         )[kind]
         outline = _sign_outline(kind) * half
-        canvas.fill(_flat(x, z, outline + (0, row)), TRAFFIC_SIGN, rim)
-        canvas.fill(_flat(x, z, outline * 0.68 + (0, row)), None, inside)
+        canvas.fill(_flat(x, z, outline + np.asarray((0, row))), TRAFFIC_SIGN, rim)
+        canvas.fill(_flat(x, z, outline * 0.68 + np.asarray((0, row))), None, inside)
         mark = [(-0.3, -0.12), (0.3, -0.12), (0.3, 0.12), (-0.3, 0.12)]
-        canvas.fill(_flat(x, z, np.asarray(mark) * half + (0, row)), None, (40, 40, 44))
+        canvas.fill(_flat(x, z, np.asarray(mark) * half + np.asarray((0, row))), None, (40, 40, 44))
 
 
 def draw_tree(canvas: Canvas, rng: np.random.Generator, foliage: Color, x: float, z: float, height: float) -> None:

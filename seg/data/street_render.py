@@ -5,24 +5,25 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from seg.data.labels import LABEL_ID
 from seg.data.street_canvas import Canvas
 from seg.data.street_domains import Domain
 
-RECTIFICATION_BORDER, OUT_OF_ROI = 2, 3
+RECTIFICATION_BORDER, OUT_OF_ROI = (LABEL_ID[name] for name in ("rectification border", "out of roi"))
 OVERSAMPLING = 2
 """Canvas pixels per pixel of the final picture, in each direction."""
 
-# Relative strength of coarse blotches and fine grain per label id; the rest has DEFAULT_TEXTURE.
+# Relative strength of coarse blotches and fine grain per label; the rest has DEFAULT_TEXTURE.
 DEFAULT_TEXTURE = (0.03, 0.03)
 TEXTURES = {
-    7: (0.05, 0.05),
-    8: (0.05, 0.07),
-    11: (0.07, 0.05),
-    12: (0.08, 0.07),
-    13: (0.05, 0.06),
-    21: (0.10, 0.16),
-    22: (0.07, 0.11),
-    23: (0.0, 0.0),
+    "road": (0.05, 0.05),
+    "sidewalk": (0.05, 0.07),
+    "building": (0.07, 0.05),
+    "wall": (0.08, 0.07),
+    "fence": (0.05, 0.06),
+    "vegetation": (0.10, 0.16),
+    "terrain": (0.07, 0.11),
+    "sky": (0.0, 0.0),
 }
 
 
@@ -45,8 +46,8 @@ def finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np
 def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
     """Gain per canvas pixel, (rows, width, 1) float32 around 1, by the surface's label."""
     strengths = np.tile(np.asarray(DEFAULT_TEXTURE, np.float32), (256, 1))
-    for label, pair in TEXTURES.items():
-        strengths[label] = pair
+    for name, pair in TEXTURES.items():
+        strengths[LABEL_ID[name]] = pair
     strengths *= domain.texture
     rows, width = labels.shape
     blotches = rng.standard_normal((rows // 12 + 2, width // 12 + 2), np.float32)
@@ -78,7 +79,10 @@ def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> n
 def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     """The picture after JPEG compression; OpenCV wants and returns BGR."""
     _, stream = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return np.ascontiguousarray(cv2.imdecode(stream, cv2.IMREAD_COLOR)[..., ::-1])
+    decoded = cv2.imdecode(stream, cv2.IMREAD_COLOR)
+    if decoded is None:
+        raise RuntimeError("OpenCV could not read back its own JPEG: is it built without JPEG support?")
+    return np.ascontiguousarray(decoded[..., ::-1])
 
 
 def _mark_border(picture: np.ndarray, labels: np.ndarray) -> None:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from seg.data.labels import LABEL_ID
 from seg.data.street_canvas import Canvas, panel, panels
 from seg.data.street_domains import Color, StreetPalette
 from seg.data.street_figures import draw_tree
 
-SIDEWALK, BUILDING, WALL, FENCE, VEGETATION, TERRAIN = 8, 11, 12, 13, 21, 22
+BUILDING, WALL, FENCE, VEGETATION, TERRAIN = (
+    LABEL_ID[name] for name in ("building", "wall", "fence", "vegetation", "terrain")
+)
+
+CLOSEST_LEAVES = 4.5
+"""Metres; leaves nearer than this would hang over the picture as huge flat discs."""
 
 
 def vary(rng: np.random.Generator, color: Color, spread: float) -> Color:
     """The colour with a random brightness and a smaller random hue, ``spread`` in grey levels."""
     gain = rng.normal(0, spread)
-    red, green, blue = (
-        value + gain + shift for value, shift in zip(color, rng.normal(0, spread / 2, 3), strict=True)
-    )
+    red, green, blue = (value + gain + shift for value, shift in zip(color, rng.normal(0, spread / 2, 3), strict=True))
     return float(red), float(green), float(blue)
 
 
@@ -57,15 +61,16 @@ def draw_building(
     gain = _side_gain(canvas, edge)
     outward = 1.0 if edge > 0 else -1.0
     face = upright(edge, near, far, 0.0, height)
-    gable = [(0, 0), (9, 0), (9, height), (6, height + 2.6), (3, height + 2.6), (0, height)]
-    gable = [(edge + outward * away, up, near) for away, up in gable]
+    outline = [(0, 0), (9, 0), (9, height), (6, height + 2.6), (3, height + 2.6), (0, height)]
+    gable = [(edge + outward * away, up, near) for away, up in outline]
     canvas.fill(gable, BUILDING, paint, canvas.light.front * 0.9)
     roof = np.asarray([face[3], face[2], face[2] + (3 * outward, 2.6, 0), face[3] + (3 * outward, 2.6, 0)])
     canvas.fill(roof, BUILDING, vary(rng, (132, 74, 58), 14), gain)
     canvas.fill(face, BUILDING, paint, gain)
     canvas.fill(panel(face, (0, 1), (0, 2.9 / height)), None, vary(rng, paint, 22), gain)
     columns = max(2, round((far - near) / rng.uniform(2.2, 3.2)))
-    panes = panels(face, _window_grid(columns, storeys - 1, rng.uniform(0.4, 0.6), rng.uniform(0.5, 0.66), 3.0 / height))
+    grid = _window_grid(columns, storeys - 1, rng.uniform(0.4, 0.6), rng.uniform(0.5, 0.66), 3.0 / height)
+    panes = panels(face, grid)
     pane = vary(rng, (66, 78, 92), 14)
     canvas.fill_many(panes + np.asarray((0, -0.12, 0)), None, vary(rng, paint, 30), gain)
     canvas.fill_many(panes, None, pane)
@@ -75,9 +80,7 @@ def draw_building(
     canvas.fill(panel(face, (0, 1), (1 - 0.35 / height, 1)), None, vary(rng, paint, 20), gain * 1.1)
 
 
-def _ground_floor(
-    canvas: Canvas, rng: np.random.Generator, face: np.ndarray, height: float, gain: float
-) -> None:
+def _ground_floor(canvas: Canvas, rng: np.random.Generator, face: np.ndarray, height: float, gain: float) -> None:
     """Shop windows below an awning, or a door between windows."""
     if rng.random() < 0.45:
         shop = _window_grid(int(rng.integers(2, 4)), 1, 0.8, 0.95, 0.0) * (1, 2.4 / height) + (0, 0.1 / height)
@@ -92,7 +95,13 @@ def _ground_floor(
 
 
 def draw_hedge(
-    canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, edge: float, near: float, far: float, height: float
+    canvas: Canvas,
+    rng: np.random.Generator,
+    palette: StreetPalette,
+    edge: float,
+    near: float,
+    far: float,
+    height: float,
 ) -> None:
     """A belt of bushes and trees behind a fence, with a ragged top."""
     foliage = pick(rng, palette.foliage, 7)
@@ -100,7 +109,7 @@ def draw_hedge(
     canvas.fill(upright(edge, near, far, 0.0, height * 0.8), VEGETATION, foliage, 0.72 * gain)
     # Small on the canvas, a belt needs fewer clusters to look ragged.
     count = int(np.clip(300.0 * (far - near) / (near + far), 12, 60))
-    depths = rng.uniform(near, far, count)
+    depths = rng.uniform(max(near, CLOSEST_LEAVES), far, count)
     heights = rng.uniform(0.1, 0.95, count) * height
     order = np.argsort(-depths)
     for depth, up in zip(depths[order].tolist(), heights[order].tolist(), strict=True):
@@ -147,7 +156,7 @@ def draw_park(
     draw_hedge(canvas, rng, palette, back, near, far + 6, rng.uniform(4, 8))
     lawn = [(edge, 0.0, near), (edge, 0.0, far), (back, 0.0, far), (back, 0.0, near)]
     canvas.fill(lawn, TERRAIN, vary(rng, palette.terrain, 8), canvas.light.top)
-    for depth in sorted(rng.uniform(near, far, 3).tolist(), reverse=True):
+    for depth in sorted(rng.uniform(max(near, CLOSEST_LEAVES), far, 3).tolist(), reverse=True):
         place = edge + outward * rng.uniform(1.5, 7.0)
         draw_tree(canvas, rng, pick(rng, palette.foliage, 10), place, depth, rng.uniform(5, 9))
 

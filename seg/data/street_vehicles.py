@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from seg.data.labels import LABEL_ID
 from seg.data.street_canvas import Canvas, panel, panels
 from seg.data.street_domains import Color
 
-CAR, TRUCK, BUS, TRAIN = 26, 27, 28, 31
+CAR, TRUCK, BUS, TRAIN = (LABEL_ID[name] for name in ("car", "truck", "bus", "train"))
 
 GLASS: Color = (44, 54, 64)
 RUBBER: Color = (26, 26, 28)
@@ -180,9 +181,7 @@ def draw_tram(canvas: Canvas, rng: np.random.Generator, x: float, z: float, onco
     skirt = ((170, 36, 40), (36, 70, 130), (40, 100, 70))[rng.integers(3)]
     for start, length in ((z + 13.0, 12.0), (z, 12.6)):
         nose = 0.7 if start == z else 0.0
-        body = _Block(
-            x, (2.5, 2.2), (0.3, 3.5), (start, start + length), (start + nose, start + length)
-        )
+        body = _Block(x, (2.5, 2.2), (0.3, 3.5), (start, start + length), (start + nose, start + length))
         body.paint(canvas, TRAIN, paint)
         canvas.fill(panel(body.side, (0.0, 1.0), (0.0, 0.3)), None, skirt)
         canvas.fill(panel(body.near, (0.0, 1.0), (0.0, 0.3)), None, skirt)

@@ -1,0 +1,56 @@
+"""How far a training run is: a bar with rate and remaining time in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class TrainingProgress:
+    """Shows steps done, steps per second, remaining time and the latest news.
+
+    Args:
+        total: steps of the whole run.
+        done: steps that an earlier part of the run has made.
+    """
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self.total = total
+        self._done_before = done
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stdout.isatty():
+            self._bar = Progress(
+                TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+            )  # fmt: skip
+            self._task = self._bar.add_task("", total=total, completed=done, rate="", note="")
+            self._bar.start()
+
+    def update(self, step: int) -> None:
+        """Show that ``step`` steps are done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=min(step, self.total), rate=self._rate_text(step))
+
+    def note(self, step: int, text: str) -> None:
+        """Show news, such as the latest evaluation: beside the bar, or as a line of its own."""
+        if self._bar is not None:
+            self._bar.update(self._task, note=text)
+            return
+        rate = self._rate(step)
+        left = time.strftime("%H:%M:%S", time.gmtime(max(self.total - step, 0) / rate)) if rate else "?"
+        print(f"step {step:,}/{self.total:,}  {text}  {self._rate_text(step)}  {left} left", flush=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _rate(self, step: int) -> float:
+        return (step - self._done_before) / max(time.monotonic() - self._started, 1e-9)
+
+    def _rate_text(self, step: int) -> str:
+        rate = self._rate(step)
+        return f"{rate:,.0f} steps/s" if rate >= 20 else f"{rate:.2f} steps/s"

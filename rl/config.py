@@ -1,0 +1,129 @@
+"""Settings of ``python -m rl.train``, and the hyperparameter files in the Zoo's format that fill them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from stable_baselines3 import A2C, PPO
+
+from dem_apps import OBJECTIVE_NAMES
+from dem_apps.config import option
+from dem_apps.errors import InputError, nearest
+from dem_apps.objectives import objective_options
+from rl.envs import check_env_id
+
+LOSSES = (*OBJECTIVE_NAMES, "none")
+ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
+#: Keys of an entry that describe the environment; all others are arguments of the algorithm.
+ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
+#: Arguments of the algorithm that have a flag of their own, or none.
+_NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
+_WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
+_CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "rl"
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
+
+    env: str = option("MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it")
+    loss: str = option("adadem", "entropy term to maximise; 'entropy' is SB3's own, bit for bit", choices=LOSSES)
+    tau: float | None = option(None, "temperature of --loss dem")
+    alpha: float | None = option(None, "weight of the second part of --loss dem and the adadem family")
+    ent_coef: float = option(0.001, "weight of the entropy term (a hyperparameter file's own value is not used)")
+    algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS))
+    timesteps: int | None = option(None, "environment steps; default: n_timesteps of the hyperparameter entry")
+    seed: int = option(0, "seed of weights, sampling and environments")
+    hyperparameters_file: str | None = option(None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml")
+    hyperparameters: dict[str, Any] = option({}, "win over the entry: --hyperparameters.n_steps 256")  # noqa: RUF009
+    eval_freq: int | None = option(None, "steps between evaluations; default: a twentieth of --timesteps")
+    eval_episodes: int = option(10, "episodes per evaluation")
+    run_dir: str | None = option(None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE")
+    resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
+    device: str = option("cpu", "torch device; for these small networks a CPU is faster")
+    threads: int = option(1, "torch threads; one is faster than several on these small networks")
+
+
+def resolve(config: TrainConfig) -> TrainConfig:
+    """Fill in what depends on the environment, and check what parsing could not.
+
+    Raises:
+        InputError: naming the flag or the key, and what would be right.
+    """
+    _check_flags(config)
+    file = Path(config.hyperparameters_file) if config.hyperparameters_file else _CONFIGS / f"{config.algo}.yaml"
+    entry = {**_read_entry(file, config.env), **config.hyperparameters}
+    _check_entry(entry, config.algo, f"{file}, {config.env}")
+    timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
+    return dataclasses.replace(
+        config,
+        timesteps=timesteps,
+        hyperparameters=entry,
+        eval_freq=config.eval_freq if config.eval_freq is not None else max(timesteps // 20, 1),
+    )
+
+
+def given_options(config: TrainConfig) -> dict[str, float]:
+    """``tau`` and ``alpha`` where they were given."""
+    return {name: value for name in ("tau", "alpha") if (value := getattr(config, name)) is not None}
+
+
+def _check_flags(config: TrainConfig) -> None:
+    for name in ("timesteps", "eval_freq", "eval_episodes", "threads"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')}: expected a number above 0, got {value}")
+    if config.seed < 0:
+        raise InputError(f"--seed: expected 0 or more, got {config.seed}")
+    if "ent_coef" in config.hyperparameters:
+        raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
+    for name in given_options(config):
+        losses = [loss for loss in OBJECTIVE_NAMES if name in objective_options(loss)]
+        if config.loss not in losses:
+            raise InputError(f"--{name}: belongs to --loss {', '.join(losses)}, not to --loss {config.loss}")
+    check_device(config.device)
+    check_env_id(config.env)
+
+
+def check_device(name: str) -> None:
+    """Raise an InputError if torch has no such device here."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device: torch cannot use '{name}' here ({str(error).splitlines()[0]})") from error
+
+
+def _read_entry(file: Path, env_id: str) -> dict[str, Any]:
+    try:
+        entries = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{file}: cannot be read as YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(entries, dict):
+        raise InputError(f"{file}: expected one entry per environment, found {type(entries).__name__}")
+    if env_id not in entries:
+        raise InputError(
+            f"{file}: has no entry for '{env_id}', only for {', '.join(entries)}; "
+            "write one and name its file with --hyperparameters-file"
+        )
+    if not isinstance(entries[env_id], dict):
+        raise InputError(f"{file}, {env_id}: expected a mapping of keys, found {type(entries[env_id]).__name__}")
+    return {key: value for key, value in entries[env_id].items() if key != "ent_coef"}
+
+
+def _check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
+    arguments = [name for name in inspect.signature(ALGORITHMS[algo]).parameters if name not in _NOT_IN_ENTRIES]
+    known = {*ENVIRONMENT_KEYS, *arguments}
+    for key, value in entry.items():
+        if key not in known:
+            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+        if key in _WHOLE_NUMBERS and not (isinstance(value, (int, float)) and value >= 1 and value == int(value)):
+            raise InputError(f"{where}: {key} must be a whole number above 0, not {value!r}")
+    for key in ("n_timesteps", "policy"):
+        if key not in entry:
+            raise InputError(f"{where}: the key '{key}' is missing")

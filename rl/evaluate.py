@@ -1,0 +1,181 @@
+"""Evaluate a policy over whole episodes, with greedy and with sampled actions; ``python -m rl.evaluate --run DIR``.
+
+Both kinds of actions are always reported, since they differ a lot on MiniGrid: a greedy policy can turn in circles
+forever where a sampled one gets out. The figures on top (``mean_return``, …) are of sampled actions, since the Zoo
+evaluates MiniGrid like this and its published returns are such figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.checkpoint import load_checkpoint, write_atomically
+from dem_apps.config import from_dict, option, parse_config
+from dem_apps.errors import InputError, run_command
+from dem_apps.rng import random_states, restore_random_states, seed_everything
+from dem_apps.run import read_config
+from rl.config import TrainConfig, check_device
+from rl.envs import make_env
+from rl.model import build_envs, build_model, restore_policy
+
+#: Evaluations during training and the final one must not see the same layouts: the best policy is chosen on the former.
+DURING_TRAINING, FINAL = 1, 2
+
+#: The kind of actions whose figures are on top and choose the best policy.
+HEADLINE = "sampled"
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Evaluate the policy of a run over whole episodes."""
+
+    run: str | None = option(None, "run folder that rl.train wrote (needed)")
+    checkpoint: str = option("last", "which policy", choices=("last", "best"))
+    episodes: int = option(10, "number of episodes")
+    seed: int | None = option(None, "seed of the episodes; default: those of the run's own eval.json")
+    out: str | None = option(None, "write the figures to this JSON file; without it nothing is written")
+    device: str = option("cpu", "torch device")
+
+
+class Evaluator:
+    """Plays a fixed set of episodes, the same ones at every call, without touching anything that training uses.
+
+    Args:
+        env_id: the environment.
+        wrapper: as in :func:`rl.envs.make_env`.
+        episodes: how many; each has an environment of its own, and all are played side by side.
+        seed: the run's seed.
+        purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.
+    """
+
+    def __init__(self, env_id: str, wrapper: str | None, episodes: int, seed: int, purpose: int) -> None:
+        seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
+        self._sampling_seed, self._seeds = seeds[0], seeds[1:]
+        self._envs = [make_env(env_id, wrapper) for _ in range(episodes)]
+
+    def __call__(self, model: OnPolicyAlgorithm) -> dict[str, dict[str, float]]:
+        """Figures for ``"greedy"`` and ``"sampled"`` actions: see :func:`summary`."""
+        with separate_random_state(self._sampling_seed):
+            return {"greedy": summary(*self._play(model, True)), "sampled": summary(*self._play(model, False))}
+
+    def _play(self, model: OnPolicyAlgorithm, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns, successes and lengths of all episodes."""
+        returns, lengths = np.zeros(len(self._envs)), np.zeros(len(self._envs))
+        successes = np.zeros(len(self._envs), dtype=bool)
+        observations = {
+            i: env.reset(seed=seed)[0] for i, (env, seed) in enumerate(zip(self._envs, self._seeds, strict=True))
+        }
+        while observations:
+            actions, _ = model.policy.predict(
+                _normalised(model, np.stack(list(observations.values()))), deterministic=greedy
+            )
+            for i, action in zip(list(observations), actions, strict=True):
+                observations[i], reward, terminated, truncated, info = self._envs[i].step(action)
+                returns[i] += float(reward)
+                lengths[i] += 1
+                if terminated or truncated:
+                    successes[i] = bool(info.get("is_success", returns[i] > 0))
+                    del observations[i]
+        return returns, successes, lengths
+
+
+def summary(returns: np.ndarray, successes: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
+    """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
+
+    An episode is a success if the environment says so (``is_success``), else if its return is above 0. In MiniGrid
+    only a solved episode has a reward: 1 − 0.9 · steps / limit.
+    """
+    return {
+        "mean_return": float(returns.mean()),
+        "std_return": float(returns.std()),
+        "success_rate": float(successes.mean()),
+        "mean_length": float(lengths.mean()),
+    }
+
+
+@contextmanager
+def separate_random_state(seed: int) -> Iterator[None]:
+    """Inside, the global generators start from ``seed``; afterwards they are where they were."""
+    states = random_states()
+    seed_everything(seed)
+    try:
+        yield
+    finally:
+        restore_random_states(states)
+
+
+def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:
+    """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
+    state = load_checkpoint(checkpoints, name)
+    restore_policy(model, state)
+    figures = evaluator(model)
+    return {"checkpoint": name, "step": state["step"], "actions": HEADLINE, **figures[HEADLINE], **figures}
+
+
+def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:
+    """One row per checkpoint and kind of actions."""
+    table = Table(title=title)
+    for column in ("checkpoint", "step", "actions", "return", "success"):
+        table.add_column(column, justify="left" if column in ("checkpoint", "actions") else "right")
+    for result in results:
+        for actions in ("sampled", "greedy"):
+            figures = result[actions]
+            spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
+            table.add_row(
+                result["checkpoint"], f"{result['step']:,}", actions, spread, f"{figures['success_rate']:.0%}"
+            )
+    return table
+
+
+def read_run(run_dir: Path) -> TrainConfig:
+    """The resolved settings of a run of ``rl.train``."""
+    return from_dict(TrainConfig, read_config(run_dir), str(run_dir / "config.yaml"))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command: read a run, play, print, and write only where asked to."""
+    config = parse_config(EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey", argv)
+    if config.run is None:
+        raise InputError("--run: needs the folder of a run that rl.train wrote")
+    if config.episodes < 1:
+        raise InputError(f"--episodes: expected a number above 0, got {config.episodes}")
+    check_device(config.device)
+    run_dir = Path(config.run)
+    training = read_run(run_dir)
+    torch.set_num_threads(training.threads)
+    model = build_model(training, build_envs(training))
+    seed = training.seed if config.seed is None else config.seed
+    wrapper = training.hyperparameters.get("env_wrapper")
+    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL)
+    result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
+    title = f"{training.env}, {training.loss}, {config.episodes} episodes"
+    Console().print(results_table(title, [result]))
+    if config.out is not None:
+        document = {**result, "episodes": config.episodes, "env": training.env, "loss": training.loss, "seed": seed}
+        write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())
+        print(f"written to {config.out}")
+
+
+def _normalised(model: OnPolicyAlgorithm, observations: np.ndarray) -> np.ndarray:
+    """Normalise with the statistics of training, which are not moved."""
+    envs = model.get_vec_normalize_env()
+    if envs is None:
+        return observations
+    normalised = envs.normalize_obs(observations)
+    assert isinstance(normalised, np.ndarray)
+    return normalised
+
+
+if __name__ == "__main__":
+    run_command(main)

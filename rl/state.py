@@ -1,0 +1,76 @@
+"""The whole state of a training run between two rollouts, so that a killed run continues to the same numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.errors import InputError
+from dem_apps.rng import random_states, restore_random_states
+from rl.model import policy_state, restore_policy
+
+
+def training_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+    """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
+
+    Environments are kept as the start of their episode and the actions since (:mod:`rl.replay`). The rollout buffer
+    is not kept: between two rollouts it is empty.
+    """
+    if model.env is None or model.ep_info_buffer is None or model.ep_success_buffer is None:
+        raise RuntimeError("training_state: the model has not started to learn")
+    normalised = model.get_vec_normalize_env()
+    return {
+        **policy_state(model),
+        "optimizer": model.policy.optimizer.state_dict(),
+        "n_updates": model._n_updates,
+        "progress_remaining": model._current_progress_remaining,
+        "last_obs": model._last_obs,
+        "last_episode_starts": model._last_episode_starts,
+        # the third value of an episode, its wall-clock time, is not wanted in numbers that repeat
+        "episodes": [{"r": info["r"], "l": info["l"]} for info in model.ep_info_buffer],
+        "successes": [float(success) for success in model.ep_success_buffer],
+        "discounted_returns": None if normalised is None else normalised.returns,
+        "raw_obs": None if normalised is None else normalised.old_obs,
+        "envs": model.env.env_method("episode_record"),
+        "random": random_states(),
+    }
+
+
+def restore_training_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+    """Put back what :func:`training_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
+
+    Raises:
+        InputError: an environment did not come back to where it was, since not all of its randomness is ``np_random``.
+    """
+    if model.env is None:
+        raise RuntimeError("restore_training_state: the model has no environment")
+    restore_policy(model, state)
+    model.policy.optimizer.load_state_dict(state["optimizer"])
+    model.num_timesteps = state["step"]
+    model._n_updates = state["n_updates"]
+    model._current_progress_remaining = state["progress_remaining"]
+    model._last_obs = state["last_obs"]
+    model._last_episode_starts = state["last_episode_starts"]
+    model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
+    model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
+    normalised = model.get_vec_normalize_env()
+    if normalised is not None:
+        normalised.returns = state["discounted_returns"]
+        normalised.old_obs = state["raw_obs"]
+    _replay(model, state)
+    restore_random_states(state["random"])  # last: everything above may draw
+
+
+def _replay(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+    assert model.env is not None
+    expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
+    for index, record in enumerate(state["envs"]):
+        observation = model.env.env_method("replay", record, indices=index)[0]
+        if not np.array_equal(observation, expected[index]):
+            raise InputError(
+                "--resume: the environment did not come back to the same observation after its actions were repeated; "
+                "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"
+            )

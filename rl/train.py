@@ -1,0 +1,214 @@
+"""Train PPO or A2C with an entropy objective: ``python -m rl.train --env MiniGrid-DoorKey-5x5-v0``.
+
+SB3's ``learn()`` runs the loop. Between two rollouts (:class:`BetweenRollouts`) it is evaluated, logged and saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.config import parse_config, to_dict
+from dem_apps.errors import run_command
+from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
+from rl.config import TrainConfig, resolve
+from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.model import build_envs, build_model, policy_state
+from rl.progress import TrainingProgress
+from rl.state import restore_training_state, training_state
+
+#: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
+STEPS_PER_LINE = 1000
+#: Lines of the log between two checkpoints, if no evaluation comes first.
+LINES_PER_CHECKPOINT = 10
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command: read settings, train, evaluate."""
+    config = parse_config(
+        TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
+    )
+    train(config if config.resume else resolve(config))
+
+
+def train(config: TrainConfig) -> None:
+    """Set up → loop → save, for a resolved configuration."""
+    torch.set_num_threads(config.threads)
+    checkpoint = read_last_checkpoint(Path(config.run_dir)) if config.resume and config.run_dir else None
+    model = build_model(config, build_envs(config))
+    run = _open_run(config, checkpoint)
+    model.set_logger(Logger(None, [_MetricsWriter(run)]))
+    if checkpoint is not None:
+        restore_training_state(model, checkpoint)
+    _print_start(config, run, model)
+
+    between = BetweenRollouts(config, run, best=checkpoint["best"] if checkpoint else None)
+    try:
+        model.learn(
+            total_timesteps=_timesteps(config) - model.num_timesteps,
+            callback=between,
+            log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
+            reset_num_timesteps=checkpoint is None,
+        )
+    finally:
+        between.close()
+
+    _evaluate_run(config, run, model)
+    run.close()
+
+
+class BetweenRollouts(BaseCallback):
+    """Evaluates, logs and saves after an update and before the next rollout: the only moment without loose ends.
+
+    What happens at a step depends on the step alone, never on what happened before, so a resumed run does the same
+    things at the same steps.
+
+    Args:
+        config: resolved settings.
+        run: where to log and save.
+        best: (sampled, greedy) mean return of the best evaluation so far, or None.
+    """
+
+    def __init__(self, config: TrainConfig, run: RunFolder, best: list[float] | None) -> None:
+        super().__init__()
+        self._config, self._run, self._best = config, run, best
+        wrapper = config.hyperparameters.get("env_wrapper")
+        self._evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, DURING_TRAINING)
+        self._progress: TrainingProgress | None = None
+
+    def _on_training_start(self) -> None:
+        self._done_step = self.model.num_timesteps
+        rollout = self.algorithm.n_steps * self.algorithm.n_envs
+        self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
+        if self._done_step == 0:
+            self._save()  # so that a run can be resumed from its first moment
+        self._progress = TrainingProgress(_timesteps(self._config), self._done_step)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        if self.model.num_timesteps % self._stride == 0:
+            self._update_done(last=False)
+
+    def _on_training_end(self) -> None:
+        self._update_done(last=True)
+
+    def _update_done(self, last: bool) -> None:
+        step = self.model.num_timesteps
+        if step == self._done_step:  # nothing was trained since this was last called, or since the checkpoint
+            return
+        self._done_step = step
+        evaluate = last or self._every(_eval_freq(self._config))
+        if evaluate:
+            self._evaluate(step)
+        self.algorithm.dump_logs()
+        if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
+            self._save()
+        if self._progress is not None:
+            self._progress.update(step)
+
+    def _every(self, steps: int) -> bool:
+        """Whether a multiple of ``steps`` lies between the previous line of the log and this one."""
+        return self._done_step // steps > (self._done_step - self._stride) // steps
+
+    def _evaluate(self, step: int) -> None:
+        figures = self._evaluator(self.algorithm)
+        for actions in ("greedy", "sampled"):
+            for name in ("mean_return", "std_return", "success_rate"):
+                self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
+        self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
+        score = [figures["sampled"]["mean_return"], figures["greedy"]["mean_return"]]
+        if self._best is None or score > self._best:
+            self._best = score
+            self._run.save_checkpoint("best", policy_state(self.algorithm), step)
+        if self._progress is not None:
+            self._progress.note(step, f"return {score[0]:.3f} sampled, {score[1]:.3f} greedy")
+
+    def _save(self) -> None:
+        state = {**training_state(self.algorithm), "best": self._best}
+        self._run.save_checkpoint("last", state, self.model.num_timesteps)
+
+    @property
+    def algorithm(self) -> OnPolicyAlgorithm:
+        """The model, with the type that it has here."""
+        assert isinstance(self.model, OnPolicyAlgorithm)
+        return self.model
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._progress is not None:
+            self._progress.close()
+
+
+class _MetricsWriter(KVWriter):
+    """Forwards what SB3 logs to the run folder, without wall-clock times: equal runs write equal files."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        numbers = {
+            key: value if isinstance(value, int) else float(value)
+            for key, value in sorted(key_values.items())
+            if not key.startswith("time/")
+        }
+        self._run.log(step, **numbers)
+
+    def close(self) -> None:
+        """The run folder is closed by whoever opened it."""
+
+
+def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
+    if checkpoint is not None and config.run_dir is not None:
+        return RunFolder.resume(Path(config.run_dir), checkpoint["step"])
+    path = Path(config.run_dir) if config.run_dir else default_run_dir("rl", config.env, config.loss, str(config.seed))
+    return RunFolder.create(path, to_dict(config), config.seed, config.device)
+
+
+def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+    threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
+    print(
+        f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
+    )
+    print(
+        f"  on      {config.env}, {model.n_envs} environments, {_timesteps(config):,} steps, {config.device}, {threads}"
+    )
+    print(f"  results {run.path}", flush=True)
+    if config.resume:
+        print(f"  resumed at step {model.num_timesteps:,}", flush=True)
+
+
+def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+    """Score the last and the best policy on episodes that no evaluation during training has seen."""
+    wrapper = config.hyperparameters.get("env_wrapper")
+    evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, FINAL)
+    last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
+    about = {
+        "episodes": config.eval_episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
+        "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
+    }  # fmt: skip
+    file = run.write_json("eval.json", {**last, **about, "best": best})
+    Console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
+    print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
+
+
+def _timesteps(config: TrainConfig) -> int:
+    assert config.timesteps is not None  # resolve() has filled it in
+    return config.timesteps
+
+
+def _eval_freq(config: TrainConfig) -> int:
+    assert config.eval_freq is not None  # resolve() has filled it in
+    return config.eval_freq
+
+
+if __name__ == "__main__":
+    run_command(main)

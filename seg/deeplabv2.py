@@ -1,0 +1,126 @@
+"""DeepLab-V2 (Chen et al., TPAMI 2018) on any encoder of segmentation-models-pytorch, with an auxiliary head.
+
+Each head is the SUM of four dilated 3×3 convolutions (ASPP), as in the adaptation literature. Shapes: B batch,
+C classes, h × w feature resolution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import segmentation_models_pytorch as smp
+from segmentation_models_pytorch.encoders._utils import replace_strides_with_dilation
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError, nearest
+
+DILATIONS = (6, 12, 18, 24)
+OUTPUT_STRIDES = (4, 8, 16)
+
+
+class AtrousHead(nn.Module):
+    """The sum of four dilated 3×3 convolutions with bias: (B, channels, h, w) → (B, C, h, w)."""
+
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        branches = [nn.Conv2d(channels, num_classes, 3, padding=d, dilation=d) for d in DILATIONS]
+        for branch in branches:
+            nn.init.normal_(branch.weight, std=0.01)
+            nn.init.zeros_(branch.bias)  # type: ignore[arg-type]
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add up all four branches."""
+        logits: Tensor = self.branches[0](features)
+        for branch in self.branches[1:]:
+            logits = logits + branch(features)
+        return logits
+
+
+class DeepLabV2(nn.Module):
+    """An encoder with a main head on its last stage and an auxiliary head on the one before.
+
+    Args:
+        encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm).
+        num_classes: C.
+        output_stride: input pixels per feature; 4 needs a ResNet-like encoder.
+        depth: stages of the encoder in use, 3 to 5.
+        weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
+
+    Raises:
+        InputError: an unknown encoder, a stride it cannot have, or weights that cannot be had.
+    """
+
+    def __init__(
+        self, encoder: str, num_classes: int, output_stride: int = 8, depth: int = 5, weights: str | None = None
+    ) -> None:
+        super().__init__()
+        if output_stride not in OUTPUT_STRIDES:
+            raise InputError(f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}")
+        self.encoder, channels = _build_encoder(encoder, output_stride, depth, weights)
+        auxiliary_channels, main_channels = channels[-2:]
+        self.main_head = AtrousHead(main_channels, num_classes)
+        self.auxiliary_head = AtrousHead(auxiliary_channels, num_classes)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """(B, 3, H, W) normalised images → logits ``main`` and ``aux``, (B, C, h, w) each."""
+        features = self.encoder(images)
+        return {"main": self.main_head(features[-1]), "aux": self.auxiliary_head(features[-2])}
+
+    def parameter_groups(self, learning_rate: float, head_factor: float) -> list[dict[str, Any]]:
+        """Encoder at ``learning_rate``, heads at ``head_factor`` times that; ``base_lr`` is kept for schedules."""
+        heads = [*self.main_head.parameters(), *self.auxiliary_head.parameters()]
+        return [
+            {"params": list(self.encoder.parameters()), "base_lr": learning_rate},
+            {"params": heads, "base_lr": learning_rate * head_factor},
+        ]
+
+
+def build_model(
+    name: str = "deeplabv2",
+    encoder: str = "resnet101",
+    num_classes: int = 19,
+    output_stride: int = 8,
+    depth: int = 5,
+    weights: str | None = None,
+) -> nn.Module:
+    """A segmentation model by name; see :class:`DeepLabV2` for the arguments.
+
+    Returns:
+        a module that maps (B, 3, H, W) images to ``{"main": (B, C, h, w), "aux": (B, C, h, w)}``.
+    """
+    if name not in _MODELS:
+        raise InputError(f"model: '{name}' is not one of {', '.join(_MODELS)}{nearest(name, _MODELS)}")
+    return _MODELS[name](encoder, num_classes, output_stride, depth, weights)
+
+
+_MODELS = {"deeplabv2": DeepLabV2}
+
+
+def _build_encoder(name: str, output_stride: int, depth: int, weights: str | None) -> tuple[nn.Module, list[int]]:
+    known = smp.encoders.get_encoder_names()
+    if name not in known and not name.startswith("tu-"):
+        raise InputError(f"encoder: '{name}' is not known to segmentation-models-pytorch{nearest(name, known)}")
+    try:
+        encoder = smp.encoders.get_encoder(
+            name, depth=depth, weights=weights, output_stride=16 if output_stride == 16 else 8
+        )
+    except (KeyError, ValueError, NotImplementedError) as error:
+        raise InputError(f"encoder '{name}' with output stride {output_stride}, depth {depth}: {error}") from error
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"encoder '{name}': the '{weights}' weights could not be loaded ({type(error).__name__}); without a "
+            "network or a cached copy, start from random weights with --encoder-weights null"
+        ) from error
+    if output_stride == 4:
+        _dilate_for_stride_4(name, encoder)
+    return encoder, list(encoder.out_channels)
+
+
+def _dilate_for_stride_4(name: str, encoder: nn.Module) -> None:
+    """Strides of every stage after the first become dilations; the library itself stops at stride 8."""
+    for stage, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
+        module = getattr(encoder, stage, None)
+        if module is None:
+            raise InputError(f"encoder '{name}': output stride 4 needs a ResNet-like encoder; use 8 or 16")
+        replace_strides_with_dilation(module, dilation)

@@ -1,0 +1,65 @@
+"""What the tests of the core share: the slow reference, and how close is close."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dem_apps.kernel import load_kernel
+
+#: Largest error allowed, relative to the largest expected number: about twice what is seen (ten times for float64).
+#: Half precision rounds a gradient twice, the first time before the table's part cancels most of it.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 1.5e-3}
+
+needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def paper() -> type[Any]:
+    """The class ``Paper`` of paper_reference.py."""
+    return _sibling("paper_reference").Paper
+
+
+@pytest.fixture(params=["reference", "eager", pytest.param("compiled", marks=needs_kernel)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each form of the computation."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def assert_near() -> Callable[..., None]:
+    """``assert_near(actual, expected, dtype)``: equal up to that dtype's rounding."""
+
+    def check(actual: Tensor, expected: Tensor, dtype: torch.dtype, what: str = "", scale: float = 0.0) -> None:
+        assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+        actual, expected = actual.detach().double(), expected.detach().double()
+        largest = max(expected.abs().max().item() if expected.numel() else 0.0, scale)
+        error = (actual - expected).abs().max().item() if expected.numel() else 0.0
+        allowed = TOLERANCE[dtype] * largest
+        assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g} (values up to {largest:.3g})"
+
+    return check
+
+
+def _sibling(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,218 @@
+"""The pure equations: gradients checked numerically, and the facts that the paper states or implies."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dem_apps import entropy
+
+C = 5
+FORBIDDEN = torch.tensor([[False, True, False, False, True]])
+
+
+def logits_of(*shape: int, seed: int = 0, spread: float = 2.0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
+
+
+def gradient_of(function: Any, logits: Tensor, **arguments: Any) -> Tensor:
+    leaf = logits.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(function(leaf, **arguments).sum(), leaf)
+    return gradient
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("forbidden", [None, FORBIDDEN])
+def test_gradcheck(dim: int, forbidden: Tensor | None) -> None:
+    logits = logits_of(4, C).movedim(-1, dim).contiguous().requires_grad_()
+    forbidden = None if forbidden is None else forbidden.movedim(-1, dim)
+    calibration = logits_of(4, C, seed=1).softmax(-1).movedim(-1, dim)
+    delta = logits_of(4, seed=2).abs() + 1
+    for function in (
+        lambda z: entropy.cadf(z, dim, forbidden=forbidden),
+        lambda z: entropy.cadf(z, dim, tau=0.6, forbidden=forbidden),
+        lambda z: entropy.gmc(z, dim, alpha=1.3, forbidden=forbidden),
+        lambda z: entropy.dem(z, dim, tau=0.7, alpha=1.4, forbidden=forbidden),
+        lambda z: entropy.dem(z, dim, tau=1.5, alpha=0.0, forbidden=forbidden),
+        lambda z: entropy.shannon_entropy(z, dim, forbidden=forbidden),
+    ):
+        assert torch.autograd.gradcheck(function, logits)
+    if forbidden is not None:
+        calibration = calibration.masked_fill(forbidden, 0.0)
+    for alpha in (1.0, 0.4):
+        assert torch.autograd.gradcheck(
+            lambda z, c=alpha * calibration: entropy.calibrated_cadf(z, c, delta, dim, forbidden), logits
+        )
+
+
+@pytest.mark.parametrize("forbidden", [None, FORBIDDEN])
+def test_rewards_are_negative_gradients(forbidden: Tensor | None) -> None:
+    logits = logits_of(8, C)
+    for reward, of in (
+        (entropy.cadf_reward, entropy.cadf),
+        (entropy.gmc_reward, entropy.gmc),
+        (entropy.entropy_reward, entropy.shannon_entropy),
+    ):
+        torch.testing.assert_close(
+            reward(logits, forbidden=forbidden), -gradient_of(of, logits, forbidden=forbidden), rtol=1e-12, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("tau", [0.3, 1.0, 1.9])
+def test_gradient_of_cadf_with_temperature(tau: float) -> None:
+    logits = logits_of(8, C)
+    p_tau = (logits / tau).softmax(-1)
+    cadf = entropy.cadf(logits, tau=tau).unsqueeze(-1)
+    torch.testing.assert_close(gradient_of(entropy.cadf, logits, tau=tau), -p_tau * (cadf + logits + tau) / tau)
+
+
+def test_gradient_of_adadem_is_the_one_of_the_notes() -> None:
+    logits = logits_of(9, C)
+    mec = logits_of(9, C, seed=3).softmax(-1)
+    delta = entropy.reward_norm(logits)
+    gradient = gradient_of(lambda z: entropy.calibrated_cadf(z, mec, delta), logits)
+    p, cadf = logits.softmax(-1), entropy.cadf(logits).unsqueeze(-1)
+    torch.testing.assert_close(gradient, -(p * (logits + cadf + 1) - mec) / delta.unsqueeze(-1))
+
+
+def test_equations_against_plain_arithmetic() -> None:
+    z = [1.0, -0.5, 2.0]
+    total = sum(math.exp(x) for x in z)
+    p = [math.exp(x) / total for x in z]
+    logits = torch.tensor(z, dtype=torch.float64)
+    cadf = -sum(a * b for a, b in zip(p, z, strict=True))
+    assert entropy.cadf(logits).item() == pytest.approx(cadf, abs=1e-14)
+    assert entropy.gmc(logits, alpha=0.3).item() == pytest.approx(0.3 * math.log(total), abs=1e-14)
+    assert entropy.shannon_entropy(logits).item() == pytest.approx(-sum(a * math.log(a) for a in p), abs=1e-14)
+    rewards = [a * (b + cadf + 1) for a, b in zip(p, z, strict=True)]
+    norms = {"l1": sum(map(abs, rewards)), "l2": math.hypot(*rewards), "linf": max(map(abs, rewards))}
+    for norm, expected in norms.items():
+        assert entropy.reward_norm(logits, norm=norm).item() == pytest.approx(expected, abs=1e-14)
+    of_entropy = [a - b for a, b in zip(rewards, p, strict=True)]
+    assert entropy.reward_norm(logits, of="entropy").item() == pytest.approx(sum(map(abs, of_entropy)), abs=1e-14)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 5.0, 40.0])
+def test_rewards_sum_to_one_and_delta_is_at_least_one(spread: float) -> None:
+    logits = logits_of(500, C, spread=spread)
+    torch.testing.assert_close(entropy.cadf_reward(logits).sum(-1), torch.ones(500, dtype=torch.float64))
+    torch.testing.assert_close(
+        entropy.entropy_reward(logits).sum(-1), torch.zeros(500, dtype=torch.float64), rtol=0, atol=1e-12
+    )
+    assert (entropy.reward_norm(logits) >= 1 - 1e-12).all()
+    assert (entropy.reward_norm(logits, norm="l2") >= C**-0.5 - 1e-12).all()
+    assert (entropy.reward_norm(logits, norm="linf") >= 1 / C - 1e-12).all()
+
+
+def test_dem_contains_entropy_and_cadf() -> None:
+    logits = logits_of(6, C)
+    torch.testing.assert_close(entropy.dem(logits, tau=1.0, alpha=1.0), entropy.shannon_entropy(logits))
+    torch.testing.assert_close(entropy.dem(logits, tau=0.8, alpha=0.0), entropy.cadf(logits, tau=0.8))
+    torch.testing.assert_close(
+        entropy.dem(logits, tau=0.8, alpha=1.2), entropy.cadf(logits, tau=0.8) + entropy.gmc(logits, alpha=1.2)
+    )
+    p = logits.softmax(-1)
+    torch.testing.assert_close(entropy.shannon_entropy(logits), -(p * p.log()).sum(-1))
+
+
+def test_entropy_stays_between_zero_and_log_c() -> None:
+    one_hot, uniform = torch.eye(C) * 1e4, torch.zeros(3, C)
+    assert torch.equal(entropy.shannon_entropy(one_hot), torch.zeros(C))
+    torch.testing.assert_close(entropy.shannon_entropy(uniform), torch.full((3,), math.log(C)))
+
+
+def test_shift_changes_cadf_and_gmc_alone() -> None:
+    logits, shift = logits_of(6, C), 37.25
+    for function in (entropy.shannon_entropy, entropy.cadf_reward, entropy.entropy_reward, entropy.reward_norm):
+        torch.testing.assert_close(function(logits + shift), function(logits), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(entropy.cadf(logits + shift), entropy.cadf(logits) - shift)
+    torch.testing.assert_close(entropy.gmc(logits + shift), entropy.gmc(logits) + shift)
+    mec, delta = logits_of(6, C, seed=1).softmax(-1), entropy.reward_norm(logits)
+    torch.testing.assert_close(
+        entropy.calibrated_cadf(logits + shift, mec, delta), entropy.calibrated_cadf(logits, mec, delta)
+    )
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+def test_float32_keeps_its_precision_at_a_large_offset(offset: float) -> None:
+    # multiples of 1/64 are exact at 1e4, so nothing is lost before the function is called
+    logits = ((logits_of(200, C) * 64).round() / 64).float()
+    shifted = logits + offset
+    assert torch.equal(shifted - offset, logits)
+    for function in (entropy.shannon_entropy, entropy.cadf_reward, entropy.entropy_reward, entropy.reward_norm):
+        torch.testing.assert_close(function(shifted), function(logits), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        gradient_of(entropy.dem, shifted, tau=0.7), gradient_of(entropy.dem, logits, tau=0.7), rtol=0, atol=5e-6
+    )
+
+
+@pytest.mark.parametrize(("tau", "alpha"), [(1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (1.25, 1.6), (1.5, 1.6)])
+@pytest.mark.parametrize("level", [0.0, 3.0])
+def test_second_derivative_at_uniform_logits(tau: float, alpha: float, level: float) -> None:
+    """Proposition A.1."""
+    uniform = torch.full((C,), level, dtype=torch.float64)
+    hessian = torch.autograd.functional.hessian(lambda z: entropy.dem(z, tau=tau, alpha=alpha), uniform)
+    expected = (1 - 1 / C) * (alpha / C - 2 / (tau * C))
+    torch.testing.assert_close(hessian.diagonal(), torch.full((C,), expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert (expected <= 1e-12) == (tau <= 2 / alpha + 1e-12)
+
+
+def test_forbidden_classes_are_as_if_they_were_not_there() -> None:
+    logits = logits_of(6, C)
+    narrow = logits[:, ~FORBIDDEN[0]]
+    for junk in (0.0, -1e8, 1e8, -torch.inf, torch.inf, torch.nan):
+        filled = logits.masked_fill(FORBIDDEN, junk)
+        for function in (
+            entropy.shannon_entropy, entropy.cadf, entropy.gmc, entropy.dem, entropy.reward_norm,
+            lambda z, forbidden=None: entropy.dem(z, tau=0.6, alpha=1.3, forbidden=forbidden),
+        ):  # fmt: skip
+            torch.testing.assert_close(function(filled, forbidden=FORBIDDEN), function(narrow))
+            gradient = gradient_of(lambda z, f=function: f(z, forbidden=FORBIDDEN), filled)
+            assert torch.equal(gradient[:, FORBIDDEN[0]], torch.zeros(6, 2, dtype=torch.float64))
+        for function in (entropy.probabilities, entropy.cadf_reward, entropy.gmc_reward, entropy.entropy_reward):
+            actual = function(filled, forbidden=FORBIDDEN)
+            torch.testing.assert_close(actual[:, ~FORBIDDEN[0]], function(narrow))
+            assert (actual[:, FORBIDDEN[0]] == 0).all()
+
+
+def test_marginal_entropy_calibrator_restricts_and_renormalises() -> None:
+    table = logits_of(C, C).softmax(-1)
+    predicted = torch.tensor([[0, 2], [3, 0]])
+    rows = entropy.marginal_entropy_calibrator(table, predicted, dim=1)
+    assert rows.shape == (2, C, 2)
+    assert torch.equal(rows[1, :, 0], table[3])
+    forbidden = FORBIDDEN.view(1, C, 1)
+    rows = entropy.marginal_entropy_calibrator(table, predicted, dim=1, forbidden=forbidden)
+    torch.testing.assert_close(rows.sum(1), torch.ones(2, 2, dtype=torch.float64))
+    allowed = ~FORBIDDEN[0]
+    torch.testing.assert_close(rows[0, allowed, 1], table[2, allowed] / table[2, allowed].sum())
+    assert (rows[:, ~allowed] == 0).all()
+
+
+def test_class_sums_and_the_moving_average() -> None:
+    p = logits_of(7, C).softmax(-1)
+    predicted = torch.tensor([4, 0, 0, 2, 4, 4, 0])
+    sums, counts = entropy.class_sums(p, predicted, C)
+    assert counts.tolist() == [3, 0, 1, 0, 3]
+    torch.testing.assert_close(sums[4], p[0] + p[4] + p[5])
+    before = torch.full((C, C), 1 / C, dtype=torch.float64)
+    after = entropy.updated_class_marginals(before, sums, counts, momentum=0.25)
+    assert torch.equal(after[[1, 3]], before[[1, 3]]), "absent classes keep their row"
+    torch.testing.assert_close(after[2], 0.75 * before[2] + 0.25 * p[3])
+    torch.testing.assert_close(after.sum(1), torch.ones(C, dtype=torch.float64))
+    halves = [entropy.class_sums(p[part], predicted[part], C) for part in (slice(0, 3), slice(3, 7))]
+    for whole, first, second in zip((sums, counts), *halves, strict=True):
+        torch.testing.assert_close(first + second, whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_results_are_wide(dtype: torch.dtype) -> None:
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    logits = logits_of(4, C).to(dtype)
+    for function in (entropy.cadf, entropy.gmc, entropy.dem, entropy.shannon_entropy, entropy.reward_norm):
+        assert function(logits).dtype == wide
+        torch.testing.assert_close(function(logits).double(), function(logits.double()), rtol=1e-5, atol=1e-6)

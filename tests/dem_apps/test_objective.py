@@ -1,0 +1,397 @@
+"""What the objective does with the input it may meet: layouts, ties, masks, forbidden classes; and its state."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dem_apps import OBJECTIVE_NAMES, build_objective
+
+C = 6
+REDUCTIONS = ("mean", "balanced", "sum", "none")
+
+
+def logits_of(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+def value_and_gradient(objective: Any, logits: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+    leaf = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    loss = objective(leaf, **arguments)
+    loss.sum().backward()
+    assert leaf.grad is not None
+    return loss.detach(), leaf.grad
+
+
+def assert_same(first: Any, second: Any) -> None:
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adadem", "entropy"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_memory_layout_does_not_matter(name: str, reduction: str, backend: str) -> None:
+    plain = logits_of(2, C, 5, 9)
+    padded = logits_of(4, C + 3, 7, 12, seed=1)
+    padded[1:3, 2:8, :5, 3:] = plain
+    layouts = {
+        "channels last": plain.contiguous(memory_format=torch.channels_last),
+        "sliced": padded[1:3, 2:8, :5, 3:],
+        "transposed": plain.transpose(2, 3).contiguous().transpose(2, 3),
+        "offset": torch.cat([torch.zeros(1), plain.flatten()])[1:].view_as(plain),
+    }
+    expected = value_and_gradient(build_objective(name, C, backend=backend), plain, reduction=reduction)
+    for layout, logits in layouts.items():
+        assert torch.equal(logits, plain), layout
+        objective = build_objective(name, C, backend=backend)
+        leaf = logits.detach().requires_grad_()  # no copy: the leaf has the layout itself
+        loss = objective(leaf, reduction=reduction)
+        loss.sum().backward()
+        assert_same((loss.detach(), leaf.grad), expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_expanded_logits_collect_their_gradient(reduction: str, backend: str) -> None:
+    row = logits_of(1, C, 1).requires_grad_()
+    loss = build_objective("adadem", C, backend=backend)(row.expand(3, C, 4), reduction=reduction)
+    copied = row.detach().repeat(3, 1, 4)
+    value, gradient = value_and_gradient(build_objective("adadem", C, backend=backend), copied, reduction=reduction)
+    torch.testing.assert_close(loss.detach(), value)
+    loss.sum().backward()
+    torch.testing.assert_close(row.grad, gradient.sum((0, 2), keepdim=True), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mask_layout", ["expanded", "strided"])
+def test_mask_layout_does_not_matter(mask_layout: str, backend: str) -> None:
+    logits = logits_of(3, C, 8)
+    mask = torch.tensor([1, 0, 1, 1, 0, 0, 1, 0], dtype=torch.bool)
+    mask = mask.expand(3, 8) if mask_layout == "expanded" else mask.repeat(3, 2).view(3, 8, 2).transpose(1, 2)[:, 0]
+    assert not mask.is_contiguous()
+    objective = build_objective("adadem", C, backend=backend).eval()
+    assert_same(
+        value_and_gradient(objective, logits, mask=mask),
+        value_and_gradient(objective, logits, mask=mask.contiguous()),
+    )
+
+
+def test_ties_go_to_the_first_class(backend: str) -> None:
+    objective = build_objective("adadem", C, backend=backend, momentum=1.0)
+    logits = torch.zeros(4, C)
+    logits[0, 0] = -1.0  # classes 1 to 5 share the maximum
+    objective(logits)
+    table = objective.class_marginals
+    torch.testing.assert_close(table[0], torch.full((C,), 1 / C))
+    torch.testing.assert_close(table[1], logits[0].softmax(0))
+    assert torch.equal(table[2:], torch.full((C - 2, C), 1 / C))
+
+
+def test_near_ties_are_decided_alike() -> None:
+    """Logits that differ where their float32 probabilities do not."""
+    logits = torch.tensor([[0.0, 1e-9, -1.0, -1.0, -1.0, -1.0]])
+    tables = []
+    for backend in ("reference", "eager"):
+        objective = build_objective("adadem", C, backend=backend)
+        objective(logits)
+        tables.append(objective.class_marginals)
+    torch.testing.assert_close(tables[0], tables[1])
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("junk", [torch.nan, torch.inf, -torch.inf, 1e30])
+def test_masked_elements_may_hold_anything(name: str, reduction: str, junk: float, backend: str) -> None:
+    logits, mask = logits_of(3, C, 7), torch.rand(3, 7, generator=torch.Generator().manual_seed(1)) < 0.5
+    spoiled = logits.masked_fill(~mask.unsqueeze(1), junk)
+    clean, dirty = (build_objective(name, C, backend=backend) for _ in range(2))
+    expected = value_and_gradient(clean, logits, mask=mask, reduction=reduction)
+    actual = value_and_gradient(dirty, spoiled, mask=mask, reduction=reduction)
+    assert_same(actual, expected)
+    assert (actual[1].movedim(1, -1)[~mask] == 0).all()
+    assert_same(dirty.state_dict().values(), clean.state_dict().values())
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_empty_mask(name: str, reduction: str, backend: str) -> None:
+    objective = build_objective(name, C, backend=backend)
+    value, gradient = value_and_gradient(
+        objective, logits_of(4, C), mask=torch.zeros(4, dtype=torch.bool), reduction=reduction
+    )
+    assert torch.equal(value, torch.zeros_like(value))
+    assert torch.equal(gradient, torch.zeros(4, C))
+    if objective.has_table:
+        assert torch.equal(objective.class_marginals, torch.full((C, C), 1 / C))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(0, C), (2, C, 0)])
+def test_no_elements_at_all(reduction: str, shape: tuple[int, ...], backend: str) -> None:
+    value, gradient = value_and_gradient(
+        build_objective("adadem", C, backend=backend), torch.zeros(shape), reduction=reduction
+    )
+    assert value.sum() == 0
+    assert gradient.shape == shape
+
+
+def test_nan_that_counts_is_not_hidden(backend: str) -> None:
+    logits = logits_of(20, C)
+    logits[3, 2] = torch.nan
+    for name in ("entropy", "adadem", "adadem-mec"):
+        assert build_objective(name, C, backend=backend)(logits).isnan()
+
+
+# -- forbidden classes ------------------------------------------------------------------------------------------
+
+
+def forbidding(shape: tuple[int, ...], seed: int = 2) -> Tensor:
+    """A class mask that leaves every element class 1."""
+    class_mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
+    class_mask[:, 1] = False
+    return class_mask
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("junk", [-1e8, -torch.inf, torch.nan, 1e8])
+def test_forbidden_logits_leave_everything_alone(name: str, reduction: str, junk: float, backend: str) -> None:
+    logits, class_mask = logits_of(12, C), forbidding((12, C))
+    clean, dirty = (build_objective(name, C, backend=backend) for _ in range(2))
+    for _ in range(2):
+        expected = value_and_gradient(clean, logits, class_mask=class_mask, reduction=reduction)
+        actual = value_and_gradient(
+            dirty, logits.masked_fill(class_mask, junk), class_mask=class_mask, reduction=reduction
+        )
+        assert_same(actual, expected)
+        assert (actual[1][class_mask] == 0).all()
+    assert_same(dirty.state_dict().values(), clean.state_dict().values())
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_forbidding_classes_is_narrowing_the_class_set(name: str) -> None:
+    logits, class_mask = logits_of(10, C), torch.zeros(1, C, dtype=torch.bool)
+    class_mask[0, [0, 4]] = True
+    allowed = ~class_mask[0]
+    wide, narrow = build_objective(name, C), build_objective(name, C - 2)
+    for _ in range(3):
+        value, gradient = value_and_gradient(wide, logits, class_mask=class_mask, reduction="none")
+        expected_value, expected_gradient = value_and_gradient(narrow, logits[:, allowed], reduction="none")
+        if not wide.has_table:
+            assert_same((value, gradient[:, allowed]), (expected_value, expected_gradient))
+    if wide.has_table:
+        # rows start at 1/6 and at 1/4, so they are compared as the loss sees them: restricted and renormalised
+        fixed = build_objective(name, C - 2).eval()
+        rows = wide.class_marginals[allowed][:, allowed]
+        fixed.class_marginals.copy_(rows / rows.sum(1, keepdim=True))
+        expected = value_and_gradient(fixed, logits[:, allowed], reduction="none")
+        value, gradient = value_and_gradient(wide.eval(), logits, class_mask=class_mask, reduction="none")
+        assert_same((value, gradient[:, allowed]), expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm"])
+def test_an_element_without_an_allowed_class_counts_nowhere(name: str, reduction: str) -> None:
+    logits, class_mask = logits_of(8, C), forbidding((8, C))
+    class_mask[5] = True
+    rest = torch.arange(8) != 5
+    spoiled = logits.clone()
+    spoiled[5] = torch.nan
+    whole, others = build_objective(name, C), build_objective(name, C)
+    value, gradient = value_and_gradient(whole, spoiled, class_mask=class_mask, reduction=reduction)
+    expected = value_and_gradient(others, logits[rest], class_mask=class_mask[rest], reduction=reduction)
+    assert_same((value[rest] if value.dim() else value, gradient[rest]), expected)
+    assert (gradient[5] == 0).all()
+    assert_same(whole.state_dict().values(), others.state_dict().values())
+
+
+def test_one_allowed_class_has_nothing_to_decide() -> None:
+    class_mask = torch.ones(4, C, dtype=torch.bool)
+    class_mask[:, 3] = False
+    value, gradient = value_and_gradient(build_objective("entropy", C), logits_of(4, C), class_mask=class_mask)
+    assert value == 0
+    assert (gradient == 0).all()
+    objective = build_objective("adadem", C)
+    value, gradient = value_and_gradient(objective, logits_of(4, C), class_mask=class_mask)
+    assert value.abs() < 1e-6
+    assert gradient.abs().max() < 1e-6
+    torch.testing.assert_close(objective.class_marginals.sum(1), torch.ones(C))
+
+
+def test_mask_and_class_mask_together() -> None:
+    logits, class_mask = logits_of(9, C, seed=3), forbidding((9, C))
+    mask = torch.arange(9) % 3 != 0
+    both, kept = build_objective("adadem", C), build_objective("adadem", C)
+    value, gradient = value_and_gradient(both, logits, mask=mask, class_mask=class_mask, reduction="balanced")
+    expected = value_and_gradient(kept, logits[mask], class_mask=class_mask[mask], reduction="balanced")
+    assert_same((value, gradient[mask], both.class_marginals), (*expected, kept.class_marginals))
+
+
+def test_class_mask_that_forbids_nothing_changes_nothing(backend: str) -> None:
+    logits = logits_of(5, C, 4)
+    assert_same(
+        value_and_gradient(build_objective("adadem", C, backend=backend), logits),
+        value_and_gradient(
+            build_objective("adadem", C, backend=backend), logits, class_mask=torch.zeros(1, C, 1, dtype=torch.bool)
+        ),
+    )
+
+
+# -- facts about whole objectives -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "adadem-mec"])
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+def test_shift_invariance_in_float32(name: str, offset: float, backend: str) -> None:
+    logits = (logits_of(100, C) * 64).round() / 64  # exact at 1e4
+    objective = build_objective(name, C, backend=backend)
+    objective(logits)
+    objective.eval()
+    (value, gradient), (shifted_value, shifted_gradient) = (
+        value_and_gradient(objective, each) for each in (logits, logits + offset)
+    )
+    torch.testing.assert_close(shifted_gradient, gradient, rtol=0, atol=2e-6 / 100)
+    # a row of the float32 table sums to 1 only up to 1e-7, which the offset multiplies
+    torch.testing.assert_close(shifted_value, value, rtol=0, atol=2e-7 * abs(offset))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "balanced", "sum"])
+def test_dem_at_one_is_the_entropy(reduction: str, backend: str) -> None:
+    logits = logits_of(3, C, 20)
+    dem, entropy = (build_objective(name, C, backend=backend) for name in ("dem", "entropy"))
+    assert_same(
+        value_and_gradient(dem, logits, reduction=reduction), value_and_gradient(entropy, logits, reduction=reduction)
+    )
+
+
+def test_adadem_norm_has_no_value_but_the_normalised_gradient_of_the_entropy(backend: str) -> None:
+    from dem_apps.entropy import entropy_reward, reward_norm
+
+    logits = logits_of(30, C)
+    value, gradient = value_and_gradient(build_objective("adadem-norm", C, backend=backend), logits, reduction="sum")
+    assert abs(value) < 1e-5
+    torch.testing.assert_close(gradient, -entropy_reward(logits) / reward_norm(logits).unsqueeze(1))
+
+
+def test_without_either_part_the_gradient_is_the_entropys(backend: str) -> None:
+    from dem_apps.entropy import Terms
+    from dem_apps.objective import EntropyObjective
+
+    logits = logits_of(30, C)
+    bare = EntropyObjective(Terms("self"), C, backend=backend)
+    _, gradient = value_and_gradient(bare, logits)
+    _, expected = value_and_gradient(build_objective("entropy", C, backend=backend), logits)
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_balanced_weighs_classes_and_not_elements(backend: str) -> None:
+    rare, common = torch.eye(C)[[2]] * 1.5, torch.eye(C)[[4]] * 3.0
+    objective = build_objective("entropy", C, backend=backend)
+    logits = torch.cat([rare, common.repeat(99, 1)])
+    expected = (objective(rare) + objective(common)) / 2
+    torch.testing.assert_close(objective(logits, reduction="balanced"), expected)
+
+
+# -- autograd and state -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reduction", ["mean", "balanced"])
+def test_backward_twice_through_one_graph(reduction: str, backend: str) -> None:
+    objective = build_objective("adadem", C, backend=backend)
+    leaf = logits_of(2, C, 9).requires_grad_()
+    loss = objective(leaf, reduction=reduction)
+    (first,) = torch.autograd.grad(loss, leaf, retain_graph=True)
+    kept = first.clone()
+    objective.class_marginals.fill_(0.5)  # the graph belongs to the table as it was
+    (second,) = torch.autograd.grad(loss, leaf)
+    torch.testing.assert_close(second, kept)
+    assert torch.equal(first, kept)
+
+
+def test_logits_changed_before_backward_are_noticed(backend: str) -> None:
+    base = logits_of(2, C, 9).requires_grad_()
+    logits = base * 1.0
+    loss = build_objective("adadem", C, backend=backend)(logits)
+    logits.data_ptr()
+    with torch.no_grad():
+        logits.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, base)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_values_without_gradients(context: Any, backend: str) -> None:
+    logits = logits_of(2, C, 9).requires_grad_()
+    expected = build_objective("adadem", C, backend=backend)(logits)
+    objective = build_objective("adadem", C, backend=backend)
+    with context():
+        value = objective(logits)
+    assert not value.requires_grad
+    torch.testing.assert_close(value, expected.detach())
+    objective(logits).backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["adadem", "entropy"])
+@pytest.mark.parametrize("reduction", ["mean", "balanced"])
+def test_autocast_does_not_narrow_the_computation(dtype: torch.dtype, name: str, reduction: str, backend: str) -> None:
+    """accelerate's mixed precision calls the loss inside autocast, which would turn matrix products to half."""
+    logits = logits_of(40, C, 30)
+    plain, cast = (build_objective(name, C, backend=backend) for _ in range(2))
+    expected = value_and_gradient(plain, logits, reduction=reduction)
+    with torch.autocast("cpu", dtype):
+        leaf = logits.clone().requires_grad_()
+        value = cast(leaf, reduction=reduction)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert_same((value.detach(), leaf.grad), expected)
+    assert_same(cast.state_dict().values(), plain.state_dict().values())
+
+
+def test_only_training_moves_the_table(backend: str) -> None:
+    objective = build_objective("adadem", C, backend=backend)
+    uniform = torch.full((C, C), 1 / C)
+    assert torch.equal(objective.class_marginals, uniform)
+    objective.eval()
+    objective(logits_of(20, C))
+    assert torch.equal(objective.class_marginals, uniform)
+    objective.train()
+    objective(logits_of(20, C))
+    assert not torch.equal(objective.class_marginals, uniform)
+    objective.reset()
+    assert torch.equal(objective.class_marginals, uniform)
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_state_survives_saving_and_copying(name: str) -> None:
+    objective = build_objective(name, C, backend="eager")
+    objective(logits_of(20, C))
+    assert set(objective.state_dict()) == ({"class_marginals"} if objective.has_table else set())
+    file = io.BytesIO()
+    torch.save(objective.state_dict(), file)
+    file.seek(0)
+    loaded = build_objective(name, C, backend="eager")
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    twins = [loaded, copy.deepcopy(objective), pickle.loads(pickle.dumps(objective))]
+    expected = value_and_gradient(objective, logits_of(20, C, seed=1))
+    for twin in twins:
+        assert_same(value_and_gradient(twin, logits_of(20, C, seed=1)), expected)
+        assert_same(twin.state_dict().values(), objective.state_dict().values())
+
+
+def test_the_table_is_a_buffer_and_not_a_parameter() -> None:
+    objective = build_objective("adadem", C)
+    assert list(objective.parameters()) == []
+    assert not objective.class_marginals.requires_grad
+    objective(logits_of(4, C).requires_grad_())
+    assert not objective.class_marginals.requires_grad
+
+
+def test_two_objectives_have_two_tables() -> None:
+    main, aux = build_objective("adadem", C), build_objective("adadem", C)
+    main(logits_of(20, C))
+    assert torch.equal(aux.class_marginals, torch.full((C, C), 1 / C))

@@ -1,0 +1,227 @@
+"""Every objective, option, backend, reduction and shape against Algorithm 1 in float64."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps.kernel import load_kernel
+
+C = 7
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("entropy", {}),
+    ("cadf", {}),
+    ("dem", {}),
+    ("dem", {"tau": 0.5}),
+    ("dem", {"tau": 1.3, "alpha": 1.4}),
+    ("dem", {"tau": 0.7, "alpha": 0.0}),
+    ("adadem", {}),
+    ("adadem", {"momentum": 1.0}),
+    ("adadem", {"momentum": 0.01}),
+    ("adadem", {"alpha": 0.5}),
+    ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}),
+    ("adadem", {"norm": "linf"}),
+    ("adadem", {"delta": "entropy"}),
+    ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}),
+    ("adadem", {"delta": "entropy", "norm": "linf"}),
+    ("adadem-norm", {}),
+    ("adadem-norm", {"alpha": 0.6}),
+    ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
+    ("adadem-norm", {"norm": "linf", "delta": "entropy"}),
+    ("adadem-mec", {}),
+    ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}),
+]
+# shape, class dimension, reduction, whether some elements are masked
+STEPS = [
+    ((5, C, 3, 4), 1, "mean", False),
+    ((40, C), -1, "balanced", True),
+    ((C, 30), 0, "sum", True),
+    ((3, C, 10), 1, "none", True),
+    ((2, 5, 3, C), 3, "mean", True),
+    ((2, C, 9), -2, "balanced", False),
+]
+FORMS = [
+    ("reference", torch.float64),
+    ("eager", torch.float64),
+    ("reference", torch.float32),
+    ("eager", torch.float32),
+    ("compiled", torch.float32),
+]
+needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
+
+
+def make_logits(shape: tuple[int, ...], dim: int, seed: int, spread: float = 2.0) -> Tensor:
+    """Logits where some classes are predicted often, some seldom and some never."""
+    generator = torch.Generator().manual_seed(seed)
+    classes = shape[dim]
+    bias = torch.tensor([2.0, 0.0, 1.0, 0.0, 0.5, -3.0, -8.0]).repeat(classes // 7 + 1)[:classes]
+    logits = torch.randn(shape, generator=generator, dtype=torch.float64) * spread
+    return (logits.movedim(dim, -1) + bias).movedim(-1, dim).float()
+
+
+def make_mask(shape: tuple[int, ...], dim: int, seed: int) -> Tensor:
+    elements = torch.empty(shape, device="meta").movedim(dim, -1).shape[:-1]
+    return torch.rand(elements, generator=torch.Generator().manual_seed(seed)) < 0.6
+
+
+def loss_and_gradient(call: Any, logits: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+    """The loss, and the gradient of it weighted by fixed numbers where there is one per element."""
+    leaf = logits.clone().requires_grad_()
+    loss = call(leaf, **arguments)
+    weights = torch.rand(loss.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(loss.dtype)
+    (loss * (weights if loss.dim() else 1.0)).sum().backward()
+    assert leaf.grad is not None
+    return loss.detach(), leaf.grad
+
+
+def reduction_scales(elements: int, reduction: str) -> tuple[float, float]:
+    """What a value of 1 per element comes to, and the (mean) weight of an element."""
+    return {"none": (1.0, 1.0), "sum": (float(elements), 1.0)}.get(reduction, (1.0, 1.0 / elements))
+
+
+def compare(objective: Any, paper: Any, logits: Tensor, near: Any, dtype: torch.dtype, **arguments: Any) -> None:
+    """One call of both: value, gradient, table.
+
+    A rounding error scales with the terms of a sum and not with what remains of them, so the smallest scale is an
+    element's weight; and where δ is the whole entropy's, which comes near 0, it is divided by δ as well.
+    """
+    value, gradient = loss_and_gradient(objective, logits.to(dtype), **arguments)
+    expected_value, expected_gradient = loss_and_gradient(paper.loss, logits.to(dtype).double(), **arguments)
+    assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert gradient.dtype == dtype
+    values_in = torch.float64 if dtype == torch.float64 else torch.float32
+    summed, averaged = reduction_scales(logits.numel() // paper.num_classes, arguments.get("reduction", "mean"))
+    near(value, expected_value, values_in, "value", scale=summed * paper.largest_inverse_delta)
+    near(gradient, expected_gradient, dtype, "gradient", scale=averaged * paper.largest_inverse_delta)
+    if objective.has_table:
+        near(objective.class_marginals, paper.avg_pred, values_in, "table")
+
+
+def test_the_cases_name_every_objective() -> None:
+    assert {name for name, _ in CASES} == set(OBJECTIVE_NAMES)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [pytest.param(*form, marks=needs_kernel if form[0] == "compiled" else ()) for form in FORMS],
+)
+@pytest.mark.filterwarnings("ignore:tau")
+def test_training_steps(
+    name: str, options: dict[str, Any], backend: str, dtype: torch.dtype, paper: Any, assert_near: Any
+) -> None:
+    reference = paper(name, C, **options)
+    objective = build_objective(name, C, backend=backend, **options).to(dtype)
+    objective.reset()  # 1/C in the wider dtype
+    for seed, (shape, dim, reduction, masked) in enumerate(STEPS):
+        logits = make_logits(shape, dim, seed)
+        mask = make_mask(shape, dim, seed) if masked else None
+        compare(objective, reference, logits, assert_near, dtype, dim=dim, mask=mask, reduction=reduction)
+
+
+# The kernel's block is 256 elements up to 9 classes, 128 at 19, 48 at 40 and 16 from 76 on.
+TAILS = [(1, 2, 1), (3, 2, 300), (3, 7, 15), (2, 7, 256), (2, 7, 257), (2, 19, 129), (1, 19, 2177), (2, 40, 49)]
+WIDE = [(1, 200, 33), (1, 256, 17), (2, 76, 16)]
+
+
+@pytest.mark.parametrize("shape", TAILS + WIDE)
+@pytest.mark.parametrize("classes_last", [False, True])
+@pytest.mark.parametrize(
+    ("name", "reduction"), [("adadem", "balanced"), ("entropy", "sum"), ("entropy", "balanced"), ("cadf", "mean")]
+)
+def test_block_tails(
+    shape: tuple[int, int, int], classes_last: bool, name: str, reduction: str, backend: str, paper: Any,
+    assert_near: Any,
+) -> None:  # fmt: skip
+    logits = make_logits(shape, 1, seed=3)
+    if classes_last:
+        logits = logits.movedim(1, -1).contiguous()
+    dim = 2 if classes_last else 1
+    objective, reference = build_objective(name, shape[1], backend=backend), paper(name, shape[1])
+    mask = make_mask(tuple(logits.shape), dim, seed=4)
+    mask.view(-1)[-1] = True
+    compare(objective, reference, logits, assert_near, torch.float32, dim=dim, reduction=reduction)
+    compare(objective, reference, logits, assert_near, torch.float32, dim=dim, mask=mask, reduction=reduction)
+
+
+@pytest.mark.parametrize("outer", [1, 2])
+@pytest.mark.parametrize("reduction", ["mean", "balanced"])
+def test_tail_of_the_eager_chunks(outer: int, reduction: str, paper: Any, assert_near: Any) -> None:
+    shape = (outer, 3, 8192 + 16 + 5)
+    for name in ("adadem", "dem"):
+        compare(
+            build_objective(name, 3, backend="eager"), paper(name, 3), make_logits(shape, 1, seed=6), assert_near,
+            torch.float32, reduction=reduction, mask=make_mask(shape, 1, seed=7),
+        )  # fmt: skip
+
+
+@needs_kernel
+@pytest.mark.parametrize("shape", [(2, 19, 40, 50), (3, 7, 5003)])
+def test_the_kernel_with_two_threads(shape: tuple[int, ...], paper: Any, assert_near: Any) -> None:
+    torch.set_num_threads(2)
+    logits, mask = make_logits(shape, 1, seed=8), make_mask(shape, 1, seed=9)
+    results = []
+    for _ in range(2):
+        objective = build_objective("adadem", shape[1], backend="compiled")
+        compare(objective, paper("adadem", shape[1]), logits, assert_near, torch.float32, mask=mask)
+        results.append((*loss_and_gradient(objective, logits, mask=mask), objective.class_marginals))
+    for first, second in zip(*results, strict=True):
+        assert torch.equal(first, second), "the same thread count gives the same bits"
+
+
+@pytest.mark.parametrize("spread", [1e-3, 30.0, 300.0])
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+@pytest.mark.parametrize("reduction", ["mean", "balanced"])
+def test_flat_and_saturated_predictions(
+    spread: float, name: str, reduction: str, backend: str, paper: Any, assert_near: Any
+) -> None:
+    logits = make_logits((60, C), 1, seed=10) * (spread / 2)
+    logits[:5] = torch.eye(C)[:5] * 500
+    compare(build_objective(name, C, backend=backend), paper(name, C), logits, assert_near, torch.float32,
+            reduction=reduction)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[1].get("delta") != "entropy"])
+@pytest.mark.filterwarnings("ignore:tau")
+def test_half_precision(
+    dtype: torch.dtype, name: str, options: dict[str, Any], backend: str, paper: Any, assert_near: Any
+) -> None:
+    reference, objective = paper(name, C, **options), build_objective(name, C, backend=backend, **options)
+    for seed, reduction in itertools.product(range(2), ("balanced", "mean", "sum")):
+        logits = make_logits((3, C, 50), 1, seed)
+        compare(objective, reference, logits, assert_near, dtype, reduction=reduction,
+                mask=make_mask((3, C, 50), 1, seed))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["adadem", "adadem-mec", "entropy"])
+def test_evaluation_uses_the_table_as_it_is(name: str, backend: str, paper: Any, assert_near: Any) -> None:
+    reference, objective = paper(name, C), build_objective(name, C, backend=backend)
+    compare(objective, reference, make_logits((50, C), 1, seed=1), assert_near, torch.float32)
+    objective.eval()
+    before = {key: tensor.clone() for key, tensor in objective.state_dict().items()}
+    logits = make_logits((50, C), 1, seed=2)
+    expected = reference.loss(logits, training=False)
+    assert_near(objective(logits), expected, torch.float32, "value in eval()", scale=1.0)
+    assert all(torch.equal(before[key], tensor) for key, tensor in objective.state_dict().items())
+
+
+def test_auto_is_one_of_the_others(paper: Any, assert_near: Any) -> None:
+    for shape in [(6, C), (2, C, 5000)]:
+        compare(build_objective("adadem", C), paper("adadem", C), make_logits(shape, 1, seed=3), assert_near,
+                torch.float32, reduction="balanced")  # fmt: skip
+
+
+def test_an_incoming_gradient_scales_the_gradient(backend: str) -> None:
+    logits = make_logits((20, C), 1, seed=11)
+    for reduction in ("mean", "balanced", "sum"):
+        objective = build_objective("adadem", C, backend=backend).eval()
+        _, gradient = loss_and_gradient(objective, logits, reduction=reduction)
+        leaf = logits.clone().requires_grad_()
+        (-0.001 * objective(leaf, reduction=reduction)).backward()
+        torch.testing.assert_close(leaf.grad, -0.001 * gradient, rtol=1e-5, atol=1e-9)

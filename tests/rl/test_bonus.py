@@ -1,0 +1,236 @@
+"""The hook: it changes the entropy term of PPO and A2C, that alone, and only while the policy trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.vec_env import VecEnv
+
+from dem_apps import build_objective
+from rl import with_entropy_objective
+from rl.envs import make_training_envs
+
+torch.set_num_threads(1)
+
+SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
+
+
+class ToyEnv(gym.Env):
+    """Random observations and rewards over any action space."""
+
+    def __init__(self, action_space: spaces.Space) -> None:
+        self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._observe(), float(self.np_random.normal()), bool(self.np_random.random() < 0.1), False, {}
+
+    def _observe(self) -> np.ndarray:
+        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+
+def toy_model(objective: str, space: spaces.Space | None = None, algorithm: Any = PPO, **arguments: Any) -> Any:
+    options = {key: arguments.pop(key) for key in ("tau", "alpha") if key in arguments}
+    wrapped = with_entropy_objective(algorithm, objective, **options)
+    small = SMALL[algorithm.__name__]
+    return wrapped("MlpPolicy", ToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments})
+
+
+def stock_model(algorithm: Any, space: spaces.Space | None = None, ent_coef: float = 0.1) -> Any:
+    env = ToyEnv(space or spaces.Discrete(5))
+    return algorithm("MlpPolicy", env, seed=0, ent_coef=ent_coef, **SMALL[algorithm.__name__])
+
+
+def weights(model: Any) -> dict[str, torch.Tensor]:
+    return {
+        name: value for name, value in model.policy.state_dict().items() if not name.startswith("entropy_objective")
+    }
+
+
+def same_weights(one: Any, two: Any) -> bool:
+    first, second = weights(one), weights(two)
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def batch(model: Any, size: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    actions = np.stack([model.action_space.sample() for _ in range(size)])
+    return torch.rand(size, 4, generator=generator), torch.as_tensor(actions)
+
+
+def doorkey(count: int = 8) -> VecEnv:
+    return make_training_envs("MiniGrid-DoorKey-5x5-v0", "minigrid.wrappers.FlatObsWrapper", count, True, 0.99)
+
+
+@pytest.mark.parametrize(("algorithm", "steps"), [(PPO, 1024), (A2C, 800)])
+def test_entropy_is_sb3_bit_for_bit(algorithm: Any, steps: int) -> None:
+    arguments = {"n_steps": 128, "batch_size": 64, "learning_rate": 2.5e-4} if algorithm is PPO else {}
+    arguments = {"ent_coef": 0.001, "seed": 0, "device": "cpu", **arguments}
+    stock = algorithm("MlpPolicy", doorkey(), **arguments).learn(steps)
+    ours = with_entropy_objective(algorithm, "entropy")("MlpPolicy", doorkey(), **arguments).learn(steps)
+    assert stock.num_timesteps == ours.num_timesteps == steps
+    assert same_weights(stock, ours)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_an_objective_changes_what_is_learned(algorithm: Any) -> None:
+    assert same_weights(stock_model(algorithm), toy_model("adadem", algorithm=algorithm))  # they start alike
+    # one update, from the same samples: each model seeds the global generators when it is made
+    steps = SMALL[algorithm.__name__]["n_steps"]
+    stock = stock_model(algorithm).learn(steps)
+    assert same_weights(stock, toy_model("entropy", algorithm=algorithm).learn(steps))
+    assert not same_weights(stock, toy_model("adadem", algorithm=algorithm).learn(steps))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_none_is_sb3_without_entropy_term(algorithm: Any) -> None:
+    stock = stock_model(algorithm, ent_coef=0.0).learn(64)
+    assert same_weights(stock, toy_model("none", algorithm=algorithm, ent_coef=5.0).learn(64))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("adadem", {}), ("cadf", {}), ("dem", {"tau": 0.8, "alpha": 1.2}), ("adadem-norm", {}), ("adadem-mec", {})],
+)
+def test_term_and_gradient_are_those_of_the_objective_on_the_raw_logits(name: str, options: dict[str, float]) -> None:
+    model = toy_model(name, **options)
+    with torch.no_grad():
+        model.policy.action_net.weight.mul_(100)  # away from the uniform start
+        model.policy.action_net.bias.add_(3.0)  # CADF and DEM see a shift that normalised logits would hide
+    model.policy.set_training_mode(True)
+    observations, actions = batch(model)
+    term = model.policy.evaluate_actions(observations, actions)[2]
+    gradient = torch.autograd.grad(term.mean(), model.policy.action_net.weight)[0]
+
+    logits = model.policy.action_net(model.policy.mlp_extractor(observations)[0])
+    expected = build_objective(name, num_classes=5, **options)(logits, dim=1)
+    expected_gradient = torch.autograd.grad(expected, model.policy.action_net.weight)[0]
+    assert term.shape == (16,)
+    torch.testing.assert_close(term.mean(), expected)
+    torch.testing.assert_close(gradient, expected_gradient)
+
+
+def test_cadf_is_not_the_entropy() -> None:
+    # on the normalised logits that SB3's distribution keeps, CADF would be the entropy itself
+    model = toy_model("cadf")
+    with torch.no_grad():
+        model.policy.action_net.bias.add_(3.0)
+    model.policy.set_training_mode(True)
+    observations, actions = batch(model)
+    term = model.policy.evaluate_actions(observations, actions)[2]
+    entropy = model.policy.get_distribution(observations).entropy()
+    assert (term - entropy).abs().min() > 1
+
+
+def test_the_table_moves_only_when_the_policy_trains() -> None:
+    model = toy_model("adadem")
+    observations, actions = batch(model)
+    table = "entropy_objective.0.class_marginals"
+    before = model.policy.state_dict()[table].clone()
+
+    model.policy.set_training_mode(False)
+    in_eval = model.policy.evaluate_actions(observations, actions)[2]
+    model.policy.set_training_mode(True)
+    with torch.no_grad():
+        without_gradients = model.policy.evaluate_actions(observations, actions)[2]
+    entropy = model.policy.get_distribution(observations).entropy()
+    assert torch.equal(model.policy.state_dict()[table], before)
+    assert torch.equal(in_eval, entropy)
+    assert torch.equal(without_gradients, entropy)
+
+    model.policy.evaluate_actions(observations, actions)
+    assert not torch.equal(model.policy.state_dict()[table], before)
+
+
+def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path: Any) -> None:
+    PPOAda = with_entropy_objective(PPO, "adadem")
+    model = PPOAda("MlpPolicy", ToyEnv(spaces.Discrete(5)), seed=0, **SMALL["PPO"]).learn(64)
+    model.save(tmp_path / "model.zip")
+    loaded = PPOAda.load(tmp_path / "model.zip", env=ToyEnv(spaces.Discrete(5)))
+    saved, read = model.policy.state_dict(), loaded.policy.state_dict()
+    assert saved.keys() == read.keys()
+    assert all(torch.equal(saved[name], read[name]) for name in saved)
+    table = read["entropy_objective.0.class_marginals"].clone()
+    assert table.shape == (5, 5)
+    assert not torch.equal(table, torch.full((5, 5), 0.2))
+
+    loaded.learn(32, reset_num_timesteps=False)
+    assert not torch.equal(loaded.policy.entropy_objective[0].class_marginals, table)
+    optimised = {id(parameter) for group in model.policy.optimizer.param_groups for parameter in group["params"]}
+    assert optimised == {id(parameter) for parameter in model.policy.parameters()}
+
+
+def test_a_zip_of_another_objective_is_refused(tmp_path: Any) -> None:
+    toy_model("adadem").save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=r"saved with the objective 'adadem'.*trains 'cadf'"):
+        with_entropy_objective(PPO, "cadf").load(tmp_path / "model.zip")
+
+
+def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
+    model = toy_model("adadem", spaces.MultiDiscrete([3, 4]))
+    with torch.no_grad():
+        model.policy.action_net.weight.mul_(100)
+    model.policy.set_training_mode(True)
+    observations, actions = batch(model)
+    term = model.policy.evaluate_actions(observations, actions)[2]
+    logits = model.policy.action_net(model.policy.mlp_extractor(observations)[0])
+    expected = sum(build_objective("adadem", num_classes=part.shape[1])(part) for part in logits.split([3, 4], dim=1))
+    torch.testing.assert_close(term.mean(), expected)
+    tables = [objective.class_marginals.shape for objective in model.policy.entropy_objective]
+    assert tables == [(3, 3), (4, 4)]
+    model.learn(32)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
+def test_action_spaces_without_logits(space: spaces.Space) -> None:
+    with pytest.raises(ValueError, match=f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}"):
+        toy_model("adadem", space)
+    stock = stock_model(PPO, space).learn(32)
+    assert same_weights(stock, toy_model("entropy", space).learn(32))
+
+
+def test_policy_entropy_is_logged_beside_the_objective() -> None:
+    model = toy_model("adadem")
+    model.learn(32)
+    logged = model.logger.name_to_value
+    entropy = model.policy.get_distribution(torch.as_tensor(model.rollout_buffer.observations)).entropy().mean().item()
+    assert 0 < logged["train/policy_entropy"] <= np.log(5)
+    assert logged["train/policy_entropy"] == pytest.approx(entropy, abs=0.01)
+    assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], abs=1e-6)
+    assert logged["train/entropy_objective"] != pytest.approx(logged["train/policy_entropy"], abs=0.1)
+
+
+def test_other_policies_work() -> None:
+    class OwnPolicy(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
+        pass
+
+    PPOAda = with_entropy_objective(PPO, "adadem")
+    model = PPOAda(OwnPolicy, ToyEnv(spaces.Discrete(5)), **SMALL["PPO"]).learn(32)
+    assert isinstance(model.policy, OwnPolicy)
+    assert "entropy_objective.0.class_marginals" in model.policy.state_dict()
+    for alias in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
+        assert alias in PPOAda.policy_aliases
+    # SB3 compares this name to advise against a GPU for small networks
+    assert toy_model("adadem").policy_class.__name__ == "ActorCriticPolicy"
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(ValueError, match="supports PPO and A2C of stable_baselines3, not DQN"):
+        with_entropy_objective(DQN, "adadem")
+    with pytest.raises(ValueError, match="unknown entropy objective 'adadm'; did you mean 'adadem'"):
+        with_entropy_objective(PPO, "adadm")
+    with pytest.raises(ValueError, match="'none' has no options, but got tau"):
+        with_entropy_objective(PPO, "none", tau=1.0)
+    with pytest.raises(ValueError, match="tau"):
+        with_entropy_objective(PPO, "dem", tau=-1.0)

@@ -1,0 +1,128 @@
+"""Environments: the fault of integer observations and its cure, and episodes that can be replayed."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from minigrid.wrappers import FlatObsWrapper
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+from dem_apps.errors import InputError
+from rl import with_entropy_objective
+from rl.config import ALGORITHMS, TrainConfig, resolve
+from rl.envs import make_env, make_training_envs
+
+torch.set_num_threads(1)
+
+DOORKEY = "MiniGrid-DoorKey-5x5-v0"
+FLAT = "minigrid.wrappers.FlatObsWrapper"
+
+
+class Recorder(BaseCallback):
+    """Keeps the observations that the policy saw and those that the rollout buffer stored."""
+
+    def _on_training_start(self) -> None:
+        self.seen = [self.model._last_obs]
+
+    def _on_step(self) -> bool:
+        self.seen.append(self.locals["new_obs"])
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.stored = self.model.rollout_buffer.observations.copy()
+
+
+def seen_and_stored(envs: VecEnv) -> tuple[np.ndarray, np.ndarray]:
+    recorder = Recorder()
+    PPO("MlpPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(32, callback=recorder)
+    return np.stack(recorder.seen[:-1]), recorder.stored
+
+
+def test_uint8_observations_are_cut_to_whole_numbers() -> None:
+    """The fault, in SB3 as published; if this fails, SB3 has cured it and DtypeObservation can go."""
+    envs = VecNormalize(DummyVecEnv([lambda: Monitor(FlatObsWrapper(gym.make(DOORKEY)))] * 2))
+    seen, stored = seen_and_stored(envs)
+    assert stored.dtype == np.uint8
+    assert np.any(seen != np.round(seen))
+    assert np.abs(seen - stored).max() > 0.5
+
+
+def test_our_environments_store_what_the_policy_saw() -> None:
+    seen, stored = seen_and_stored(make_training_envs(DOORKEY, FLAT, 2, normalise=True, gamma=0.99))
+    assert stored.dtype == np.float32
+    assert np.any(stored != np.round(stored))
+    assert np.array_equal(seen, stored)
+
+
+def test_the_hook_warns_where_observations_would_be_cut() -> None:
+    PPOAda = with_entropy_objective(PPO, "adadem")
+    with pytest.warns(UserWarning, match="cut to whole numbers"):
+        PPOAda("MlpPolicy", VecNormalize(DummyVecEnv([lambda: FlatObsWrapper(gym.make(DOORKEY))])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        PPOAda("MlpPolicy", make_training_envs(DOORKEY, FLAT, 1, normalise=True, gamma=0.99))
+
+
+@pytest.mark.parametrize(("env_id", "wrapper"), [(DOORKEY, FLAT), ("CartPole-v1", None), ("Pendulum-v1", None)])
+@pytest.mark.parametrize("steps", [0, 37, 300])
+def test_a_replayed_environment_goes_on_as_the_original(env_id: str, wrapper: str | None, steps: int) -> None:
+    original, copy = make_env(env_id, wrapper), make_env(env_id, wrapper)
+    original.action_space.seed(0)
+    observation = original.reset(seed=7)[0]
+    for _ in range(steps):
+        observation = play(original, original.action_space.sample())[0]
+    record = json.loads(json.dumps(original.episode_record()))
+    assert np.array_equal(copy.replay(record), observation)
+    for _ in range(400):  # over the end of the episode, into the next ones
+        action = original.action_space.sample()
+        one, two = play(original, action), play(copy, action)
+        assert np.array_equal(one[0], two[0])
+        assert one[1:] == two[1:]
+
+
+def play(env: gym.Env, action: Any) -> tuple[np.ndarray, float, bool, tuple[float, int] | None]:
+    """One step as DummyVecEnv makes it, with Monitor's return and length of an episode that ended."""
+    observation, reward, terminated, truncated, info = env.step(action)
+    episode = (info["episode"]["r"], info["episode"]["l"]) if "episode" in info else None
+    if terminated or truncated:
+        observation = env.reset()[0]
+    return observation, float(reward), terminated, episode
+
+
+@pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+@pytest.mark.parametrize(
+    ("name", "steps", "n_steps"),
+    [
+        ("DoorKey-5x5", 1e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128), ("KeyCorridorS3R1", 5e5, 128),
+        ("RedBlueDoors-6x6", 1e6, 512), ("Fetch-5x5-N2", 5e6, 128), ("FourRooms", 5e6, 512),
+        ("GoToDoor-5x5", 5e6, 128), ("PutNear-6x6-N2", 1e7, 128),
+    ],
+)  # fmt: skip
+def test_the_nine_environments_have_an_entry_and_can_be_made(algo: str, name: str, steps: float, n_steps: int) -> None:
+    config = resolve(TrainConfig(env=f"MiniGrid-{name}-v0", algo=algo))
+    assert config.timesteps == steps
+    assert config.hyperparameters["n_steps"] == (n_steps if algo == "ppo" else 5)
+    env = make_env(config.env, config.hyperparameters["env_wrapper"])
+    observation = env.reset(seed=0)[0]
+    assert observation.shape == (2835,)
+    assert observation.dtype == np.float32
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(
+        InputError, match="unknown environment 'MiniGrid-DoorKy-5x5-v0'; did you mean 'MiniGrid-DoorKey"
+    ):
+        make_env("MiniGrid-DoorKy-5x5-v0", FLAT)
+    with pytest.raises(InputError, match=r"unknown wrapper 'FlatObsWrapper'; did you mean 'minigrid\.wrappers"):
+        make_env(DOORKEY, "FlatObsWrapper")
+    with pytest.raises(InputError, match="observations are a Dict, not one array"):
+        make_env(DOORKEY, None)

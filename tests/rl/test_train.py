@@ -1,0 +1,254 @@
+"""The commands: same seed, same numbers; a killed run continues to them; mistakes are one sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3 import PPO
+
+import rl.evaluate
+import rl.train
+from dem_apps.checkpoint import load_checkpoint
+from dem_apps.errors import run_command
+from dem_apps.run import RunFolder, read_metrics
+from rl.config import TrainConfig, resolve
+from rl.model import build_envs
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "--env", "MiniGrid-Empty-Random-5x5-v0", "--hyperparameters.n_envs", "4", "--hyperparameters.n_steps", "64",
+    "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
+]  # fmt: skip
+TINY = ["--timesteps", "1024", "--hyperparameters.n_epochs", "1", "--eval-episodes", "1"]
+
+
+def command(*arguments: Any) -> list[str]:
+    return [sys.executable, "-m", "rl.train", *map(str, arguments)]
+
+
+def run(*arguments: Any) -> str:
+    done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def policy(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return load_checkpoint(folder / "checkpoints", name)["policy"]
+
+
+def assert_same_run(one: Path, two: Path) -> None:
+    assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
+    for name in ("last", "best"):
+        first, second = policy(one, name), policy(two, name)
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[key], second[key]) for key in first)
+    assert json.loads((one / "eval.json").read_text()) == json.loads((two / "eval.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "unbroken"
+    output = run(*SMALL, "--run-dir", folder)
+    assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
+    assert "steps/s" in output
+    return folder
+
+
+def test_same_seed_twice_writes_the_same_numbers(unbroken: Path, tmp_path: Path) -> None:
+    run(*SMALL, "--run-dir", tmp_path / "again")
+    assert_same_run(unbroken, tmp_path / "again")
+
+
+def test_a_killed_run_continues_to_the_same_numbers(unbroken: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    pointer = folder / "checkpoints" / "last.json"
+    process = subprocess.Popen(command(*SMALL, "--run-dir", folder), cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not pointer.exists() or json.loads(pointer.read_text())["state"]["step"] < 2000:
+            assert process.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (folder / "eval.json").exists()
+    assert "resumed at step" in run("--run-dir", folder, "--resume")
+    assert_same_run(unbroken, folder)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--algo", "a2c", "--eval-freq", "1000"],
+        ["--loss", "none", "--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml"],
+    ],
+)
+def test_an_interrupted_run_continues_to_the_same_numbers(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process: A2C with RMSprop; a falling learning rate and an environment without normalisation."""
+    entry = "{policy: MlpPolicy, n_envs: 2, n_timesteps: 3000, n_steps: 64, n_epochs: 2, learning_rate: lin_1.0e-3}"
+    (tmp_path / "cartpole.yaml").write_text(f"CartPole-v1: {entry}")
+    monkeypatch.chdir(tmp_path)
+    arguments = [*arguments, "--timesteps", "3000", "--eval-episodes", "2"]
+    rl.train.main([*arguments, "--run-dir", "whole"])
+
+    save, saved = RunFolder.save_checkpoint, []
+
+    def save_twice(run: RunFolder, name: str, state: dict[str, Any], step: int) -> Path:
+        path = save(run, name, state, step)
+        saved.append(step if name == "last" else 0)
+        if max(saved) > 1500:
+            raise KeyboardInterrupt
+        return path
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_checkpoint", save_twice)
+        with pytest.raises(KeyboardInterrupt):
+            rl.train.main([*arguments, "--run-dir", "broken"])
+    torch.rand(7)  # a new process would have other random states
+    rl.train.main(["--run-dir", "broken", "--resume"])
+    assert_same_run(Path("whole"), Path("broken"))
+
+
+def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
+    lines = read_metrics(unbroken)
+    names = set().union(*lines)
+    assert {
+        "step", "rollout/ep_rew_mean", "eval/mean_return_greedy", "eval/mean_return_sampled", "eval/success_rate",
+        "train/approx_kl", "train/clip_fraction", "train/policy_entropy", "train/entropy_objective",
+    } <= names  # fmt: skip
+    assert not any(name.startswith("time/") for name in names)
+    assert lines[-1]["step"] == 8192
+    evaluated = [line["step"] for line in lines if "eval/success_rate" in line]
+    assert len(evaluated) == 4  # the first lines of the log at or after each 2,000 steps
+
+    result = json.loads((unbroken / "eval.json").read_text())
+    assert {"mean_return", "std_return", "success_rate", "episodes", "env", "checkpoint"} <= result.keys()
+    assert result["checkpoint"] == "last"
+    assert result["episodes"] == 3
+    assert result["best"]["checkpoint"] == "best"
+    assert result["best"]["step"] in evaluated
+    assert list(unbroken.glob("events.out.tfevents*"))
+    assert (unbroken / "environment.json").is_file()
+    assert not list(unbroken.rglob("*.pkl")) + list(unbroken.rglob("*.zip"))
+
+
+def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path, capsys: Any) -> None:
+    before = {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}
+    out = tmp_path / "figures.json"
+    rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--out", str(out)])
+    trained, figures = json.loads((unbroken / "eval.json").read_text()), json.loads(out.read_text())
+    assert all(
+        figures[name] == trained[name] for name in ("mean_return", "std_return", "success_rate", "sampled", "greedy")
+    )
+    rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--checkpoint", "best", "--seed", "5"])
+    assert "best" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}
+
+
+def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path: Path) -> None:
+    common = [*SMALL, "--timesteps", "2304"]
+    rl.train.main([*common, "--run-dir", str(tmp_path / "often"), "--eval-freq", "256"])
+    rl.train.main([*common, "--run-dir", str(tmp_path / "rarely"), "--eval-freq", "100000", "--eval-episodes", "1"])
+    often, rarely = policy(tmp_path / "often"), policy(tmp_path / "rarely")
+    assert all(torch.equal(often[key], rarely[key]) for key in often)
+    training = [
+        [{key: value for key, value in line.items() if not key.startswith("eval/")} for line in read_metrics(folder)]
+        for folder in (tmp_path / "often", tmp_path / "rarely")
+    ]
+    assert training[0] == training[1]
+    assert len(training[0]) == 3
+
+
+def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> None:
+    arguments = ["--timesteps", "4096", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
+    rl.train.main([*arguments, "--loss", "entropy", "--run-dir", str(tmp_path / "run")])
+    stock = PPO(
+        "MlpPolicy", build_envs(resolve(TrainConfig())), n_steps=128, batch_size=64, n_epochs=10, gamma=0.99,
+        gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=3, device="cpu",
+    ).learn(4096)  # fmt: skip
+    trained = policy(tmp_path / "run")
+    assert trained.keys() == stock.policy.state_dict().keys()
+    assert all(torch.equal(trained[key], value) for key, value in stock.policy.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--loss", "none"], ["--loss", "cadf"], ["--loss", "dem", "--tau", "0.9", "--alpha", "1.1"],
+        ["--loss", "adadem-norm"], ["--loss", "adadem-mec"],
+        ["--algo", "a2c", "--hyperparameters", "{n_steps: 20}"],
+        ["--hyperparameters.learning_rate", "lin_2.5e-4"],
+    ],
+)  # fmt: skip
+def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> None:
+    tiny = [argument for argument in TINY if "--algo" not in arguments or "n_epochs" not in argument]
+    if "--algo" in arguments:
+        tiny.remove("1")  # the value of n_epochs, which A2C does not have
+    rl.train.main([*tiny, *arguments, "--run-dir", str(tmp_path / "run")])
+    line = read_metrics(tmp_path / "run")[-1]
+    assert 0 < line["train/policy_entropy"] < 1.95
+    assert line["train/entropy_objective"] == pytest.approx(-line["train/entropy_loss"], abs=0.05)
+    if "none" in arguments:
+        assert line["train/entropy_objective"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["--env", "MiniGrid-DorKey-5x5-v0"],
+            "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-DoorKey",
+        ),
+        (["--env", "CartPole-v1"], "ppo.yaml: has no entry for 'CartPole-v1'"),
+        (["--loss", "adadm"], "--loss: 'adadm' is not one of"),
+        (["--los", "adadem"], "unknown argument '--los'; did you mean '--loss'"),
+        (["--loss", "dem", "--tau", "-1"], "tau"),
+        (["--tau", "2"], "--tau: belongs to --loss dem"),
+        (["--timesteps", "0"], "--timesteps: expected a number above 0"),
+        (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
+        (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
+        (["--hyperparameters.n_steps", "0.5"], "n_steps must be a whole number"),
+        (["--hyperparameters.ent_coef", "0.1"], "set with --ent-coef"),
+        (["--hyperparameters.learning_rate", "lin_fast"], "expected lin_ and a number"),
+        (["--hyperparameters-file", "missing.yaml"], "missing.yaml: cannot be read"),
+        (["--resume"], "--resume: needs --run-dir"),
+        (["--resume", "--run-dir", "nowhere"], "nowhere: not a run folder"),
+        (["--run-dir", "tests"], "tests: holds other files"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    arguments: list[str], sentence: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as exit:
+        run_command(lambda: rl.train.main(arguments))
+    error = capsys.readouterr().err
+    assert exit.value.code == 2
+    assert sentence in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_used_run_folder_is_refused_by_the_command(unbroken: Path) -> None:
+    before = (unbroken / "metrics.jsonl").read_bytes()
+    done = subprocess.run(command(*SMALL, "--run-dir", unbroken), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {unbroken}: holds another run")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert (unbroken / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_resumed_run_keeps_its_settings(unbroken: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as exit:
+        run_command(lambda: rl.train.main(["--run-dir", str(unbroken), "--resume", "--loss", "entropy"]))
+    assert exit.value.code == 2
+    assert "was started with 'adadem', not 'entropy'" in capsys.readouterr().err

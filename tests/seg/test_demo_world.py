@@ -1,0 +1,185 @@
+"""The demo pair: deterministic streets, real layouts, honest frequencies, atomic writing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seg.data import demo
+from seg.data.labels import (
+    CLASS_NAMES,
+    IGNORE_INDEX,
+    LABEL_ID_PALETTE,
+    LABELS,
+    PALETTE,
+    UNKNOWN,
+    id_to_train_id,
+    train_id_to_id,
+)
+from seg.data.street_world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+
+SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def histograms() -> dict[str, np.ndarray]:
+    """Pixels per train id, (256,), over 72 scenes of each domain at the demo's size."""
+    table = id_to_train_id()
+    found = {}
+    for name, domain in (("source", GAME_STREET), ("target", CAMERA_STREET)):
+        counts = np.zeros(256, np.int64)
+        for index in range(72):
+            _, labels = draw_street(domain, "train", index)
+            counts += np.bincount(table[labels].ravel(), minlength=256)
+        found[name] = counts
+    return found
+
+
+def test_label_tables() -> None:
+    table = id_to_train_id()
+    assert table.dtype == np.uint8
+    assert [table[label.id] for label in LABELS] == [label.train_id for label in LABELS]
+    assert table[255] == IGNORE_INDEX
+    assert set(table[34:255].tolist()) == {UNKNOWN}
+    assert CLASS_NAMES[0] == "road"
+    assert CLASS_NAMES[18] == "bicycle"
+    assert len(CLASS_NAMES) == len(PALETTE) == len(set(CLASS_NAMES)) == 19
+    assert table[train_id_to_id()[:19]].tolist() == list(range(19))
+    assert train_id_to_id()[IGNORE_INDEX] == 0
+    assert len(LABEL_ID_PALETTE) == 768
+    assert LABEL_ID_PALETTE[21:24] == (128, 64, 128)
+
+
+@pytest.mark.parametrize("domain", [GAME_STREET, CAMERA_STREET], ids=["source", "target"])
+def test_same_arguments_give_the_same_street(domain: Domain) -> None:
+    image, labels = draw_street(domain, "train", 5, seed=3)
+    again, labels_again = draw_street(domain, "train", 5, seed=3)
+    assert image.shape == (96, 192, 3)
+    assert labels.shape == (96, 192)
+    assert image.dtype == labels.dtype == np.uint8
+    np.testing.assert_array_equal(image, again)
+    np.testing.assert_array_equal(labels, labels_again)
+    for other in (("train", 5, 4), ("train", 6, 3), ("val", 5, 3)):
+        split, index, seed = other
+        assert (draw_street(domain, split, index, seed=seed)[0] != image).any(), other
+
+
+def test_bad_arguments_are_explained() -> None:
+    with pytest.raises(ValueError, match="unknown split 'test'"):
+        draw_street(GAME_STREET, "test", 0)
+    with pytest.raises(ValueError, match="too small"):
+        draw_street(GAME_STREET, "train", 0, size=(16, 8))
+
+
+def test_only_known_label_ids(histograms: dict[str, np.ndarray]) -> None:
+    for counts in histograms.values():
+        assert counts[UNKNOWN] == 0
+
+
+def test_class_frequencies_are_those_of_a_street(histograms: dict[str, np.ndarray]) -> None:
+    for name, counts in histograms.items():
+        share = dict(zip(CLASS_NAMES, 100 * counts[:19] / counts[:19].sum(), strict=True))
+        assert counts[IGNORE_INDEX] > 0, name
+        assert min(share.values()) > 0, (name, share)
+        assert 28 <= share["road"] <= 42, (name, share)
+        assert 0.4 <= share["bicycle"] <= 2, (name, share)
+        assert share["train"] < 0.5, (name, share)
+        assert share["building"] > 5 * share["pole"], (name, share)
+
+
+def test_layouts_and_modes(tmp_path: Path) -> None:
+    pair = demo.write_demo_pair(tmp_path / "pair", **SMALL)
+    assert (pair.source_root, pair.target_root) == (tmp_path / "pair/gta5", tmp_path / "pair/cityscapes")
+    assert sorted(path.name for path in (pair.source_root / "images").iterdir()) == [
+        "00001.png",
+        "00002.png",
+        "00003.png",
+    ]
+    label = Image.open(pair.source_root / "labels/00002.png")
+    assert label.mode == "P"
+    np.testing.assert_array_equal(np.asarray(label), draw_street(GAME_STREET, "train", 1, size=(64, 32))[1])
+    assert label.convert("RGB").getpixel((32, 28)) == LABELS[np.asarray(label)[28, 32]].color
+    for split in ("train", "val"):
+        for index in range(2):
+            stem = f"{split}/{demo.CITY}/{demo.CITY}_{index:06d}_000019"
+            image = Image.open(pair.target_root / f"leftImg8bit/{stem}_leftImg8bit.png")
+            label = Image.open(pair.target_root / f"gtFine/{stem}_gtFine_labelIds.png")
+            assert (image.mode, label.mode, image.size, label.size) == ("RGB", "L", (64, 32), (64, 32))
+            drawn = draw_street(CAMERA_STREET, split, index, size=(64, 32))
+            np.testing.assert_array_equal(np.asarray(image), drawn[0])
+            np.testing.assert_array_equal(np.asarray(label), drawn[1])
+    assert len(_files(tmp_path)) == 2 * (3 + 2 + 2) + 1
+
+
+def test_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+        demo.write_demo_pair(tmp_path / name, seed=seed, **SMALL)
+    first, again, other = (_files(tmp_path / name) for name in ("first", "again", "other"))
+    assert first == again
+    assert first.keys() == other.keys()
+    assert all(first[name] != other[name] for name in first)
+
+
+def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        demo.write_demo_pair(tmp_path / "pair", progress=interrupt, **SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ensure_writes_once(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def note(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    pair = demo.ensure_demo_pair(tmp_path, progress=note, **SMALL)
+    assert seen == [(done, 7) for done in range(1, 8)]
+    assert demo.ensure_demo_pair(tmp_path, progress=note, **SMALL) == pair
+    assert len(seen) == 7
+    other = demo.ensure_demo_pair(tmp_path, seed=1, progress=note, **SMALL)
+    assert other != pair
+    assert len(seen) == 14
+
+
+def test_ensure_draws_a_pair_of_another_world_anew(tmp_path: Path) -> None:
+    root = demo.ensure_demo_pair(tmp_path, **SMALL).source_root.parent
+    good = _files(root)
+    manifest = json.loads((root / demo.MANIFEST).read_text())
+    (root / demo.MANIFEST).write_text(json.dumps({**manifest, "world_version": -1}))
+    (root / "gta5/images/00001.png").write_bytes(b"old")
+    demo.ensure_demo_pair(tmp_path, **SMALL)
+    assert _files(root) == good
+    assert list(tmp_path.iterdir()) == [root]
+
+
+def test_a_second_writer_keeps_the_first_pair(tmp_path: Path) -> None:
+    root = tmp_path / "pair"
+
+    def finish_elsewhere(done: int, total: int) -> None:
+        if done == total:
+            demo.write_demo_pair(root, **SMALL)
+            (root / "written-by-the-first").touch()
+
+    demo.write_demo_pair(root, progress=finish_elsewhere, **SMALL)
+    assert (root / "written-by-the-first").exists()
+    assert list(tmp_path.iterdir()) == [root]
+
+
+def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds no demo pair"):
+        demo.write_demo_pair(tmp_path, **SMALL)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with pytest.raises(ValueError, match="counts at least 1"):
+        demo.write_demo_pair(tmp_path / "pair", source_train=0)
