@@ -24,7 +24,7 @@ from seg.data.pair import DomainPair, open_pair
 from seg.data.stream import Batch, batches
 from seg.deeplabv2 import build_model
 from seg.entropy_maps import coloured_entropy, coloured_prediction, normalised_entropy, panel, save_panel
-from seg.evaluate import evaluate, protocol, score_table
+from seg.evaluate import OnSample, evaluate, protocol, score_table
 from seg.minent import MinEnt, supervised_loss
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
@@ -175,9 +175,11 @@ def _set_learning_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, st
         group["lr"] = group["base_lr"] * factor
 
 
-def _score_and_save(training: Training, pair: DomainPair, run: RunFolder, device: torch.device) -> dict[str, Any]:
+def _score_and_save(
+    training: Training, pair: DomainPair, run: RunFolder, device: torch.device, on_sample: OnSample | None = None
+) -> dict[str, Any]:
     """Score on the target's validation set, log it, keep the state; ``best`` is chosen with labels and says so."""
-    result = evaluate(training.model, pair.target_val, device)
+    result = evaluate(training.model, pair.target_val, device, on_sample)
     names = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
     run.log(training.step, **{f"val/{name}": result[name] for name in names})
     if result["miou"] > training.best_miou:
@@ -188,8 +190,7 @@ def _score_and_save(training: Training, pair: DomainPair, run: RunFolder, device
 
 
 def _finish(training: Training, config: TrainConfig, pair: DomainPair, run: RunFolder, device: torch.device) -> None:
-    result = _score_and_save(training, pair, run, device)
-    _write_maps(training.model, config, pair, run, device)
+    result = _score_and_save(training, pair, run, device, _map_writer(config, pair, run))
     uses = {"best_miou_chosen_with_target_labels": training.best_miou}
     document = {**result, "checkpoint": "last", **uses, "protocol": protocol(config, "last", training.step)}
     run.write_json("eval.json", document)
@@ -197,8 +198,8 @@ def _finish(training: Training, config: TrainConfig, pair: DomainPair, run: RunF
     print(f"entropy maps: {run.path / 'entropy_maps'}\nscores:       {run.path / 'eval.json'}")
 
 
-def _write_maps(model: nn.Module, config: TrainConfig, pair: DomainPair, run: RunFolder, device: torch.device) -> None:
-    """Entropy maps of validation images spread over the set."""
+def _map_writer(config: TrainConfig, pair: DomainPair, run: RunFolder) -> OnSample:
+    """Writes the entropy maps of validation images that are spread over the set."""
     count = min(config.maps, len(pair.target_val))
     chosen = set(np.linspace(0, len(pair.target_val) - 1, count).round().astype(int)) if count else set()
 
@@ -212,7 +213,7 @@ def _write_maps(model: nn.Module, config: TrainConfig, pair: DomainPair, run: Ru
         save_panel(run.path / "entropy_maps" / f"{Path(sample.name).stem}.png", picture)
         run.log_image(f"entropy_maps/{Path(sample.name).stem}", np.asarray(picture), config.max_steps)
 
-    evaluate(model, pair.target_val, device, on_sample)
+    return on_sample
 
 
 def _device(name: str) -> torch.device:
