@@ -113,7 +113,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:
         tensors[path] = value.detach().cpu().clone().contiguous()
         return {_TENSOR: path}
     if isinstance(value, np.ndarray):
-        tensors[path] = torch.from_numpy(np.ascontiguousarray(value).copy())
+        tensors[path] = torch.from_numpy(np.array(value, order="C"))
         return {_ARRAY: path}
     if isinstance(value, np.generic):
         return value.item()

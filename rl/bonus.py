@@ -87,7 +87,10 @@ class EntropyObjectivePolicy(ActorCriticPolicy):
     def evaluate_actions(
         self, obs: PyTorchObs, actions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """As in SB3: values, log-probabilities of the actions and the entropy term, one value per sample each."""
+        """As in SB3: values and log-probabilities of the actions, one per sample, and the entropy term.
+
+        The term is one value per sample too, or their mean where an objective makes it.
+        """
         # The distribution keeps normalised logits only, on which CADF would be the entropy; so listen to the layer.
         logits: list[torch.Tensor] = []
         with self.action_net.register_forward_hook(lambda _layer, _inputs, output: logits.append(output)):
@@ -108,11 +111,9 @@ class EntropyObjectivePolicy(ActorCriticPolicy):
             return torch.zeros_like(log_prob)
         # One table per action dimension; like the entropy, the terms of independent dimensions add up.
         heads = logits.split(_action_sizes(self.action_space), dim=1)
-        terms = [
-            objective(head, dim=1, reduction="none")
-            for objective, head in zip(self.entropy_objective, heads, strict=True)
-        ]
-        return torch.stack(terms).sum(dim=0)
+        # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
+        terms = [objective(head, dim=1) for objective, head in zip(self.entropy_objective, heads, strict=True)]
+        return torch.stack(terms).sum()
 
 
 class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):

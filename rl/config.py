@@ -41,7 +41,7 @@ class TrainConfig:
     timesteps: int | None = option(None, "environment steps; default: n_timesteps of the hyperparameter entry")
     seed: int = option(0, "seed of weights, sampling and environments")
     hyperparameters_file: str | None = option(None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml")
-    hyperparameters: dict[str, Any] = option({}, "win over the entry: --hyperparameters.n_steps 256")  # noqa: RUF009
+    hyperparameters: dict[str, Any] = option({}, "win over the entry: --hyperparameters.n_steps 256")
     eval_freq: int | None = option(None, "steps between evaluations; default: a twentieth of --timesteps")
     eval_episodes: int = option(10, "episodes per evaluation")
     run_dir: str | None = option(None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE")

@@ -17,11 +17,11 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.config import parse_config, to_dict
 from dem_apps.errors import run_command
+from dem_apps.progress import TrainingProgress
 from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
 from rl.config import TrainConfig, resolve
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.model import build_envs, build_model, policy_state
-from rl.progress import TrainingProgress
 from rl.state import restore_training_state, training_state
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.

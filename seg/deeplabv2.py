@@ -110,7 +110,7 @@ def _build_encoder(name: str, output_stride: int, depth: int, weights: str | Non
     except (OSError, RuntimeError) as error:
         raise InputError(
             f"encoder '{name}': the '{weights}' weights could not be loaded ({type(error).__name__}); without a "
-            "network or a cached copy, start from random weights with --encoder-weights null"
+            "network or a cached copy, start from random weights with --model.encoder-weights null"
         ) from error
     if output_stride == 4:
         _dilate_for_stride_4(name, encoder)

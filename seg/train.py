@@ -69,7 +69,8 @@ def train(config: TrainConfig) -> Path:
     training = _set_up(config, device)
     run = _open_run(config, training, device)
     _print_summary(config, pair, run.path, device)
-    progress = TrainingProgress(config.max_steps, training.step)
+    first = training.step
+    progress = TrainingProgress(config.max_steps, first)
     try:
         for batch_source, batch_target in _batches(config, pair, training.step):
             values = _step(training, config, batch_source, batch_target, device)
@@ -80,7 +81,7 @@ def train(config: TrainConfig) -> Path:
                 result = _score_and_save(training, pair, run, device)
                 progress.note(training.step, f"target mIoU {100 * result['miou']:.2f} %")
         progress.close()
-        _finish(training, config, pair, run, device)
+        _finish(training, config, pair, run, device, trained=training.step > first)
     finally:
         progress.close()
         run.close()
@@ -189,8 +190,15 @@ def _score_and_save(
     return result
 
 
-def _finish(training: Training, config: TrainConfig, pair: DomainPair, run: RunFolder, device: torch.device) -> None:
-    result = _score_and_save(training, pair, run, device, _map_writer(config, pair, run))
+def _finish(
+    training: Training, config: TrainConfig, pair: DomainPair, run: RunFolder, device: torch.device, trained: bool
+) -> None:
+    """Entropy maps, ``eval.json`` and the table. Without ``trained`` a checkpoint of the last step was resumed."""
+    map_writer = _map_writer(config, pair, run)
+    if trained:
+        result = _score_and_save(training, pair, run, device, map_writer)
+    else:
+        result = evaluate(training.model, pair.target_val, device, map_writer)
     uses = {"best_miou_chosen_with_target_labels": training.best_miou}
     document = {**result, "checkpoint": "last", **uses, "protocol": protocol(config, "last", training.step)}
     run.write_json("eval.json", document)

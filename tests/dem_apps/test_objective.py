@@ -312,15 +312,15 @@ def test_backward_twice_through_one_graph(reduction: str, backend: str) -> None:
     assert torch.equal(first, kept)
 
 
-def test_logits_changed_before_backward_are_noticed(backend: str) -> None:
+def test_the_gradient_is_that_of_the_logits_that_were_given(backend: str) -> None:
     base = logits_of(2, C, 9).requires_grad_()
+    expected = value_and_gradient(build_objective("adadem", C, backend=backend), base)[1]
     logits = base * 1.0
     loss = build_objective("adadem", C, backend=backend)(logits)
-    logits.data_ptr()
     with torch.no_grad():
-        logits.add_(1.0)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, base)
+        logits.add_(1.0).mul_(3.0)  # such as an in-place activation after the loss
+    (gradient,) = torch.autograd.grad(loss, base)
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
@@ -340,7 +340,8 @@ def test_values_without_gradients(context: Any, backend: str) -> None:
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
 def test_autocast_does_not_narrow_the_computation(dtype: torch.dtype, name: str, reduction: str, backend: str) -> None:
     """accelerate's mixed precision calls the loss inside autocast, which would turn matrix products to half."""
-    logits = logits_of(40, C, 30)
+    logits = logits_of(2, C, 6000)
+    logits[:, 3] += 2
     plain, cast = (build_objective(name, C, backend=backend) for _ in range(2))
     expected = value_and_gradient(plain, logits, reduction=reduction)
     with torch.autocast("cpu", dtype):

@@ -87,18 +87,19 @@ def test_a_killed_run_continues_to_the_same_numbers(unbroken: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--algo", "a2c", "--eval-freq", "1000"],
-        ["--loss", "none", "--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml"],
+        ["--algo", "a2c"],
+        ["--loss", "none", "--hyperparameters", "{normalize: true, n_epochs: 2, learning_rate: lin_1.0e-3}"],
     ],
 )
 def test_an_interrupted_run_continues_to_the_same_numbers(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process: A2C with RMSprop; a falling learning rate and an environment without normalisation."""
-    entry = "{policy: MlpPolicy, n_envs: 2, n_timesteps: 3000, n_steps: 64, n_epochs: 2, learning_rate: lin_1.0e-3}"
-    (tmp_path / "cartpole.yaml").write_text(f"CartPole-v1: {entry}")
+    """In one process: A2C (RMSprop) without normalisation; a falling learning rate with rewards at every step."""
+    (tmp_path / "cartpole.yaml").write_text(
+        "CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 3000, n_steps: 64}"
+    )
     monkeypatch.chdir(tmp_path)
-    arguments = [*arguments, "--timesteps", "3000", "--eval-episodes", "2"]
+    arguments = [*arguments, "--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml", "--eval-episodes", "2"]
     rl.train.main([*arguments, "--run-dir", "whole"])
 
     save, saved = RunFolder.save_checkpoint, []

@@ -1,0 +1,37 @@
+# make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job
+# make test   the same set-up, then the whole fast suite
+# make check  format, lint, types, tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.PHONY: demo test check format lint types slow
+
+demo: $(READY)
+	$(BIN)/python -m seg.train --loss adadem
+
+# One torch thread per test process: two processes on two cores are faster than two threads in each.
+test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+slow: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+check: format lint types test
+
+format: $(READY)
+	$(BIN)/ruff format --check .
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --upgrade pip
+	$(BIN)/python -m pip install -e ".[dev]"
+	touch $@

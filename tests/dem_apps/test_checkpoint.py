@@ -1,0 +1,272 @@
+"""Checkpoints come back as they were, and never half: not after a crash, a full disk or a damaged file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dem_apps import checkpoint
+from dem_apps.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.errors import InputError
+
+
+def assert_equal(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        assert actual.dtype == expected.dtype
+        assert torch.equal(actual, expected)
+    elif isinstance(expected, np.ndarray):
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
+        assert np.array_equal(actual, expected)
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key, value in expected.items():
+            assert_equal(actual[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
+            assert_equal(one, other)
+    else:
+        assert actual == expected
+
+
+def round_trip(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
+    save_checkpoint(folder, "last", state, "1")
+    return load_checkpoint(folder, "last")
+
+
+def test_round_trip_of_nested_values(tmp_path: Path) -> None:
+    state = {
+        "step": 12,
+        "name": "ä b/c",
+        "nothing": None,
+        "flag": True,
+        "rate": 0.1,
+        "empty": {},
+        "by number": {0: {"moment": torch.randn(3)}, 1: {"moment": torch.randn(2, 2)}},
+        "pair": (1, "two", (torch.ones(2), 3.5)),
+        "list": [torch.zeros(0), [], {"deep": torch.tensor(3)}],
+        "numpy": np.arange(6, dtype=np.uint32).reshape(2, 3),
+        "half": torch.randn(4).bfloat16(),
+        "bool": torch.tensor([True, False]),
+        "view": torch.arange(12.0).view(3, 4).t(),
+    }
+    assert_equal(round_trip(tmp_path, state), state)
+
+
+def test_numpy_scalars_become_numbers(tmp_path: Path) -> None:
+    assert round_trip(tmp_path, {"a": np.float64(0.5), "b": np.int64(3)}) == {"a": 0.5, "b": 3}
+
+
+def test_arrays_without_dimensions_keep_their_shape(tmp_path: Path) -> None:
+    assert_equal(round_trip(tmp_path, {"a": np.array(3.0)}), {"a": np.array(3.0)})
+
+
+def test_arrays_can_be_written_to_after_loading(tmp_path: Path) -> None:
+    loaded = round_trip(tmp_path, {"a": np.zeros(3), "t": torch.zeros(3)})
+    loaded["a"] += 1
+    loaded["t"] += 1
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"x/y": torch.zeros(2), "x": {"y": torch.ones(2)}},
+        {1: torch.zeros(2), "1": torch.ones(2)},
+        {"a": [torch.zeros(2)], "a/0": torch.ones(2)},
+    ],
+)
+def test_keys_that_look_alike_stay_apart(state: dict[Any, Any], tmp_path: Path) -> None:
+    assert_equal(round_trip(tmp_path, state), state)
+
+
+def test_shared_tensors_come_back_as_copies(tmp_path: Path) -> None:
+    shared = torch.arange(4.0)
+    loaded = round_trip(tmp_path, {"a": shared, "b": shared, "c": shared[1:3]})
+    assert_equal(loaded, {"a": shared, "b": shared, "c": shared[1:3]})
+
+
+@pytest.mark.parametrize("optimizer_class", [torch.optim.Adam, torch.optim.SGD])
+def test_optimiser_states(optimizer_class: Any, tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = optimizer_class(
+        model.parameters(), lr=0.1, **({"momentum": 0.9} if "SGD" in str(optimizer_class) else {})
+    )
+    model(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    loaded = round_trip(tmp_path, {"optimizer": optimizer.state_dict()})
+    assert_equal(loaded["optimizer"], optimizer.state_dict())
+    optimizer_class(model.parameters(), lr=0.5).load_state_dict(loaded["optimizer"])
+
+
+def test_what_a_checkpoint_cannot_hold_is_refused_before_writing(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, "last", {"a": 1}, "1")
+    with pytest.raises(TypeError, match=r"cannot hold object at '/x/0'"):
+        save_checkpoint(tmp_path, "last", {"x": [object()]}, "2")
+    assert load_checkpoint(tmp_path, "last") == {"a": 1}
+
+
+def test_the_previous_tensor_file_goes(tmp_path: Path) -> None:
+    for step in range(3):
+        save_checkpoint(tmp_path, "last", {"a": torch.full((2,), float(step))}, f"{step:08d}")
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert load_checkpoint(tmp_path, "last")["a"].tolist() == [2.0, 2.0]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_checkpoints_do_not_disturb_each_other(tmp_path: Path) -> None:
+    names = ["best-miou", "best", "last", "best-miou-aux"]
+    for number, name in enumerate(names):
+        save_checkpoint(tmp_path, name, {"a": torch.tensor(number)}, "00000001")
+    for number, name in enumerate(names):
+        assert load_checkpoint(tmp_path, name)["a"] == number
+
+
+# -- damage -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path, "last", {"weights": torch.arange(100.0)}, "00000010")
+    return tmp_path
+
+
+def tensor_file(folder: Path) -> Path:
+    (file,) = folder.glob("last-*.safetensors")
+    return file
+
+
+def one_sentence(folder: Path, name: str = "last") -> str:
+    with pytest.raises(InputError) as raised:
+        load_checkpoint(folder, name)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_missing_checkpoint_names_those_there_are(saved: Path) -> None:
+    assert one_sentence(saved, "best").endswith("no checkpoint 'best'; there is last")
+    assert one_sentence(saved / "nowhere").endswith("no checkpoint 'last'; there is none")
+
+
+def test_damaged_tensor_file(saved: Path) -> None:
+    content = bytearray(tensor_file(saved).read_bytes())
+    content[-5] ^= 1
+    tensor_file(saved).write_bytes(content)
+    assert "does not match the checksum" in one_sentence(saved)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100])
+def test_shortened_tensor_file(saved: Path, kept: int) -> None:
+    tensor_file(saved).write_bytes(tensor_file(saved).read_bytes()[:kept])
+    assert "does not match the checksum" in one_sentence(saved)
+
+
+def test_missing_tensor_file(saved: Path) -> None:
+    tensor_file(saved).unlink()
+    assert "tensor file" in one_sentence(saved)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"tensors": 3}', '"text"', "\x00\x01"])
+def test_json_that_is_no_checkpoint(saved: Path, content: str) -> None:
+    (saved / "last.json").write_text(content)
+    assert "not a checkpoint" in one_sentence(saved)
+
+
+def test_json_cut_short_anywhere(saved: Path) -> None:
+    whole = (saved / "last.json").read_bytes()
+    for length in range(0, len(whole) - 1, 17):
+        (saved / "last.json").write_bytes(whole[:length])
+        one_sentence(saved)
+
+
+def test_a_tensor_file_outside_the_folder_is_not_opened(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "secret.safetensors"
+    tensor_file(saved).rename(outside)
+    document = json.loads((saved / "last.json").read_text())
+    document["tensors"] = str(outside)
+    (saved / "last.json").write_text(json.dumps(document))
+    assert "missing" in one_sentence(saved)
+
+
+# -- a full disk ------------------------------------------------------------------------------------------------
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, call: int, error: OSError) -> None:
+    """Make the ``call``-th call of ``owner.function`` raise; a write leaves half of its bytes behind."""
+    genuine, calls = getattr(owner, function), iter(range(1000))
+
+    def failing(*arguments: Any) -> Any:
+        if next(calls) < call:
+            return genuine(*arguments)
+        if function == "write_bytes":
+            Path(arguments[0]).write_bytes(arguments[1][: len(arguments[1]) // 2])
+        raise error
+
+    monkeypatch.setattr(owner, function, failing)
+
+
+@pytest.mark.parametrize("tag", ["00000020", "00000010"], ids=["next step", "same step again"])
+@pytest.mark.parametrize(("owner", "function"), [(checkpoint, "write_bytes"), (os, "replace")])
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_failed_write_leaves_the_previous_checkpoint(
+    tag: str, owner: Any, function: str, call: int, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_at(patch, owner, function, call, FULL)
+        with pytest.raises(InputError, match=r"no space left on the disk .*the previous checkpoint .* is intact"):
+            save_checkpoint(saved, "last", {"weights": torch.zeros(100)}, tag)
+    assert torch.equal(load_checkpoint(saved, "last")["weights"], torch.arange(100.0))
+    assert not list(saved.glob("*.tmp"))
+    save_checkpoint(saved, "last", {"weights": torch.zeros(100)}, tag)
+    assert torch.equal(load_checkpoint(saved, "last")["weights"], torch.zeros(100))
+    assert len(list(saved.glob("*.safetensors"))) == 1, "what the failed write left behind is gone"
+
+
+def test_other_errors_keep_their_name(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_at(monkeypatch, checkpoint, "write_bytes", 0, OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        save_checkpoint(saved, "last", {"weights": torch.zeros(2)}, "00000020")
+    assert not isinstance(raised.value, InputError)
+
+
+def test_a_first_write_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_at(monkeypatch, checkpoint, "write_bytes", 0, FULL)
+    with pytest.raises(InputError, match="nothing was overwritten; free some space and run again"):
+        save_checkpoint(tmp_path, "last", {"weights": torch.zeros(2)}, "00000001")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+        subprocess.run(mount, check=True, capture_output=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("mounting a small disk is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True, timeout=20)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    state = {"weights": torch.randn(4000)}  # 16 kB; the second of 60 kB has no room beside it
+    save_checkpoint(small_disk, "last", state, "00000001")
+    with pytest.raises(InputError, match=r"no space left on the disk .*the previous checkpoint .* is intact"):
+        save_checkpoint(small_disk, "last", {"weights": torch.randn(15000)}, "00000002")
+    assert_equal(load_checkpoint(small_disk, "last"), state)
+    save_checkpoint(small_disk, "last", {"weights": torch.zeros(4000)}, "00000002")
+    assert load_checkpoint(small_disk, "last")["weights"].sum() == 0

@@ -1,0 +1,222 @@
+"""Defaults < YAML < flags, mistakes in one sentence, and the rules of a resumed run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dem_apps.config import from_dict, option, parse_config, to_dict
+from dem_apps.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    root: str | None = option(None, "folder of the data")
+    crop_size: int = option(64, "side of a crop")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Train something."""
+
+    loss: str = option("adadem", "objective", choices=("none", "entropy", "adadem"))
+    max_steps: int = option(100, "steps")
+    learning_rate: float = option(0.1, "step size")
+    source: Source = dataclasses.field(default_factory=Source)
+    hyperparameters: dict[str, float] = option({}, "of the algorithm")
+    classes: list[int] = option([], "ids to keep")
+    verbose: bool = option(False, "more lines")
+    run_dir: str | None = option(None, "run folder")
+    resume: bool = option(False, "continue")
+
+
+def parse(*arguments: str) -> Settings:
+    return parse_config(Settings, "python -m thing", "python -m thing --loss adadem", list(arguments))
+
+
+@pytest.fixture
+def yaml_file(tmp_path: Path) -> Any:
+    def write(text: str) -> str:
+        (tmp_path / "settings.yaml").write_text(text)
+        return str(tmp_path / "settings.yaml")
+
+    return write
+
+
+def test_defaults() -> None:
+    assert parse() == Settings()
+
+
+def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
+    file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
+    settings = parse("--config", file, "--max-steps", "8", "--source.root", "there")
+    assert settings == Settings(max_steps=8, learning_rate=1.0, source=Source("there", 9))
+    assert isinstance(settings.learning_rate, float)
+    assert parse("--max-steps", "8", "--config", file).learning_rate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        (["--max_steps", "5"], {"max_steps": 5}),
+        (["--max_steps=5"], {"max_steps": 5}),
+        (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
+        (["--source.crop-size=5"], {"source": Source(crop_size=5)}),
+        (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
+        (["--classes", "[1, 2]"], {"classes": [1, 2]}),
+        (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
+        (["--verbose"], {"verbose": True}),
+        (["--verbose", "false"], {}),
+        (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
+        (["--verbose=true"], {"verbose": True}),
+        (["--run-dir", "a-b_c"], {"run_dir": "a-b_c"}),
+    ],
+)
+def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> None:
+    assert parse(*arguments) == dataclasses.replace(Settings(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
+        (["--maxsteps=5"], r"^unknown argument '--maxsteps'; did you mean '--max-steps'\?$"),
+        (["--source.crop-sise", "3"], r"did you mean '--source\.crop-size'\?$"),
+        (["stray"], r"^unknown argument 'stray'$"),
+        (["--max-steps", "many"], r"^--max-steps: expected int, got 'many'$"),
+        (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
+        (["--max-steps"], r"^--max-steps: expected one argument$"),
+        (["--verbose=maybe"], r"^--verbose: expected bool, got 'maybe'$"),
+        (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
+        (["--loss=focal"], r"^--loss: 'focal' is not one of none, entropy, adadem$"),
+        (["--classes", "[1, x]"], r"^--classes: expected int, got 'x'$"),
+        (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
+    ],
+)
+def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        parse(*arguments)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_step: 5", r"^--config: unknown key 'max_step'; did you mean 'max_steps'\?$"),
+        ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
+        ("max_steps: many", r"^--max-steps: expected int, got 'many'$"),
+        ("loss: adadme", r"^--loss: 'adadme' is not one of .*did you mean 'adadem'\?$"),
+        ("max_steps: [1", r"pars|YAML"),
+        ("- 1", r"config"),
+    ],
+)
+def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        parse("--config", yaml_file(text))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_yaml_file_with_comments_alone_leaves_the_defaults(yaml_file: Any) -> None:
+    assert parse("--config", yaml_file("# python -m thing --config settings.yaml\n")) == Settings()
+
+
+def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse("--help")
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    for part in ("--max-steps", "side of a crop", "--source.root", "Train something", "example: python -m thing"):
+        assert part in shown
+
+
+def test_to_dict_and_back() -> None:
+    settings = Settings(loss="none", source=Source("here", 3), hyperparameters={"n_steps": 3.0}, classes=[1])
+    plain = yaml.safe_load(yaml.safe_dump(to_dict(settings)))
+    assert from_dict(Settings, plain, "config.yaml") == settings
+    assert from_dict(Settings, {}, "config.yaml") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_step": 5}, r"^config\.yaml: unknown key 'max_step'; did you mean 'max_steps'\?$"),
+        ({"source": {"rot": 1}}, r"^config\.yaml, source: unknown key 'rot'; did you mean 'root'\?$"),
+        ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, found int$"),
+        ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
+    ],
+)
+def test_mistakes_in_a_dict(values: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_dict(Settings, values, "config.yaml")
+
+
+# -- resume -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> str:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    started = Settings(max_steps=50, source=Source("here"), run_dir=str(folder), hyperparameters={"n_steps": 3.0})
+    (folder / "config.yaml").write_text(yaml.safe_dump(to_dict(started)))
+    return str(folder)
+
+
+def test_resume_takes_the_settings_of_the_run(run_dir: str) -> None:
+    expected = Settings(
+        max_steps=50, source=Source("here"), run_dir=run_dir, resume=True, hyperparameters={"n_steps": 3.0}
+    )
+    for arguments in (
+        ["--run-dir", run_dir, "--resume"],
+        ["--resume", "--run-dir", run_dir],
+        ["--resume", run_dir],
+        ["--resume=true", "--run_dir", run_dir],
+        ["--resume", run_dir, "--max-steps", "50", "--source.root", "here"],
+        ["--resume", run_dir, "--hyperparameters.n_steps", "3"],
+    ):
+        assert parse(*arguments) == expected
+
+
+def test_resume_of_a_moved_run(run_dir: str) -> None:
+    moved = Path(run_dir).with_name("moved")
+    Path(run_dir).rename(moved)
+    assert parse("--resume", str(moved)).run_dir == str(moved)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-steps", "60"], r"^--max-steps: the run in .* was started with 50, not 60; a resumed run keeps"),
+        (["--source.root", "there"], r"^--source\.root: .* started with 'here', not 'there'"),
+        (["--max-steps", "100"], r"^--max-steps: .* started with 50, not 100"),  # the default, but given
+    ],
+)
+def test_resume_refuses_other_settings(arguments: list[str], message: str, run_dir: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse("--resume", run_dir, *arguments)
+
+
+def test_resume_refuses_other_settings_in_yaml(run_dir: str, yaml_file: Any) -> None:
+    assert parse("--resume", run_dir, "--config", yaml_file("max_steps: 50")).max_steps == 50
+    with pytest.raises(InputError, match=r"^--max-steps: .* started with 50, not 51"):
+        parse("--resume", run_dir, "--config", yaml_file("max_steps: 51"))
+
+
+def test_resume_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^--resume: needs --run-dir, the folder of the run to continue$"):
+        parse("--resume")
+    with pytest.raises(InputError, match=r": not a run folder \(it has no config\.yaml\)$"):
+        parse("--resume", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("- 1", r"config\.yaml: expected a mapping"), ("a: [", r"config\.yaml: not valid YAML")]
+)
+def test_resume_of_a_damaged_run(text: str, message: str, run_dir: str) -> None:
+    (Path(run_dir) / "config.yaml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        parse("--resume", run_dir)

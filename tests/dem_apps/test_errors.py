@@ -1,0 +1,86 @@
+"""How a command ends when the input, the disk or the user stops it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dem_apps.errors import InputError, disk_error, nearest, run_command
+
+
+@pytest.fixture(autouse=True)
+def _keep_signal_handler() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def ending(main: Any) -> Any:
+    with pytest.raises(SystemExit) as left:
+        run_command(main)
+    return left.value.code
+
+
+def raising(error: BaseException) -> Any:
+    def main() -> None:
+        raise error
+
+    return main
+
+
+def test_a_command_that_works(capsys: pytest.CaptureFixture[str]) -> None:
+    run_command(lambda: print("done"))
+    assert capsys.readouterr().out == "done\n"
+
+
+def test_a_mistake_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(raising(InputError("--loss: unknown"))) == 2
+    assert capsys.readouterr().err == "error: --loss: unknown\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_line_and_status_2(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(raising(OSError(number, "full", "metrics.jsonl"))) == 2
+    shown = capsys.readouterr().err
+    assert shown == "error: metrics.jsonl: no space left on the disk; free some space and run again\n"
+
+
+def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(raising(KeyboardInterrupt())) == 130
+    cleaned = []
+
+    def terminated() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            cleaned.append(True)
+
+    assert ending(terminated) == 143
+    assert cleaned == [True]
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), OSError(errno.EIO, "disk"), RuntimeError("a bug")])
+def test_bugs_keep_their_trace(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        run_command(raising(error))
+    assert raised.value is error
+
+
+def test_disk_error_speaks_only_of_full_disks() -> None:
+    told = disk_error(OSError(errno.ENOSPC, "full"), Path("a/b"), "c is intact")
+    assert isinstance(told, InputError)
+    assert str(told) == "a/b: no space left on the disk while writing; c is intact; free some space and run again"
+    other = OSError(errno.EACCES, "denied")
+    assert disk_error(other, Path("a"), "") is other
+
+
+def test_nearest() -> None:
+    assert nearest("adadme", ["entropy", "adadem"]) == "; did you mean 'adadem'?"
+    assert nearest("zzz", ["entropy", "adadem"]) == ""

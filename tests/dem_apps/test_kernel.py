@@ -1,0 +1,118 @@
+"""The C++ kernel is optional: built once, cached, and done without where it cannot be had."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from dem_apps import build_objective
+from dem_apps.cache import cache_dir
+from dem_apps.kernel import load_kernel
+
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")), reason="no C++ compiler here"
+)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("CXX", raising=False)
+    load_kernel.cache_clear()
+    yield
+    monkeypatch.undo()
+    load_kernel.cache_clear()
+
+
+def assert_objectives_do_without() -> None:
+    logits = torch.randn(2, 7, 5000, requires_grad=True)  # more than auto leaves to the plain equations
+    auto, eager = build_objective("adadem", 7), build_objective("adadem", 7, backend="eager")
+    loss, expected = auto(logits), eager(logits)
+    assert torch.equal(loss, expected)
+    loss.backward()
+    with pytest.raises(ValueError, match=r"backend: 'compiled' cannot serve .*needs a C\+\+ compiler"):
+        build_objective("adadem", 7, backend="compiled")(logits)
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("PATH", "")
+    with caplog.at_level(logging.INFO, "dem_apps.kernel"):
+        assert load_kernel() is None
+        assert load_kernel() is None
+    assert [record.levelname for record in caplog.records] == ["INFO"], "said once, and not a warning"
+    assert "no C++ compiler" in caplog.text
+    assert_objectives_do_without()
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/g++", "false", "sh -c 'echo no such option >&2; exit 1'"])
+def test_with_a_compiler_that_fails(
+    compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path))
+    with caplog.at_level(logging.WARNING, "dem_apps.kernel"):
+        assert load_kernel() is None
+    assert "using PyTorch instead" in caplog.text
+    assert list((tmp_path / "kernels").iterdir()) == [], "nothing half-built is left"
+    assert_objectives_do_without()
+
+
+@pytest.fixture
+def quick_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A compiler that hands out the library that was built already; returns the file that notes its calls."""
+    load_kernel()
+    built = max((cache_dir() / "kernels").glob("one_pass-*.so"), key=lambda path: path.stat().st_mtime_ns)
+    load_kernel.cache_clear()
+    calls, script = tmp_path / "calls", tmp_path / "quick-compiler"
+    script.write_text(f'#!/bin/sh\necho built >> {calls}\nfor out; do :; done\ncp {built} "$out"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    return calls
+
+
+@needs_compiler
+def test_it_is_built_once(quick_compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
+    for _ in range(2):
+        load_kernel.cache_clear()
+        assert load_kernel() is not None
+    assert quick_compiler.read_text() == "built\n"
+    assert len(list((tmp_path / "cache" / "kernels").iterdir())) == 1
+
+
+@needs_compiler
+@pytest.mark.usefixtures("quick_compiler")
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
+def test_a_home_that_cannot_be_written(
+    error: OSError, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("DEM_APPS_CACHE", str(home))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    make = os.mkdir
+
+    def refuse(path: str, *rest: object, **more: object) -> None:
+        if str(path).startswith(str(home)):
+            raise error
+        make(path, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with caplog.at_level(logging.WARNING, "dem_apps.kernel"):
+        assert load_kernel() is not None, caplog.text
+    assert not home.exists()
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "own"))
+    assert cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("DEM_APPS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_dir() == tmp_path / "xdg" / "dem-apps"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / ".cache" / "dem-apps"

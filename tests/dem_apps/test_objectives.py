@@ -1,0 +1,125 @@
+"""Names, options and the sentences of the errors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps.entropy import Terms
+from dem_apps.errors import InputError
+from dem_apps.objectives import objective_options
+
+C = 4
+
+
+def test_names_are_the_promised_ones() -> None:
+    assert OBJECTIVE_NAMES == ("entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec")
+
+
+def test_options_are_the_promised_ones() -> None:
+    assert objective_options("entropy") == objective_options("cadf") == []
+    assert objective_options("dem") == ["tau", "alpha"]
+    assert objective_options("adadem") == ["momentum", "alpha", "norm", "delta"]
+    assert objective_options("adadem-norm") == ["alpha", "norm", "delta"]
+    assert objective_options("adadem-mec") == ["momentum", "alpha"]
+
+
+def test_defaults_are_the_papers() -> None:
+    objective = build_objective("adadem", C)
+    assert objective.terms == Terms("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
+    assert objective.momentum == 0.1
+    assert objective.backend == "auto"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("adadme", C), {}, r"objective: 'adadme' is not one of entropy, .*; did you mean 'adadem'\?"),
+        (("adadem_norm", C), {}, r"did you mean 'adadem-norm'\?"),
+        (("focal", C), {}, r"objective: 'focal' is not one of entropy, cadf, dem, adadem, adadem-norm, adadem-mec$"),
+        (("dem", C), {"temperature": 1.0}, r"objective 'dem': unknown option 'temperature'; it has tau, alpha"),
+        (("adadem", C), {"momentun": 0.1}, r"unknown option 'momentun'; .*; did you mean 'momentum'\?"),
+        (("entropy", C), {"alpha": 0.1}, r"objective 'entropy': unknown option 'alpha'; it has none$"),
+        (("adadem", 1), {}, r"num_classes: expected an integer of at least 2, got 1$"),
+        (("adadem", 19.0), {}, r"num_classes: expected an integer of at least 2, got 19\.0$"),
+        (("adadem", True), {}, r"num_classes: .* got True$"),
+        (("dem", C), {"tau": 0.0}, r"tau: expected a temperature above 0, got 0\.0$"),
+        (("dem", C), {"tau": -1.0}, r"tau: expected .*, got -1\.0$"),
+        (("dem", C), {"tau": float("nan")}, r"tau: expected a number"),
+        (("dem", C), {"alpha": "1"}, r"alpha: expected a number of at least 0, got '1'$"),
+        (("adadem", C), {"alpha": -0.5}, r"alpha: expected a number of at least 0, got -0\.5$"),
+        (("adadem", C), {"alpha": float("inf")}, r"alpha: expected a"),
+        (("adadem", C), {"norm": "l3"}, r"norm: 'l3' is not one of l1, l2, linf$"),
+        (("adadem", C), {"delta": "gmc"}, r"delta: 'gmc' is not one of cadf, entropy$"),
+        (("adadem", C), {"momentum": 1.5}, r"momentum: expected a number from 0 to 1, got 1\.5$"),
+        (("adadem", C), {"momentum": float("nan")}, r"momentum: expected a number from 0 to 1, got nan$"),
+        (("adadem", C), {"momentum": "0.1"}, r"momentum: expected a number from 0 to 1, got '0\.1'$"),
+        (("adadem", C), {"backend": "compile"}, r"backend: 'compile' is not one of .*; did you mean 'compiled'\?"),
+    ],
+)
+def test_mistakes_when_building(arguments: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        build_objective(*arguments, **options)
+    assert isinstance(raised.value, InputError)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("logits", "arguments", "message"),
+    [
+        (torch.zeros(2, C, dtype=torch.long), {}, r"logits: expected a floating dtype, got torch\.int64 \(scores"),
+        (torch.zeros(2, C, dtype=torch.bool), {}, r"logits: expected a floating dtype, got torch\.bool"),
+        (torch.zeros(2, 5), {}, r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
+        (torch.zeros(2, C, 3), {"dim": -1}, r"dimension 2 of shape \(2, 4, 3\) has 3 classes"),
+        (torch.zeros(2, C), {"dim": 2}, r"dim: 2 is no dimension of logits of shape \(2, 4\)$"),
+        (torch.zeros(2, C), {"dim": -3}, r"dim: -3 is no dimension"),
+        (torch.zeros(C), {}, r"dim: 1 is no dimension of logits of shape \(4,\)$"),
+        (torch.zeros(2, C), {"mask": torch.ones(2, dtype=torch.uint8)}, r"mask: expected bool of shape \(2,\)"),
+        (torch.zeros(2, C), {"mask": torch.ones(C, dtype=torch.bool)}, r"got torch\.bool of shape \(4,\)$"),
+        (torch.zeros(2, C, 3), {"mask": torch.ones(2, 1, dtype=torch.bool)}, r"mask: expected bool of shape \(2, 3\)"),
+        (torch.zeros(2, C), {"class_mask": torch.ones(2, 3, dtype=torch.bool)}, r"class_mask: .* to \(2, 4\), got"),
+        (torch.zeros(2, C), {"class_mask": torch.ones(1, 2, C, dtype=torch.bool)}, r"class_mask: expected bool that"),
+        (torch.zeros(2, C), {"class_mask": torch.ones(2, C)}, r"class_mask: expected bool .* got torch\.float32"),
+        (torch.zeros(2, C), {"reduction": "balance"}, r"reduction: 'balance' is not .*; did you mean 'balanced'\?"),
+    ],
+)
+def test_mistakes_when_calling(logits: torch.Tensor, arguments: dict[str, Any], message: str) -> None:
+    objective = build_objective("adadem", C)
+    with pytest.raises(ValueError, match=message) as raised:
+        objective(logits, **arguments)
+    assert isinstance(raised.value, InputError)
+    assert torch.equal(objective.class_marginals, torch.full((C, C), 1 / C)), "a refused call leaves the table alone"
+
+
+@pytest.mark.parametrize(
+    "logits", [torch.zeros(2, C, dtype=torch.float64), torch.zeros(2, 257)], ids=["float64", "257 classes"]
+)
+def test_compiled_says_what_it_cannot_do(logits: torch.Tensor) -> None:
+    objective = build_objective("entropy", logits.shape[1], backend="compiled")
+    with pytest.raises(ValueError, match=r"backend: 'compiled' cannot serve torch\.float\d\d logits of .* use 'auto'"):
+        objective(logits)
+    build_objective("entropy", logits.shape[1])(logits)
+
+
+@pytest.mark.parametrize(("tau", "alpha"), [(2.1, 1.0), (1.0, 2.1), (1.5, 1.5)])
+def test_outside_proposition_a1_is_a_warning(tau: float, alpha: float) -> None:
+    with pytest.warns(UserWarning, match=r"tau = .* is above 2/alpha = .*Prop\. A\.1") as caught:
+        build_objective("dem", C, tau=tau, alpha=alpha)
+    assert caught[0].filename == __file__, "the warning points at the caller"
+
+
+@pytest.mark.parametrize(("tau", "alpha"), [(2.0, 1.0), (1.0, 2.0), (5.0, 0.0), (0.01, 1.0)])
+def test_inside_proposition_a1_is_silent(tau: float, alpha: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_objective("dem", C, tau=tau, alpha=alpha)
+
+
+def test_it_shows_what_it_is() -> None:
+    shown = repr(build_objective("adadem", C, momentum=0.2, norm="l2"))
+    for part in ("mec", "l2", "num_classes=4", "momentum=0.2", "auto"):
+        assert part in shown

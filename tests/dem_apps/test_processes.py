@@ -1,0 +1,67 @@
+"""Several gloo processes with unequal shards against one process on the joined batch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+from dem_apps.kernel import load_kernel
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
+
+BACKENDS = ["reference", "eager"] + (["compiled"] if load_kernel() is not None else [])
+
+
+@pytest.fixture(scope="module")
+def worker() -> Any:
+    """gloo_worker.py, importable by the same name in the spawned processes (they inherit sys.path)."""
+    folder = str(Path(__file__).parent)
+    sys.path.insert(0, folder)
+    import gloo_worker
+
+    yield gloo_worker
+    sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def joined(worker: Any) -> dict[str, Any]:
+    """What a single process computes."""
+    torch.set_num_threads(1)
+    return {backend: worker.losses_and_gradients(backend, 0, 1) for backend in BACKENDS}
+
+
+@pytest.fixture(scope="module")
+def shared(worker: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Any]]:
+    """What each of two, and of three, processes computes; all in one start, since starting takes seconds."""
+    folder = tmp_path_factory.mktemp("gloo")
+    torch.multiprocessing.spawn(worker.run, ([2, 3], BACKENDS, str(folder)), nprocs=3)
+    return {
+        world: [torch.load(folder / f"{rank}-of-{world}.pt", weights_only=True) for rank in range(world)]
+        for world in (2, 3)
+    }
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_agree_with_one(
+    backend: str, world: int, joined: dict[str, Any], shared: dict[int, list[Any]], worker: Any
+) -> None:
+    last = 2 * worker.STEPS
+    for case, expected in joined[backend].items():
+        parts = [results[backend][case] for results in shared[world]]
+        for index in range(last):
+            average = torch.stack([part[index] for part in parts]).mean(0)
+            where = f"{case}, step {index // 2}, {'gradient' if index % 2 else 'loss'}"
+            torch.testing.assert_close(
+                average, expected[index], rtol=0, atol=1e-6, msg=lambda text, where=where: f"{where}: {text}"
+            )
+        for part in parts:
+            for table, single in zip(part[last:], expected[last:], strict=True):
+                torch.testing.assert_close(table, single, rtol=0, atol=1e-6)
+                assert torch.equal(table, parts[0][-1]), "every process has the same table, bit for bit"

@@ -1,0 +1,148 @@
+"""The run folder: never overwritten, continued without doubled metrics, readable by any JSON reader."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from dem_apps.errors import InputError
+from dem_apps.run import (
+    RunFolder,
+    default_run_dir,
+    environment,
+    read_config,
+    read_last_checkpoint,
+    read_metrics,
+)
+
+CONFIG = {"loss": "adadem", "source": {"root": None}}
+
+
+def create(path: Path) -> RunFolder:
+    return RunFolder.create(path, CONFIG, seed=3, device="cpu")
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """A run that logged steps 1 to 5 and saved a checkpoint at 3."""
+    run = create(tmp_path / "run")
+    for step in range(1, 6):
+        run.log(step, loss=step / 10)
+        if step == 3:
+            run.save_checkpoint("last", {"step": step, "weights": torch.ones(2)}, step)
+    run.close()
+    return run.path
+
+
+def steps(path: Path) -> list[int]:
+    return [line["step"] for line in read_metrics(path)]
+
+
+def test_a_new_run(tmp_path: Path) -> None:
+    run = create(tmp_path / "deep" / "run")
+    run.log(1, loss=0.5, lr=1, note="warm-up")
+    run.close()
+    run.close()
+    assert read_config(run.path) == CONFIG
+    assert read_metrics(run.path) == [{"step": 1, "loss": 0.5, "lr": 1, "note": "warm-up"}]
+    recorded = json.loads((run.path / "environment.json").read_text())
+    assert recorded["seed"] == 3
+    assert recorded["device"] == "cpu"
+    assert torch.__version__.startswith(recorded["packages"]["torch"])
+    assert list(run.path.glob("events.out.tfevents.*"))
+    assert not list(run.path.glob("*.tmp"))
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    create(tmp_path).close()
+    assert read_config(tmp_path) == CONFIG
+
+
+def test_another_run_is_never_overwritten(ran: Path) -> None:
+    before = {path: path.read_bytes() for path in ran.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"holds another run, .* or continue it with --resume$"):
+        create(ran)
+    assert {path: path.read_bytes() for path in ran.rglob("*") if path.is_file()} == before
+
+
+def test_other_files_are_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years")
+    with pytest.raises(InputError, match=r"holds other files, which is never overwritten; give another --run-dir$"):
+        create(tmp_path)
+    with pytest.raises(InputError, match="holds other files"):
+        create(tmp_path / "thesis.tex")
+    with pytest.raises(InputError, match=r"cannot be written .*; give another --run-dir$"):
+        create(tmp_path / "thesis.tex" / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_resume_drops_what_will_be_repeated(ran: Path) -> None:
+    run = RunFolder.resume(ran, start_step=read_last_checkpoint(ran)["step"])
+    assert steps(ran) == [1, 2, 3]
+    run.log(4, loss=0.0)
+    run.close()
+    assert steps(ran) == [1, 2, 3, 4]
+
+
+def test_resume_after_a_kill_in_the_middle_of_a_line(ran: Path) -> None:
+    whole = (ran / "metrics.jsonl").read_text()
+    for cut in range(1, len(whole.splitlines()[-1]) + 1):
+        (ran / "metrics.jsonl").write_text(whole[:-1][:-cut])
+        assert steps(ran) == [1, 2, 3, 4]
+        run = RunFolder.resume(ran, start_step=5)
+        run.log(6, loss=0.0)
+        run.close()
+        assert steps(ran) == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_json_cannot_say_becomes_null(value: float, tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.log(1, loss=value, other=2.0)
+    run.close()
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} is no JSON")
+
+    line = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert line == {"step": 1, "loss": None, "other": 2.0}
+
+
+def test_metrics_are_on_the_disk_at_once(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.log(1, loss=0.5)
+    assert steps(tmp_path) == [1]
+    run.close()
+
+
+def test_write_json(ran: Path) -> None:
+    run = RunFolder.resume(ran, 5)
+    assert json.loads(run.write_json("eval.json", {"miou": 0.5}).read_text()) == {"miou": 0.5}
+    assert run.write_json("deep/eval.json", {}).is_file()
+    run.close()
+
+
+def test_reading_what_is_no_run(tmp_path: Path) -> None:
+    for read in (read_config, read_last_checkpoint):
+        with pytest.raises(InputError, match=r"not a run folder \(it has no config\.yaml\)$"):
+            read(tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
+        read_last_checkpoint(tmp_path)
+
+
+def test_default_run_dir_is_below_runs() -> None:
+    path = default_run_dir("minent", "adadem")
+    assert path.parts[0] == "runs"
+    assert path.name.startswith("minent-adadem-")
+
+
+def test_environment_can_be_written_as_json() -> None:
+    recorded = json.loads(json.dumps(environment(0, "cpu")))
+    assert {"command", "seed", "device", "python", "packages", "git_commit"} <= set(recorded)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seg.data.demo import DemoPair, write_demo_pair
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tmp_path_factory) -> DemoPair:
+    """A demo pair of a few small pictures."""
+    root = tmp_path_factory.mktemp("pair") / "street"
+    return write_demo_pair(root, size=(96, 48), source_train=6, target_train=5, target_val=4)
+
+
+@pytest.fixture(scope="session")
+def tiny_flags(tiny_pair) -> list[str]:
+    """Flags that make a training run last seconds."""
+    return [
+        "--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root),
+        "--max-steps", "6", "--eval-every", "3", "--log-every", "1", "--maps", "2",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def run_command():
+    """Run ``python -m MODULE …`` as a user would, on one thread; returns the finished process."""
+
+    def run(module: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=cwd,
+        )
+
+    return run

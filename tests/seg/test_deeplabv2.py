@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seg import build_model
+from seg.deeplabv2 import DILATIONS, AtrousHead
+
+
+@pytest.mark.parametrize(
+    ("encoder", "output_stride", "depth"),
+    [("resnet18", 8, 5), ("resnet18", 16, 5), ("resnet18", 4, 3), ("resnet18", 4, 5), ("mobilenet_v2", 16, 5)],
+)
+def test_both_heads_have_the_feature_resolution(encoder, output_stride, depth):
+    model = build_model("deeplabv2", encoder=encoder, num_classes=7, output_stride=output_stride, depth=depth).eval()
+    logits = model(torch.randn(1, 3, 64, 96))
+    assert set(logits) == {"main", "aux"}
+    assert logits["main"].shape == (1, 7, 64 // output_stride, 96 // output_stride)
+    assert logits["aux"].shape[1] == 7
+
+
+def test_a_head_is_the_sum_of_all_four_branches():
+    head = AtrousHead(5, 3)
+    features = torch.randn(2, 5, 60, 60)
+    expected = sum(
+        torch.nn.functional.conv2d(features, branch.weight, branch.bias, padding=d, dilation=d)
+        for branch, d in zip(head.branches, DILATIONS, strict=True)
+    )
+    torch.testing.assert_close(head(features), expected)
+    for branch in head.branches:  # a branch that does not count is the field's best known bug
+        before = head(features)
+        with torch.no_grad():
+            branch.weight.add_(1.0)
+        assert not torch.allclose(head(features), before)
+
+
+def test_gradients_reach_every_parameter():
+    model = build_model("deeplabv2", encoder="resnet18", num_classes=4, output_stride=4, depth=3)
+    logits = model(torch.randn(2, 3, 64, 64))
+    (logits["main"].square().sum() + logits["aux"].square().sum()).backward()
+    used = dict(model.main_head.named_parameters()) | dict(model.auxiliary_head.named_parameters())
+    assert all(parameter.grad is not None for parameter in used.values())
+    groups = model.parameter_groups(0.1, 10.0)
+    assert [group["base_lr"] for group in groups] == [0.1, 1.0]
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "deeplabv3"}, "model: 'deeplabv3' is not one of deeplabv2"),
+        ({"encoder": "resnet102"}, "did you mean 'resnet1"),
+        ({"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
+        ({"encoder": "mobilenet_v2", "output_stride": 4}, "needs a ResNet-like encoder"),
+        ({"encoder": "resnet18", "weights": "imagnet"}, "imagnet"),
+    ],
+)
+def test_a_wrong_choice_is_one_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_model(**{"encoder": "resnet18", "num_classes": 4, **arguments})
+
+
+def test_weights_that_cannot_be_downloaded_name_the_way_out(monkeypatch):
+    def no_network(*_args, **_kwargs):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("segmentation_models_pytorch.encoders.get_encoder", no_network)
+    with pytest.raises(ValueError, match=r"'imagenet' weights could not be loaded .*--model.encoder-weights null"):
+        build_model("deeplabv2", encoder="resnet18", num_classes=4, weights="imagenet")

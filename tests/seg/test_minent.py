@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from dem_apps import OBJECTIVE_NAMES, build_objective
+from seg.minent import MinEnt, supervised_loss, upsampled
+
+WEIGHTS = {"main": 0.5, "aux": 0.1}
+SIZE = (12, 16)
+
+
+@pytest.fixture
+def logits():
+    torch.manual_seed(0)
+    return {head: torch.randn(2, 5, 3, 4, requires_grad=True) for head in WEIGHTS}
+
+
+@pytest.mark.parametrize("loss", OBJECTIVE_NAMES)
+@pytest.mark.parametrize("reduction", ["mean", "balanced"])
+def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
+    adaptation = MinEnt(loss, 5, WEIGHTS, reduction, {})
+    total, values = adaptation(logits, SIZE)
+    scale = 1 / math.log(5) if loss in ("entropy", "cadf", "dem") else 1.0
+    expected = sum(
+        WEIGHTS[head] * scale * build_objective(loss, 5)(upsampled(logits[head], SIZE), dim=1, reduction=reduction)
+        for head in WEIGHTS
+    )
+    torch.testing.assert_close(total, expected)
+    assert set(values) == {"target/entropy", "target/objective_main", "target/objective_aux"}
+    total.backward()
+    assert all(value.grad.abs().sum() > 0 for value in logits.values())
+
+
+def test_entropy_is_advents_formula(logits):
+    total, _ = MinEnt("entropy", 5, {"main": 1.0}, "mean", {})(logits, SIZE)
+    p = F.interpolate(logits["main"], size=SIZE, mode="bilinear", align_corners=True).softmax(1)
+    torch.testing.assert_close(total, -(p * p.log()).sum(1).mean() / math.log(5))
+
+
+def test_each_head_has_a_table_of_its_own(logits):
+    adaptation = MinEnt("adadem", 5, WEIGHTS, "mean", {})
+    adaptation(logits, SIZE)
+    tables = [adaptation.state_dict()[f"objectives.{head}.class_marginals"] for head in WEIGHTS]
+    assert not torch.equal(*tables)
+    assert all(not torch.equal(table, torch.full((5, 5), 0.2)) for table in tables)
+
+
+def test_none_adds_nothing_but_reports_entropy(logits):
+    total, values = MinEnt("none", 5, WEIGHTS, "mean", {})(logits, SIZE)
+    assert total is None
+    assert set(values) == {"target/entropy"}
+    assert 0 < values["target/entropy"] <= math.log(5) + 1e-6
+
+
+def test_supervised_loss_ignores_what_it_should(logits):
+    label = torch.randint(0, 5, (2, *SIZE))
+    label[0] = 255
+    loss, values = supervised_loss(logits, label, {"main": 1.0, "aux": 0.1}, 255)
+    expected = [F.cross_entropy(upsampled(logits[head], SIZE)[1:], label[1:]) for head in ("main", "aux")]
+    torch.testing.assert_close(loss, expected[0] + 0.1 * expected[1])
+    assert set(values) == {"source/cross_entropy_main", "source/cross_entropy_aux"}

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from dem_apps.checkpoint import load_checkpoint
+from dem_apps.config import parse_config, to_dict
+from seg.config import LOSSES, METHODS, TrainConfig
+from seg.data.labels import CLASS_NAMES
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def metrics(run: Path) -> str:
+    return (run / "metrics.jsonl").read_text()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tiny_flags, run_command):
+    """The main job, once, on tiny data."""
+    run = tmp_path_factory.mktemp("runs") / "adadem"
+    process = run_command("seg.train", "--loss", "adadem", "--run-dir", str(run), *tiny_flags)
+    assert process.returncode == 0, process.stderr
+    return run, process.stdout
+
+
+def test_the_run_folder_holds_what_is_promised(finished):
+    run, printed = finished
+    scores = json.loads((run / "eval.json").read_text())
+    assert {"miou", "per_class_iu", "pixel_accuracy", "mean_entropy", "checkpoint", "protocol"} <= set(scores)
+    assert list(scores["per_class_iu"]) == list(CLASS_NAMES)
+    assert 0 <= scores["miou"] <= 1
+    assert scores["checkpoint"] == "last"
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert (config["loss"], config["max_steps"]) == ("adadem", 6)
+    environment = json.loads((run / "environment.json").read_text())
+    assert {"packages", "device", "seed", "git_commit"} <= set(environment)
+    maps = sorted((run / "entropy_maps").glob("*.png"))
+    assert len(maps) == 2
+    assert Image.open(maps[0]).size[0] > 3 * 96
+    assert list(run.glob("events.out.tfevents.*"))
+    lines = [json.loads(line) for line in metrics(run).splitlines()]
+    assert [line["step"] for line in lines if "val/miou" in line] == [3, 6]
+    assert all("target/objective_main" in line for line in lines if "val/miou" not in line)
+    assert "mean IoU" in printed
+    assert str(run) in printed
+
+
+def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
+    run, _ = finished
+    again = tmp_path / "again"
+    run_command("seg.train", "--loss", "adadem", "--run-dir", str(again), *tiny_flags)
+    assert metrics(again) == metrics(run)
+    other = tmp_path / "other"
+    run_command("seg.train", "--loss", "adadem", "--seed", "1", "--run-dir", str(other), *tiny_flags)
+    assert metrics(other) != metrics(run)
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
+    run, _ = finished
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-m", "seg.train", "--loss", "adadem", "--run-dir", str(killed), *tiny_flags]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (killed / "checkpoints" / "last.json").is_file() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "eval.json").exists()
+    resumed = run_command("seg.train", "--run-dir", str(killed), "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert metrics(killed) == metrics(run)
+    scores, expected = (json.loads((folder / "eval.json").read_text()) for folder in (killed, run))
+    assert scores == expected
+    state, same = (load_checkpoint(folder / "checkpoints", "last") for folder in (killed, run))
+    assert all((state["model"][name] == tensor).all() for name, tensor in same["model"].items())
+    assert all((state["adaptation"][name] == tensor).all() for name, tensor in same["adaptation"].items())
+
+
+def test_a_finished_run_resumes_to_its_own_scores(finished, run_command):
+    run, _ = finished
+    before = metrics(run), (run / "eval.json").read_text()
+    process = run_command("seg.train", "--resume", str(run))
+    assert process.returncode == 0, process.stderr
+    assert (metrics(run), (run / "eval.json").read_text()) == before
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--method", "source"),
+        ("--method", "minent", "--loss", "none"),
+        ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
+    ],
+)
+def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_command):
+    run = tmp_path / "run"
+    process = run_command("seg.train", *flags, "--run-dir", str(run), *tiny_flags)
+    assert process.returncode == 0, process.stderr
+    assert json.loads((run / "eval.json").read_text())["protocol"]["method"] == flags[1]
+
+
+def test_control_differs_from_source_only_in_running_statistics_alone(tmp_path, tiny_flags, run_command):
+    """Target passes without a loss must move BN statistics and nothing that is learnt."""
+    states = {}
+    for name, flags in {"source": ("--method", "source"), "control": ("--loss", "none")}.items():
+        run = tmp_path / name
+        process = run_command("seg.train", *flags, "--run-dir", str(run), *tiny_flags)
+        assert process.returncode == 0, process.stderr
+        states[name] = load_checkpoint(run / "checkpoints", "last")["model"]
+    different = {name for name, tensor in states["source"].items() if not tensor.equal(states["control"][name])}
+    assert different
+    assert all("running_" in name or "num_batches" in name for name in different)
+
+
+def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, run_command):
+    import shutil
+
+    target = shutil.copytree(tiny_pair.target_root, tmp_path / "target")
+    shutil.rmtree(target / "gtFine" / "train")
+    process = run_command("seg.train", *tiny_flags, "--target.root", str(target), "--run-dir", str(tmp_path / "run"))
+    assert process.returncode == 0, process.stderr
+
+
+def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
+    run, _ = finished
+    process = run_command("seg.evaluate", "--run", str(run), "--save-predictions", str(tmp_path / "out"))
+    assert process.returncode == 0, process.stderr
+    miou = json.loads((run / "eval.json").read_text())["miou"]
+    assert f"{100 * miou:.2f}" in process.stdout
+    saved = sorted((tmp_path / "out").glob("*_pred_labelIds.png"))
+    assert len(saved) == 4
+    assert Image.open(saved[0]).mode == "L"
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--source.root", "/nowhere"), "/nowhere: no such folder"),
+        (("--loss", "adadm"), "--loss: 'adadm' is not one of"),
+        (("--method", "advnt"), "--method: 'advnt' is not one of"),
+        (("--max-stesp", "3"), "unknown argument '--max-stesp'; did you mean '--max-steps'?"),
+        (("--tau", "0.5"), "objective 'adadem': unknown option 'tau'"),
+        (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
+        (("--device", "cuda:7"), "--device: "),
+        (("--config", "/nowhere.yaml"), "--config: File does not exist"),
+        (("--resume",), "--resume: needs --run-dir"),
+        (("--resume", "/nowhere"), "/nowhere: not a run folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, run_command):
+    where = [] if "--resume" in flags else ["--run-dir", str(tmp_path / "run")]
+    process = run_command("seg.train", *tiny_flags, *where, *flags)
+    assert process.returncode == 2
+    assert sentence in process.stderr
+    assert process.stderr.count("\n") == 1
+    assert "Traceback" not in process.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_is_never_overwritten(finished, tiny_flags, run_command):
+    run, _ = finished
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    process = run_command("seg.train", *tiny_flags, "--run-dir", str(run))
+    assert process.returncode == 2
+    assert "holds another run, which is never overwritten" in process.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_resumed_run_keeps_its_settings(finished, run_command):
+    run, _ = finished
+    process = run_command("seg.train", "--run-dir", str(run), "--resume", "--loss", "entropy")
+    assert process.returncode == 2
+    assert "--loss: the run in" in process.stderr
+    assert "was started with 'adadem', not 'entropy'" in process.stderr
+
+
+def test_the_demo_config_file_is_the_default():
+    config = parse_config(TrainConfig, "x", "x", ["--config", str(REPOSITORY / "configs/seg/demo.yaml")])
+    assert to_dict(config) == to_dict(TrainConfig())
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_config_file_is_valid_and_names_its_command(file):
+    config = parse_config(TrainConfig, "x", "x", ["--config", str(file)])
+    assert config.loss in LOSSES
+    assert config.method in METHODS
+    assert "python -m seg.train" in file.read_text().splitlines()[0]

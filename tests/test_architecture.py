@@ -1,0 +1,46 @@
+"""The shape of the house: who may import whom, and that no file is a drawer for odds and ends."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("dem_apps", "seg", "rl")
+MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl", "dem_apps"}}
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def imported_packages(source: str) -> set[str]:
+    """Top-level packages that a module names, wherever in the file; relative imports stay inside their own."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
+            names = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+            found |= {str(name).split(".")[0] for name in names}
+    return found
+
+
+def test_the_reader_of_imports_sees_them() -> None:
+    source = (
+        "import seg.data\ndef f():\n    from rl.envs import x\n    import_ = importlib.import_module('dem_apps.run')"
+    )
+    assert imported_packages(source) == {"seg", "rl", "dem_apps"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_from_applications_to_the_core(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    own = imported_packages(path.read_text(encoding="utf-8")) & (set(PACKAGES) | {"tests", "benchmarks"})
+    assert own <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {sorted(own - MAY_IMPORT[package])}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_are_named_after_what_they_do(path: Path) -> None:
+    assert path.stem not in {"utils", "util", "helpers", "helper", "misc", "common"}
