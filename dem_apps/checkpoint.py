@@ -1,8 +1,8 @@
 """Checkpoints that are safe to open and never half written: tensors as safetensors, everything else as JSON.
 
-A checkpoint ``NAME`` is two files. ``NAME-<tag>.safetensors`` holds the tensors; ``NAME.json`` holds the rest,
-names the tensor file and its SHA-256. The tensor file gets a fresh name and is flushed before the JSON is
-replaced in one step, so at every moment ``NAME.json`` points at a complete checkpoint: the previous or the new.
+A checkpoint ``NAME`` is two files. ``NAME.<tag>.<checksum>.safetensors`` holds the tensors; ``NAME.json`` holds
+the rest, names the tensor file and its SHA-256. The tensor file gets a fresh name and is flushed before the JSON
+is replaced in one step, so at every moment ``NAME.json`` points at a complete checkpoint: the previous or the new.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
     """
     folder.mkdir(parents=True, exist_ok=True)
     pointer = folder / f"{name}.json"
-    tensor_file = folder / f"{name}-{tag}.safetensors"
-    temporary = tensor_file.with_suffix(".tmp")
     tensors: dict[str, torch.Tensor] = {}
-    document = {"tensors": tensor_file.name, "state": _encode(state, tensors, "")}
+    encoded = _encode(state, tensors, "")
+    # safetensors writes through a memory map, where a full disk is a SIGBUS and not an error:
+    # serialise in memory and write the bytes ourselves.
+    content = save(tensors)
+    sha256 = hashlib.sha256(content).hexdigest()
+    # the checksum in the name, since the same step may be saved twice
+    tensor_file = folder / f"{name}.{tag}.{sha256[:8]}.safetensors"
+    temporary = tensor_file.with_suffix(".tmp")
+    document = {"tensors": tensor_file.name, "state": encoded, "sha256": sha256}
     try:
-        # safetensors writes through a memory map, where a full disk is a SIGBUS and not an error:
-        # serialise in memory and write the bytes ourselves.
-        content = save(tensors)
-        document["sha256"] = hashlib.sha256(content).hexdigest()
         write_bytes(temporary, content)
         os.replace(temporary, tensor_file)
         write_atomically(pointer, json.dumps(document, indent=1).encode())
@@ -56,7 +58,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
         temporary.unlink(missing_ok=True)
         intact = f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
         raise disk_error(error, temporary, intact) from error
-    for old in folder.glob(f"{name}-*.safetensors"):
+    for old in folder.glob(f"{name}.*.safetensors"):
         if old != tensor_file:
             old.unlink()
     return pointer
@@ -108,6 +110,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:
     """JSON for ``value``; tensors and arrays move into ``tensors`` and leave their key behind."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        while path in tensors:  # {"a/b": …, "a": {"b": …}}
+            path += "'"
     if isinstance(value, torch.Tensor):
         # a clone, because safetensors refuses tensors that share memory
         tensors[path] = value.detach().cpu().clone().contiguous()

@@ -179,6 +179,10 @@ def _one_sentence(message: str, parser: ArgumentParser) -> str:
     """Rewrite jsonargparse's message so that it names the flag and the nearest known one."""
     message = " ".join(message.split())
     flags = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+    if message.startswith("Problems parsing config"):
+        return f"--config: not valid YAML{message.removeprefix('Problems parsing config')}"
+    if message.startswith("Unexpected config"):
+        return "--config: expected a mapping of keys, such as 'max_steps: 100', and at least one"
     unknown_flag = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown_flag:
         name = unknown_flag.group(1).partition("=")[0]

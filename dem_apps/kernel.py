@@ -7,6 +7,7 @@ compiler, its flags and the processor, so that a home shared by several machines
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import hashlib
 import logging
@@ -55,7 +56,9 @@ def _built(compiler: str) -> Path:
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         _build(compiler, library)
-    except PermissionError:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
         # a read-only home: build for this process alone
         library = Path(tempfile.mkdtemp(prefix="dem-apps-")) / name
         _build(compiler, library)

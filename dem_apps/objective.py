@@ -51,7 +51,7 @@ class EntropyObjective(nn.Module):
         super().__init__()
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
-        if not 0.0 <= momentum <= 1.0:
+        if not isinstance(momentum, (int, float)) or not 0.0 <= momentum <= 1.0:
             raise InputError(f"momentum: expected a number from 0 to 1, got {momentum!r}")
         if backend not in BACKENDS:
             raise InputError(f"backend: '{backend}' is not one of {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}")
@@ -128,9 +128,11 @@ class EntropyObjective(nn.Module):
             # whatever stands at an element that does not count, NaN included, must not reach value or gradient
             logits = logits.masked_fill(~counted.unsqueeze(dim), 0.0)
         p = entropy.probabilities(logits.detach(), dim, forbidden=class_mask)
-        predicted = (
-            p.argmax(dim) if self.has_table or reduction == "balanced" else p.new_zeros(elements, dtype=torch.long)
-        )
+        predicted = p.new_zeros(elements, dtype=torch.long)
+        if self.has_table or reduction == "balanced":
+            # of the logits, since different logits may have the same float32 probability
+            ranked = logits.detach()
+            predicted = (ranked if class_mask is None else ranked.masked_fill(class_mask, -torch.inf)).argmax(dim)
         if self.has_table:
             counts = self._update_table(
                 *entropy.class_sums(p.movedim(dim, -1)[counted], predicted[counted], self.num_classes)
@@ -159,7 +161,6 @@ class EntropyObjective(nn.Module):
         delta = 1.0 if terms.norm is None else entropy.reward_norm(logits, dim, terms.norm, terms.delta, class_mask)
         return entropy.calibrated_cadf(logits, terms.alpha * calibration.to(p.dtype), delta, dim, class_mask)
 
-    @torch.compiler.disable
     def _in_one_pass(self, logits: Tensor, dim: int, mask: Tensor | None, reduction: str, compiled: bool) -> Tensor:
         """The loss from :mod:`dem_apps.one_pass`; the table's part is added to value and gradient here."""
         per_class = self.has_table or reduction == "balanced"
@@ -202,6 +203,8 @@ class EntropyObjective(nn.Module):
             )
         if self.backend != "auto":
             return self.backend
+        if torch.compiler.is_compiling():
+            return "reference"  # what torch.compile of the surrounding model can follow
         if supports_kernel(logits, self.num_classes):
             return "compiled"
         return "eager" if logits.numel() >= _EAGER_FROM else "reference"

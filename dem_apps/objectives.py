@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +70,7 @@ def _dem(tau: float = 1.0, alpha: float = 1.0) -> tuple[Terms, float]:
             f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
             "class can be negative",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return Terms("gmc", tau=tau, alpha=alpha), 0.1
 
@@ -104,7 +105,7 @@ OBJECTIVE_NAMES = tuple(_BUILDERS)
 
 
 def _number(option: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise InputError(f"{option}: expected a number of at least 0, got {value!r}")
     return float(value)
 

@@ -90,7 +90,9 @@ def one_pass(
     out = [None if gradient is None else _rows(gradient, dim), predicted, inverse_delta]
     run = _kernel_pass if compiled and logits.device.type == "cpu" else _chunked_pass
     chunk_pass = _compiled_chunk_pass() if compiled and run is _chunked_pass else _chunk_pass
-    sums = run(rows, counted, out, terms, grouped, chunk_pass)
+    # inside autocast the sums' matrix products would be made, and overflow, in half precision
+    with torch.autocast(rows.device.type, enabled=False):
+        sums = run(rows, counted, out, terms, grouped, chunk_pass)
     size = num_classes if grouped else 1
     side = num_classes if has_table else 0
     return PassResult(

@@ -7,6 +7,7 @@ from typing import Any
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.config import option
+from dem_apps.errors import InputError
 from dem_apps.reduction import REDUCTIONS
 from seg.data.datasets import LAYOUTS
 
@@ -84,6 +85,25 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     weights: WeightConfig = field(default_factory=WeightConfig)
+
+    def check(self) -> None:
+        """What parsing could not check.
+
+        Raises:
+            InputError: naming the flag and what would be right.
+        """
+        smallest = {
+            "max_steps": 1,
+            "batch_size": 1,
+            "eval_every": 1,
+            "log_every": 1,
+            "seed": 0,
+            "workers": 0,
+            "maps": 0,
+        }
+        for name, least in smallest.items():
+            if getattr(self, name) < least:
+                raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
 
     def objective_options(self) -> dict[str, float]:
         """tau and alpha where they were given, for :func:`dem_apps.build_objective` to check."""

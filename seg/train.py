@@ -63,6 +63,7 @@ class Training:
 
 def train(config: TrainConfig) -> Path:
     """Run one training and return its run folder."""
+    config.check()
     device = _device(config.device)
     seed_everything(config.seed)
     pair = open_pair(config)

@@ -42,7 +42,7 @@ def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[
             loss.backward()
             assert weights.grad is not None
             parts += [loss.detach(), weights.grad]
-        results[f"{name} {reduction} {masked}"] = parts + [*objective.state_dict().values()]
+        results[f"{name} {reduction} {masked}"] = [*parts, *objective.state_dict().values()]
     return results
 
 

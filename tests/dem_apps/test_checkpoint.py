@@ -143,7 +143,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def tensor_file(folder: Path) -> Path:
-    (file,) = folder.glob("last-*.safetensors")
+    (file,) = folder.glob("last*.safetensors")
     return file
 
 

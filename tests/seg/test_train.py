@@ -153,6 +153,8 @@ def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
         (("--device", "cuda:7"), "--device: "),
         (("--config", "/nowhere.yaml"), "--config: File does not exist"),
+        (("--max-steps", "0"), "--max-steps: expected 1 or more, got 0"),
+        (("--seed", "-1"), "--seed: expected 0 or more, got -1"),
         (("--resume",), "--resume: needs --run-dir"),
         (("--resume", "/nowhere"), "/nowhere: not a run folder"),
     ],
