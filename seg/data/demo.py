@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from seg.data.labels import LABEL_ID_PALETTE
-from seg.data.street_world import CAMERA_STREET, GAME_STREET, WORLD_VERSION, Domain, draw_street
+from seg.data.street.world import CAMERA_STREET, GAME_STREET, WORLD_VERSION, Domain, draw_street
 
 CITY = "demostadt"
 MANIFEST = "manifest.json"

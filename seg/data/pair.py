@@ -57,7 +57,13 @@ def _roots(config: TrainConfig) -> tuple[Path, Path]:
 
 
 def _demo_pair() -> DemoPair:
-    return ensure_demo_pair(cache_dir() / "demo", progress=_report)
+    folder = cache_dir() / "demo"
+    try:
+        return ensure_demo_pair(folder, progress=_report)
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise InputError(
+            f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"
+        ) from error
 
 
 def _report(done: int, total: int) -> None:

@@ -19,7 +19,7 @@ from seg.data.labels import (
     id_to_train_id,
     train_id_to_id,
 )
-from seg.data.street_world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+from seg.data.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
 
 SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
 

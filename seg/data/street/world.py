@@ -1,6 +1,6 @@
 """The street world: an endless supply of labelled streets in two looks.
 
-One scene grammar (``street_scene``) draws both domains; ``street_domains`` says how each of them
+One scene grammar (``scene``) draws both domains; ``domains`` says how each of them
 sees it. A picture depends on nothing but its arguments and ``WORLD_VERSION``.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.data.street_domains import CAMERA_STREET, GAME_STREET, Domain
-from seg.data.street_render import OVERSAMPLING, finish
-from seg.data.street_scene import draw_scene
+from seg.data.street.domains import CAMERA_STREET, GAME_STREET, Domain
+from seg.data.street.render import OVERSAMPLING, finish
+from seg.data.street.scene import draw_scene
 
 WORLD_VERSION = 1
 """Raise it with every change that alters a single pixel: stored pairs are then drawn anew."""

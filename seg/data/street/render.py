@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.data.street_canvas import Canvas
-from seg.data.street_domains import Domain
+from seg.data.street.canvas import Canvas
+from seg.data.street.domains import Domain
 
 RECTIFICATION_BORDER, OUT_OF_ROI = (LABEL_ID[name] for name in ("rectification border", "out of roi"))
 OVERSAMPLING = 2

@@ -6,11 +6,11 @@ import cv2
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.data.street_canvas import Camera, Canvas, Light
-from seg.data.street_domains import Color, Domain
-from seg.data.street_figures import draw_tree
-from seg.data.street_placing import FAR, Street, place_objects, plan_street
-from seg.data.street_sides import pick, vary
+from seg.data.street.canvas import Camera, Canvas, Light
+from seg.data.street.domains import Color, Domain
+from seg.data.street.figures import draw_tree
+from seg.data.street.placing import FAR, Street, place_objects, plan_street
+from seg.data.street.sides import pick, vary
 
 EGO, PARKING, RAIL_TRACK = (LABEL_ID[name] for name in ("ego vehicle", "parking", "rail track"))
 ROAD, SIDEWALK, BUILDING, TERRAIN, SKY = (LABEL_ID[name] for name in ("road", "sidewalk", "building", "terrain", "sky"))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.data.street_canvas import Canvas, panel, panels
-from seg.data.street_domains import Color, StreetPalette
-from seg.data.street_figures import draw_tree
+from seg.data.street.canvas import Canvas, panel, panels
+from seg.data.street.domains import Color, StreetPalette
+from seg.data.street.figures import draw_tree
 
 BUILDING, WALL, FENCE, VEGETATION, TERRAIN = (
     LABEL_ID[name] for name in ("building", "wall", "fence", "vegetation", "terrain")

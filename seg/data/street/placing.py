@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from seg.data.street_canvas import Canvas
-from seg.data.street_domains import Domain
-from seg.data.street_figures import (
+from seg.data.street.canvas import Canvas
+from seg.data.street.domains import Domain
+from seg.data.street.figures import (
     draw_bicycle,
     draw_clutter,
     draw_lamp,
@@ -21,8 +21,8 @@ from seg.data.street_figures import (
     draw_traffic_light,
     draw_tree,
 )
-from seg.data.street_sides import SIDES, draw_hedge, pick
-from seg.data.street_vehicles import draw_bus, draw_car, draw_tram, draw_truck
+from seg.data.street.sides import SIDES, draw_hedge, pick
+from seg.data.street.vehicles import draw_bus, draw_car, draw_tram, draw_truck
 
 FAR = 110.0
 """Depth in metres where the street is closed off by a row of distant houses and trees."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.data.street_canvas import Canvas
-from seg.data.street_domains import Color, StreetPalette
+from seg.data.street.canvas import Canvas
+from seg.data.street.domains import Color, StreetPalette
 
 STATIC, DYNAMIC, VEGETATION = (LABEL_ID[name] for name in ("static", "dynamic", "vegetation"))
 POLE, TRAFFIC_LIGHT, TRAFFIC_SIGN = (LABEL_ID[name] for name in ("pole", "traffic light", "traffic sign"))

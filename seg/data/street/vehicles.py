@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.data.street_canvas import Canvas, panel, panels
-from seg.data.street_domains import Color
+from seg.data.street.canvas import Canvas, panel, panels
+from seg.data.street.domains import Color
 
 CAR, TRUCK, BUS, TRAIN = (LABEL_ID[name] for name in ("car", "truck", "bus", "train"))
 
