@@ -114,7 +114,15 @@ def _build_encoder(name: str, output_stride: int, depth: int, weights: str | Non
         ) from error
     if output_stride == 4:
         _dilate_for_stride_4(name, encoder)
+    _drop_unused_stages(encoder, depth)
     return encoder, list(encoder.out_channels)
+
+
+def _drop_unused_stages(encoder: nn.Module, depth: int) -> None:
+    """A ResNet cut short still carries its later stages: most of its weights, which nothing would train."""
+    for stage in range(depth, 5):
+        if hasattr(encoder, f"layer{stage}"):
+            setattr(encoder, f"layer{stage}", nn.Identity())
 
 
 def _dilate_for_stride_4(name: str, encoder: nn.Module) -> None:
