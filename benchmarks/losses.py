@@ -169,7 +169,7 @@ def _status_kib(field: str) -> int:
 
 
 def promises(medians: dict[str, dict[str, float]], memory: dict[str, float | None]) -> list[dict[str, Any]]:
-    """design.md's promises with this run's numbers; ``met`` is None where there is no number."""
+    """The promises of docs/benchmarks.md with this run's numbers; ``met`` is None where there is no number."""
     times, small = medians["map"], medians["small"]
     auto, eager, plain = (f"adadem mean, {backend}" for backend in ("auto", "eager", "reference"))
     faster = "speed over the pseudo code"
