@@ -57,8 +57,8 @@ class WeightConfig:
 
     seg_main: float = option(1.0, "cross-entropy of the main head on source")
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
-    target_main: float = option(0.1, "objective of the main head on target")
-    target_aux: float = option(0.02, "objective of the auxiliary head on target")
+    target_main: float = option(0.01, "objective of the main head on target")
+    target_aux: float = option(0.002, "objective of the auxiliary head on target")
 
 
 @dataclass(frozen=True)
