@@ -76,10 +76,18 @@ def batches(
         seed: the run's seed and the stream's number, so that source and target differ.
         augmentation: see :func:`build_augmentation`.
         workers: processes that read ahead; 0 reads in this one.
+
+    Raises:
+        InputError: a file that cannot be read, or an id that is not in the table.
     """
     positions = range(steps.start * batch_size, steps.stop * batch_size)
     shuffled = _Shuffled(dataset, positions, seed, build_augmentation(augmentation))
-    return iter(DataLoader(shuffled, batch_size=batch_size, num_workers=workers, pin_memory=torch.cuda.is_available()))
+    loader = DataLoader(shuffled, batch_size=batch_size, num_workers=workers, pin_memory=torch.cuda.is_available())
+    try:
+        yield from loader
+    except InputError as error:
+        # from a worker the sentence arrives as the last line of a stack trace
+        raise InputError(str(error).strip().splitlines()[-1].removeprefix("dem_apps.errors.InputError: ")) from error
 
 
 class _Shuffled(Dataset[Batch]):

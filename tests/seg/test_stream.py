@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -60,6 +62,15 @@ def test_images_are_normalised():
     assert tensor.dtype == torch.float32
     expected = (np.array([0.0, 1.0, 0.0], np.float32) - MEAN) / STD
     np.testing.assert_allclose(tensor[:, 0, 0].numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_file_is_one_sentence(tiny_pair, tmp_path, workers):
+    root = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+    (root / "images" / "00004.png").write_bytes(b"")
+    damaged = SegmentationDataset(root, "gta5", "train", labelled=True)
+    with pytest.raises(InputError, match=r"^/.*/images/00004.png: the image cannot be read[^\n]*$"):
+        read(damaged, range(3), workers=workers)
 
 
 @pytest.mark.parametrize(

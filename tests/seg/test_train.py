@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -123,8 +124,6 @@ def test_control_differs_from_source_only_in_running_statistics_alone(tmp_path, 
 
 
 def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, run_command):
-    import shutil
-
     target = shutil.copytree(tiny_pair.target_root, tmp_path / "target")
     shutil.rmtree(target / "gtFine" / "train")
     process = run_command("seg.train", *tiny_flags, "--target.root", str(target), "--run-dir", str(tmp_path / "run"))
@@ -167,6 +166,16 @@ def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_
     assert process.stderr.count("\n") == 1
     assert "Traceback" not in process.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, run_command):
+    source = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+    for image in (source / "images").glob("*.png"):
+        image.write_bytes(image.read_bytes()[:300])
+    process = run_command("seg.train", *tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))
+    assert process.returncode == 2
+    assert "the image cannot be read, it is damaged or cut short" in process.stderr
+    assert process.stderr.count("\n") == 1
 
 
 def test_an_existing_run_is_never_overwritten(finished, tiny_flags, run_command):
