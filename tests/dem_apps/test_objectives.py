@@ -116,7 +116,8 @@ def test_outside_proposition_a1_is_a_warning(tau: float, alpha: float) -> None:
 def test_inside_proposition_a1_is_silent(tau: float, alpha: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        build_objective("dem", C, tau=tau, alpha=alpha)
+        objective = build_objective("dem", C, tau=tau, alpha=alpha)
+    assert (objective.terms.tau, objective.terms.alpha) == (tau, alpha)
 
 
 def test_it_shows_what_it_is() -> None:
