@@ -51,14 +51,13 @@ def parse_config(config_class: type[Config], prog: str, example: str, argv: Sequ
     arguments = _normalise(sys.argv[1:] if argv is None else argv, config_class)
     try:
         namespace = parser.parse_args(arguments)
-        given = parser.parse_args(arguments, defaults=False)
     except argparse.ArgumentError as error:
         raise InputError(_one_sentence(str(error), parser)) from error
     except yaml.YAMLError as error:
         raise InputError(f"--config: not valid YAML: {' '.join(str(error).split())}") from error
     config = _instantiate(config_class, namespace)
     if getattr(config, "resume", False):
-        return _resumed(config, given)
+        return _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
 
 

@@ -167,8 +167,13 @@ def marginal_entropy_calibrator(
     return rows / rows.sum(dim, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
 
 
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which logits of ``dtype`` are computed: float64 for itself, float32 for everything else."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def _wide(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
+    return logits.to(computed_in(logits.dtype))
 
 
 def _filled(logits: Tensor, forbidden: Tensor | None) -> Tensor:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class InputError(ValueError):
     """A mistake in what the user gave: the message says what, where, and what would be right."""
@@ -25,7 +27,7 @@ def disk_error(error: OSError, path: Path, intact: str) -> OSError | InputError:
 
     ``intact`` says what is still safe, so that nobody deletes it in a hurry.
     """
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _DISK_FULL:
         return InputError(f"{path}: no space left on the disk while writing; {intact}; free some space and run again")
     return error
 
@@ -42,7 +44,7 @@ def run_command(main: Callable[[], None]) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _DISK_FULL:
             raise
         where = error.filename or "the run folder"
         print(f"error: {where}: no space left on the disk; free some space and run again", file=sys.stderr)

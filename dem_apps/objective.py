@@ -179,7 +179,7 @@ class EntropyObjective(nn.Module):
             rows = self.terms.alpha * self.class_marginals.double()
             values = values + (rows * result.scaled_logits).sum(1)
             weighted_rows = rows * weights.unsqueeze(1)
-        value = (weights * values).sum().to(torch.float64 if logits.dtype == torch.float64 else torch.float32)
+        value = (weights * values).sum().to(entropy.computed_in(logits.dtype))
         if not with_gradient:
             return value
         loss: Tensor = _ReadyGradient.apply(logits, value, result, run, dim, weights, weighted_rows, compiled)

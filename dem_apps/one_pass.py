@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import ENTROPY_DELTA_FLOOR, Terms
+from dem_apps.entropy import ENTROPY_DELTA_FLOOR, Terms, computed_in
 from dem_apps.kernel import load_kernel
 
 #: Not a power of two: rows of a (C, chunk) buffer would then share the same cache sets.
@@ -82,7 +82,7 @@ def one_pass(
     elements = (rows.shape[0], rows.shape[2])
     has_table = terms.calibrator == "mec"
     grouped = per_class or has_table
-    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    wide = computed_in(logits.dtype)
     gradient = torch.empty_like(logits) if with_gradient else None
     predicted = logits.new_empty(elements, dtype=torch.int32) if grouped and with_gradient else None
     inverse_delta = logits.new_empty(elements, dtype=wide) if has_table and with_gradient else None
@@ -121,13 +121,13 @@ def finish_gradient(
     assert result.gradient is not None  # the caller asked for one
     if result.predicted is None:
         # a float32 factor, since 1/N may be too small for half precision
-        factor = weights.to(torch.float64 if result.gradient.dtype == torch.float64 else torch.float32)
+        factor = weights.to(computed_in(result.gradient.dtype))
         return torch.mul(result.gradient, factor, out=result.gradient)
     rows = _rows(result.gradient, dim)
     if compiled and rows.device.type == "cpu":
         _kernel_finish(rows, result, weights, weighted_rows)
         return result.gradient
-    wide = torch.float64 if rows.dtype == torch.float64 else torch.float32
+    wide = computed_in(rows.dtype)
     weights = weights.to(wide)
     columns = None if weighted_rows is None else weighted_rows.to(wide).t().contiguous()
     for o, start, stop in _chunks(rows):
@@ -191,7 +191,7 @@ def _chunk_pass(
     grouped: bool,
 ) -> Tensor:
     """The PyTorch form on one chunk: writes the three outputs, returns the flat float64 sums."""
-    z = logits_cn if logits_cn.dtype == torch.float64 else logits_cn.float()
+    z = logits_cn.to(computed_in(logits_cn.dtype))
     if counted_n is not None:
         # whatever stands at a masked element, NaN included, must not reach a sum
         z = torch.where(counted_n, z, 0.0)

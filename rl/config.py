@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from stable_baselines3 import A2C, PPO
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.config import option
+from dem_apps.device import torch_device
 from dem_apps.errors import InputError, nearest
 from dem_apps.objectives import objective_options
 from rl.envs import check_env_id
@@ -87,16 +87,8 @@ def _check_flags(config: TrainConfig) -> None:
         losses = [loss for loss in OBJECTIVE_NAMES if name in objective_options(loss)]
         if config.loss not in losses:
             raise InputError(f"--{name}: belongs to --loss {', '.join(losses)}, not to --loss {config.loss}")
-    check_device(config.device)
+    torch_device(config.device)
     check_env_id(config.env)
-
-
-def check_device(name: str) -> None:
-    """Raise an InputError if torch has no such device here."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device: torch cannot use '{name}' here ({str(error).splitlines()[0]})") from error
 
 
 def _read_entry(file: Path, env_id: str) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.checkpoint import load_checkpoint, write_atomically
 from dem_apps.config import from_dict, option, parse_config
+from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.rng import random_states, restore_random_states, seed_everything
 from dem_apps.run import read_config
-from rl.config import TrainConfig, check_device
+from rl.config import TrainConfig
 from rl.envs import make_env
 from rl.model import build_envs, build_model, restore_policy
 
@@ -150,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError("--run: needs the folder of a run that rl.train wrote")
     if config.episodes < 1:
         raise InputError(f"--episodes: expected a number above 0, got {config.episodes}")
-    check_device(config.device)
+    torch_device(config.device)
     run_dir = Path(config.run)
     training = read_run(run_dir)
     torch.set_num_threads(training.threads)

@@ -41,17 +41,16 @@ def panel(
     """Image | prediction | entropy side by side with titles and the colour bar.
 
     Args:
-        image: (H, W, 3) RGB, as are the other two, of the same size.
-        prediction: coloured classes.
-        entropy: coloured entropy.
+        image: (H, W, 3) RGB.
+        prediction: coloured classes, shown at the image's size whatever its own: labels may be larger than images.
+        entropy: coloured entropy, likewise.
         caption: said behind the last title, such as the mean entropy.
     """
     enlarge = max(1, round(384 / image.shape[1]))
+    width, height = image.shape[1] * enlarge, image.shape[0] * enlarge
     tiles = [
-        Image.fromarray(tile).resize((tile.shape[1] * enlarge, tile.shape[0] * enlarge), Image.Resampling.NEAREST)
-        for tile in (image, prediction, entropy)
+        Image.fromarray(tile).resize((width, height), Image.Resampling.NEAREST) for tile in (image, prediction, entropy)
     ]
-    width, height = tiles[0].size
     canvas = Image.new("RGB", (3 * width + 2 * _GAP + _BAR_WIDTH, height + _TITLE_HEIGHT), "white")
     draw = ImageDraw.Draw(canvas)
     font = ImageFont.load_default(size=12)

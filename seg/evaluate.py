@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import from_dict, option, parse_config
+from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.run import read_config
 from seg.config import TrainConfig
@@ -134,7 +135,7 @@ def _main() -> None:
     run = Path(config.run)
     trained = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     state = load_checkpoint(run / "checkpoints", config.checkpoint)
-    device = torch.device(config.device)
+    device = torch_device(config.device)
     model = load_model(trained, state["model"], str(run)).to(device)
     dataset = open_validation(trained.target)
     on_sample: OnSample | None = None

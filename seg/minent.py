@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps import build_objective
-from dem_apps.entropy import shannon_entropy
 
 #: Objectives in nats that ADVENT's weights expect as a share of log C. AdaDEM is not divided: it is no entropy.
 _DIVIDED_BY_LOG_C = ("entropy", "cadf", "dem")
@@ -38,6 +37,7 @@ class MinEnt(nn.Module):
         self.weights = weights
         self.reduction = reduction
         self.scale = 1.0 / math.log(num_classes) if loss in _DIVIDED_BY_LOG_C else 1.0
+        self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
             self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
@@ -50,7 +50,7 @@ class MinEnt(nn.Module):
             size: (H, W) that logits are upsampled to before the softmax.
         """
         main = upsampled(logits["main"], size)
-        values = {"target/entropy": float(shannon_entropy(main.detach(), 1).mean())}
+        values = {"target/entropy": float(self.entropy(main.detach(), dim=1))}
         if not self.objectives:
             return None, values
         total = main.new_zeros(())

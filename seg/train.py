@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from dem_apps.config import parse_config, to_dict
+from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.rng import random_states, restore_random_states, seed_everything
@@ -64,7 +65,7 @@ class Training:
 def train(config: TrainConfig) -> Path:
     """Run one training and return its run folder."""
     config.check()
-    device = _device(config.device)
+    device = torch_device(config.device)
     seed_everything(config.seed)
     pair = open_pair(config)
     training = _set_up(config, device)
@@ -223,14 +224,6 @@ def _map_writer(config: TrainConfig, pair: DomainPair, run: RunFolder) -> OnSamp
         run.log_image(f"entropy_maps/{Path(sample.name).stem}", np.asarray(picture), config.max_steps)
 
     return on_sample
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("--device: torch finds no CUDA device here; use cpu or auto")
-    return torch.device(name)
 
 
 def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, device: torch.device) -> None:

@@ -30,3 +30,11 @@ def test_the_panel_shows_all_three_parts():
     for column, tile in enumerate((image, prediction, entropy)):
         x = column * (width + 4) + width // 2
         np.testing.assert_array_equal(picture[18 + 96, x], tile[12, 24])
+
+
+def test_labels_larger_than_the_image_do_not_spill_over():
+    image = np.full((24, 48, 3), 200, np.uint8)
+    prediction = coloured_prediction(np.zeros((48, 96), np.int64), [(1, 2, 3)])
+    entropy = coloured_entropy(np.ones((48, 96), np.float32))
+    small = [tile[::2, ::2] for tile in (prediction, entropy)]
+    np.testing.assert_array_equal(panel(image, prediction, entropy, ""), panel(image, *small, ""))

@@ -1,0 +1,21 @@
+"""Which torch device a ``--device`` flag means."""
+
+from __future__ import annotations
+
+import torch
+
+from dem_apps.errors import InputError
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is a GPU where torch finds one, else the CPU.
+
+    Raises:
+        InputError: torch has no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device: torch cannot use '{name}' here ({str(error).splitlines()[0]})") from error
