@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
@@ -122,11 +122,12 @@ def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     """Flags as the parser knows them.
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
-    ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``.
+    ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
     """
     hints = get_type_hints(config_class)
     switches = {f"--{name.replace('_', '-')}" for name, hint in hints.items() if hint is bool}
     mappings = {name.replace("_", "-") for name, hint in hints.items() if get_origin(hint) is dict}
+    lists = _list_flags(config_class)
     normal: list[str] = []
     rest = list(arguments)
     while rest:
@@ -146,9 +147,24 @@ def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
             elif following is not None and name == "--resume":
                 normal.append(f"--run-dir={rest.pop(0)}")
             normal.append(f"{name}={value or 'true'}")
+        elif name in lists and (equals or rest):
+            value = value if equals else rest.pop(0)
+            normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")
         else:
             normal.append(name + equals + value)
     return normal
+
+
+def _list_flags(config_class: type, prefix: str = "--") -> set[str]:
+    """Flags of lists, whose values may come without brackets: ``--scales 0.75,1.0``."""
+    flags: set[str] = set()
+    for name, hint in get_type_hints(config_class).items():
+        flag = f"{prefix}{name.replace('_', '-')}"
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            flags |= _list_flags(hint, f"{flag}.")
+        elif any(get_origin(part) is list for part in (hint, *get_args(hint))):
+            flags.add(flag)
+    return flags
 
 
 def _resumed(config: Any, given: Namespace) -> Any:

@@ -33,6 +33,8 @@ class EntropyObjective(nn.Module):
         terms: which member; see :class:`dem_apps.entropy.Terms`, or :func:`dem_apps.build_objective` by name.
         num_classes: C.
         momentum: π, the weight of the batch in the table's moving average (Sec. 3.3).
+        balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
+            within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
         backend: ``auto`` chooses by size, device and what the machine has; ``compiled`` is the one-pass kernel
             (C++ on a CPU, torch.compile on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the
             plain equations. The numbers are the same up to rounding. With ``class_mask`` or
@@ -47,18 +49,23 @@ class EntropyObjective(nn.Module):
 
     class_marginals: Tensor
 
-    def __init__(self, terms: Terms, num_classes: int, momentum: float = 0.1, backend: str = "auto") -> None:
+    def __init__(
+        self, terms: Terms, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
+    ) -> None:
         super().__init__()
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
         if not isinstance(momentum, (int, float)) or not 0.0 <= momentum <= 1.0:
             raise InputError(f"momentum: expected a number from 0 to 1, got {momentum!r}")
+        if not isinstance(balance, (int, float)) or not 0.0 <= balance <= 1.0:
+            raise InputError(f"balance: expected a number from 0 to 1, got {balance!r}")
         if backend not in BACKENDS:
             raise InputError(f"backend: '{backend}' is not one of {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}")
         self.terms = terms
         self.num_classes = num_classes
         self.momentum = momentum
         self.backend = backend
+        self.balance = float(balance)
         if self.has_table:
             self.register_buffer("class_marginals", torch.empty(num_classes, num_classes))
             self.reset()
@@ -146,7 +153,7 @@ class EntropyObjective(nn.Module):
         values = torch.where(counted, values, 0.0)
         if reduction == "none":
             return values
-        weights = class_weights(counts, reduction).to(values.dtype)
+        weights = class_weights(counts, reduction, self.balance).to(values.dtype)
         return (values * weights[predicted]).sum()
 
     def _values(self, logits: Tensor, dim: int, p: Tensor, predicted: Tensor, class_mask: Tensor | None) -> Tensor:
@@ -174,7 +181,7 @@ class EntropyObjective(nn.Module):
             (counts,) = summed_over_processes(result.counts)
         else:
             counts = result.counts
-        weights = class_weights(counts, reduction)
+        weights = class_weights(counts, reduction, self.balance)
         if self.has_table:
             rows = self.terms.alpha * self.class_marginals.double()
             values = values + (rows * result.scaled_logits).sum(1)

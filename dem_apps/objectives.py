@@ -13,7 +13,9 @@ from dem_apps.errors import InputError, nearest
 from dem_apps.objective import EntropyObjective
 
 
-def build_objective(name: str, num_classes: int, backend: str = "auto", **options: Any) -> EntropyObjective:
+def build_objective(
+    name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, **options: Any
+) -> EntropyObjective:
     """An entropy objective by name.
 
     >>> import torch
@@ -28,6 +30,7 @@ def build_objective(name: str, num_classes: int, backend: str = "auto", **option
             (``momentum``, ``alpha``).
         num_classes: C.
         backend: see :class:`dem_apps.objective.EntropyObjective`.
+        balance: the exponent of ``reduction="balanced"``, see there.
         options: of the named objective.
 
     Raises:
@@ -42,7 +45,7 @@ def build_objective(name: str, num_classes: int, backend: str = "auto", **option
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise InputError(f"objective '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
     terms, momentum = builder(**options)
-    return EntropyObjective(terms, num_classes, momentum, backend)
+    return EntropyObjective(terms, num_classes, momentum, backend, balance)
 
 
 def objective_options(name: str) -> list[str]:

@@ -9,16 +9,19 @@ from torch import Tensor
 REDUCTIONS = ("mean", "balanced", "sum", "none")
 
 
-def class_weights(counts: Tensor, reduction: str) -> Tensor:
+def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tensor:
     """The weight of an element by the group it was predicted into.
 
     ``mean`` weighs every element alike. ``balanced`` averages within each predicted class and then over the
-    classes present, so that road does not outvote bicycle; the nearest published relative is the image-wise class
-    weighting of Chen et al. (Maximum Squares Loss, ICCV 2019). ``sum`` weighs every element with 1.
+    classes present, so that road does not outvote bicycle. With an exponent ``balance`` γ below 1 it stands in
+    between: an element of a class with n elements weighs n^-γ, divided by the sum of all weights; γ = 0 is the
+    mean. The nearest published relative is the image-wise class weighting of Chen et al. (Maximum Squares Loss,
+    ICCV 2019), which has γ = 0.2. ``sum`` weighs every element with 1.
 
     Args:
         counts: (G,) elements per predicted class, or (1,) for all together; of every process.
         reduction: ``mean``, ``balanced`` or ``sum``.
+        balance: γ of ``balanced``, from 0 to 1.
 
     Returns:
         (G,) weights. With several processes ``mean`` and ``balanced`` are multiplied by their number, since
@@ -29,7 +32,9 @@ def class_weights(counts: Tensor, reduction: str) -> Tensor:
     if reduction == "mean":
         weights = (1.0 / counts.sum().clamp_min(1)).expand_as(counts)
     else:
-        weights = 1.0 / (counts.clamp_min(1) * (counts > 0).sum().clamp_min(1))
+        counted = counts.clamp_min(1)
+        unscaled = counted**-balance
+        weights = unscaled / ((counts > 0) * counted * unscaled).sum().clamp_min(1)
     return weights * world_size()
 
 

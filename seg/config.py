@@ -9,10 +9,13 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.config import option
 from dem_apps.errors import InputError
 from dem_apps.reduction import REDUCTIONS
+from seg.batch_norm import BATCH_NORM_POLICIES
 from seg.data.datasets import LAYOUTS
+from seg.selection import CRITERIA
 
-METHODS = ("source", "minent")
+METHODS = ("source", "minent", "advent")
 LOSSES = ("none", *OBJECTIVE_NAMES)
+PRECISIONS = ("float32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class DataConfig:
     root: str | None = option(None, "folder of the data set; none takes the built-in demo pair")
     layout: str = option("cityscapes", "how its folders are laid out", LAYOUTS)
     size: list[int] | None = option(None, "width and height to resize to, [W, H]; none keeps the images' own")
+    exclude: list[str] = option([], "images to leave out: path below the root, file name or stem")
     augmentation: list[dict[str, Any]] = option(
         [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}"
     )
@@ -36,6 +40,9 @@ class ModelConfig:
     encoder_weights: str | None = option(None, "pretrained encoder weights such as imagenet, or null")
     depth: int = option(3, "encoder stages in use, 3 to 5; the heads sit on the last two")
     output_stride: int = option(4, "input pixels per feature: 4, 8 or 16")
+    batch_norm: str = option("trainable", "who trains and who feeds batch normalisation", BATCH_NORM_POLICIES)
+    align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
+    start_from: str | None = option(None, "run folder whose selected, else last, weights training starts from")
 
 
 @dataclass(frozen=True)
@@ -59,25 +66,44 @@ class WeightConfig:
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
     target_main: float = option(0.01, "objective of the main head on target")
     target_aux: float = option(0.002, "objective of the auxiliary head on target")
+    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
+    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
+
+
+@dataclass(frozen=True)
+class DiscriminatorConfig:
+    """AdvEnt's discriminators, one per head; used by ``--method advent`` alone."""
+
+    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
+    channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
-    method: str = option("minent", "source: labelled source only; minent: the objective on target as well", METHODS)
+    method: str = option(
+        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS
+    )
     loss: str = option("adadem", "objective on target; none passes target images without a loss (control)", LOSSES)
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
+    balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
     tau: float | None = option(None, "temperature of --loss dem (default 1)")
     alpha: float | None = option(None, "weight of the calibrator, where the loss has one (default 1)")
     seed: int = option(0, "seed of weights, sample order and augmentation")
     max_steps: int = option(700, "training steps")
-    batch_size: int = option(2, "source images, and target images, per step")
+    batch_size: int = option(2, "source images, and target images, per pass, over all processes")
+    accumulate: int = option(1, "passes whose gradients are averaged into one step")
+    precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
+    compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
     eval_every: int = option(175, "steps between scores on the target validation set and checkpoints")
     log_every: int = option(25, "steps between lines in metrics.jsonl")
+    selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
+    validation_part: list[float] = option([0.0, 1.0], "share of the target's validation images to score, [from, to]")
     workers: int = option(0, "processes that read images ahead")
     device: str = option("auto", "cpu, cuda, or auto")
     maps: int = option(8, "validation images whose entropy maps are written at the end")
+    classes: str | None = option(None, "YAML file of the classes' names, colours and ids; none: Cityscapes' 19")
     run_dir: str | None = option(None, "folder of this run; none makes one under runs/")
     resume: bool = option(False, "continue the run in --run-dir")
     source: DataConfig = field(default_factory=lambda: DataConfig(layout="gta5"))
@@ -85,6 +111,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     weights: WeightConfig = field(default_factory=WeightConfig)
+    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
 
     def check(self) -> None:
         """What parsing could not check.
@@ -95,6 +122,7 @@ class TrainConfig:
         smallest = {
             "max_steps": 1,
             "batch_size": 1,
+            "accumulate": 1,
             "eval_every": 1,
             "log_every": 1,
             "seed": 0,
@@ -106,6 +134,6 @@ class TrainConfig:
                 raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
 
     def objective_options(self) -> dict[str, float]:
-        """tau and alpha where they were given, for :func:`dem_apps.build_objective` to check."""
+        """The balance, tau and alpha where they were given, for :func:`dem_apps.build_objective` to check."""
         given = {"tau": self.tau, "alpha": self.alpha}
-        return {name: value for name, value in given.items() if value is not None}
+        return {"balance": self.balance, **{name: value for name, value in given.items() if value is not None}}

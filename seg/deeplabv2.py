@@ -6,6 +6,7 @@ C classes, h × w feature resolution.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import segmentation_models_pytorch as smp
@@ -13,28 +14,10 @@ from segmentation_models_pytorch.encoders._utils import replace_strides_with_dil
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, nearest
+from seg.advent_network import build_advent_network
+from seg.atrous_head import AtrousHead
 
-DILATIONS = (6, 12, 18, 24)
 OUTPUT_STRIDES = (4, 8, 16)
-
-
-class AtrousHead(nn.Module):
-    """The sum of four dilated 3×3 convolutions with bias: (B, channels, h, w) → (B, C, h, w)."""
-
-    def __init__(self, channels: int, num_classes: int) -> None:
-        super().__init__()
-        branches = [nn.Conv2d(channels, num_classes, 3, padding=d, dilation=d) for d in DILATIONS]
-        for branch in branches:
-            nn.init.normal_(branch.weight, std=0.01)
-            nn.init.zeros_(branch.bias)  # type: ignore[arg-type]
-        self.branches = nn.ModuleList(branches)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Add up all four branches."""
-        logits: Tensor = self.branches[0](features)
-        for branch in self.branches[1:]:
-            logits = logits + branch(features)
-        return logits
 
 
 class DeepLabV2(nn.Module):
@@ -86,6 +69,8 @@ def build_model(
 ) -> nn.Module:
     """A segmentation model by name; see :class:`DeepLabV2` for the arguments.
 
+    ``deeplabv2-advent`` is :class:`seg.advent_network.AdventDeepLabV2`, which leaves no choice but ``num_classes``.
+
     Returns:
         a module that maps (B, 3, H, W) images to ``{"main": (B, C, h, w), "aux": (B, C, h, w)}``.
     """
@@ -94,7 +79,10 @@ def build_model(
     return _MODELS[name](encoder, num_classes, output_stride, depth, weights)
 
 
-_MODELS = {"deeplabv2": DeepLabV2}
+_MODELS: dict[str, Callable[[str, int, int, int, str | None], nn.Module]] = {
+    "deeplabv2": DeepLabV2,
+    "deeplabv2-advent": build_advent_network,
+}
 
 
 def _build_encoder(name: str, output_stride: int, depth: int, weights: str | None) -> tuple[nn.Module, list[int]]:

@@ -1,38 +1,58 @@
 """Scores of a model on labelled images, and ``python -m seg.evaluate --run DIR`` for a finished run.
 
-Protocol: the image at the training size, logits upsampled to the label's own size (bilinear, corners aligned),
-argmax, every pixel whose label is not ignored.
+Protocol: the image at the training size, logits upsampled to the label's own size (bilinear, corners aligned as in
+training), argmax, every pixel whose label is not ignored. Shapes: C classes, h × w feature resolution, H × W the
+label's size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import dataclasses
+import io
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
+import torch.distributed as dist
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import from_dict, option, parse_config
+from dem_apps.checkpoint import write_atomically
+from dem_apps.config import option, parse_config
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
-from dem_apps.run import read_config
-from seg.config import TrainConfig
-from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import CLASS_NAMES, IGNORE_INDEX, train_id_to_id
+from dem_apps.reduction import summed_over_processes, world_size
+from seg.batch_norm import describe
+from seg.config import DataConfig, TrainConfig
+from seg.data.datasets import LAYOUTS, Sample
+from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pair import open_validation
 from seg.data.stream import normalised
-from seg.deeplabv2 import build_model
 from seg.metrics import SegmentationScores
 from seg.minent import upsampled
+from seg.selection import LabelFreeScores
+from seg.trained import open_trained
 
 OnSample = Callable[[int, Sample, Tensor], None]
+_PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """Other data than the run's own target."""
+
+    root: str | None = option(None, "folder of the data set to score on; none takes the run's")
+    layout: str | None = option(None, "how its folders are laid out; none takes the run's", LAYOUTS)
+    size: list[int] | None = option(None, "width and height to resize images to, [W, H]; none takes the run's")
 
 
 @dataclass(frozen=True)
@@ -40,115 +60,282 @@ class EvaluateConfig:
     """Score a run on the target's validation set."""
 
     run: str | None = option(None, "run folder to score")
-    checkpoint: str = option("last", "which of its checkpoints; best was chosen with target labels", ("last", "best"))
-    save_predictions: str | None = option(None, "folder for predictions as Cityscapes label ids, or null")
-    device: str = option("cpu", "cpu or cuda")
+    checkpoint: str = option(
+        "auto",
+        "which of its checkpoints; auto: selected, else last; best was chosen with target labels",
+        ("auto", "last", "selected", "best"),
+    )
+    save_predictions: str | None = option(None, "folder for predictions as label ids, one PNG an image, or null")
+    out: str | None = option(None, "JSON file for the scores and how they came about, or null; never overwritten")
+    scales: list[float] = option([1.0], "sizes of the image whose predictions are averaged, such as [0.75,1.0,1.25]")
+    flip: bool = option(False, "average with the predictions of the mirrored image")
+    device: str = option("auto", "cpu, cuda, or auto")
+    target: TargetConfig = field(default_factory=TargetConfig)
+
+
+class LabelledImages(Protocol):
+    """What :func:`evaluate` reads: :class:`seg.data.datasets.SegmentationDataset` and whatever looks like it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, dataset: SegmentationDataset, device: torch.device, on_sample: OnSample | None = None
+    model: nn.Module,
+    dataset: LabelledImages,
+    classes: ClassSet,
+    device: torch.device,
+    *,
+    align_corners: bool = True,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = False,
+    on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
-    """Scores over a labelled data set; see :meth:`seg.metrics.SegmentationScores.result`.
+    """Scores over a labelled data set: those of :meth:`seg.metrics.SegmentationScores.result`, and ``label_free``.
+
+    With torch.distributed initialised each process takes every n-th image, and every one returns the scores of all
+    images together. The model must hold the same weights in each of them.
 
     Args:
-        model: as of :func:`seg.build_model`; put into ``eval()`` for the duration.
+        model: as of :func:`seg.build_model`, not wrapped for several processes; in ``eval()`` for the duration.
         dataset: labelled.
+        classes: what the model's C outputs mean.
         device: where the model is.
-        on_sample: called with (index, sample, logits (C, H, W) at the label's size).
+        align_corners: of the upsampling, as the model was trained.
+        scales: see :func:`predicted`; the label-free scores are always those of the plain prediction.
+        flip: see :func:`predicted`.
+        on_sample: called with (index, sample, logits (C, H, W)) for each image that this process takes.
+
+    Raises:
+        InputError: a sample without label, or for which the network gives NaN or infinity.
     """
     was_training = model.training
     model.eval()
-    scores = SegmentationScores(CLASS_NAMES, IGNORE_INDEX)
-    for index in range(len(dataset)):
+    scores, label_free = SegmentationScores(classes.names, IGNORE_INDEX), LabelFreeScores(len(classes))
+    rank = dist.get_rank() if world_size() > 1 else 0
+    for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
         if sample.label is None:
-            raise InputError(f"{dataset.root}: scores need labels, and this data set was opened without")
-        height, width = sample.label.shape
-        logits = upsampled(model(normalised(sample.image)[None].to(device))["main"], (height, width))
-        scores.update(logits, torch.from_numpy(sample.label.astype(np.int64))[None])
+            raise InputError(f"{sample.name}: scores need labels, and this data set was opened without")
+        size = (sample.label.shape[0], sample.label.shape[1])
+        image = normalised(sample.image)[None].to(device)
+        features, logits = predicted(model, image, size, align_corners, scales, flip)
+        if not features.isfinite().all():
+            raise InputError(f"{sample.name}: the network's output is not finite; its weights are no use")
+        label_free.update(features)
+        scores.update(logits, torch.from_numpy(sample.label)[None])
         if on_sample is not None:
             on_sample(index, sample, logits[0])
     model.train(was_training)
-    return scores.result()
+    if world_size() > 1:
+        # on the device, since not every backend adds up tensors of the CPU
+        joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
+        scores.sums, label_free.sums = (part.cpu() for part in joined)
+    return {**scores.result(), "label_free": label_free.result()}
 
 
-def protocol(config: TrainConfig, checkpoint: str, step: int) -> dict[str, Any]:
-    """How a score came about: what somebody needs to compare it with another."""
+def predicted(
+    model: nn.Module,
+    image: Tensor,
+    size: tuple[int, int],
+    align_corners: bool = True,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The main head's logits on images as they are, (B, C, h, w), and those to score, (B, C, H, W).
+
+    The second are the first at ``size``. With other scales than 1, or with ``flip``, they are the logarithm of the
+    mean of the softmax probabilities at ``size``, over all scales, each one also mirrored.
+
+    Args:
+        model: in ``eval()`` mode.
+        image: (B, 3, height, width), normalised.
+        size: (H, W).
+        align_corners: of the upsampling of logits.
+        scales: factors by which the image is resized (bilinear, corners not aligned).
+        flip: whether the mirrored image counts as well.
+    """
+    plain = model(image)["main"]
+    if tuple(scales) == (1.0,) and not flip:
+        return plain, upsampled(plain, size, align_corners)
+    total = None
+    for scale, mirrored in itertools.product(scales, (False, True) if flip else (False,)):
+        logits = plain
+        if scale != 1.0 or mirrored:
+            logits = _mirrored(model(_mirrored(_resized(image, scale), mirrored))["main"], mirrored)
+        log_p = upsampled(logits, size, align_corners).log_softmax(1)
+        total = log_p if total is None else torch.logaddexp(total, log_p)
+    if total is None:
+        raise ValueError("scales: expected at least one")
+    return plain, total - math.log(len(scales) * (1 + flip))
+
+
+def _resized(image: Tensor, scale: float) -> Tensor:
+    if scale == 1.0:
+        return image
+    height, width = (max(1, round(scale * side)) for side in image.shape[2:])
+    return F.interpolate(image, size=(height, width), mode="bilinear", align_corners=False)
+
+
+def _mirrored(maps: Tensor, mirrored: bool) -> Tensor:
+    return maps.flip(3) if mirrored else maps
+
+
+def protocol(
+    config: TrainConfig, checkpoint: str, step: int, scales: Sequence[float] = (1.0,), flip: bool = False
+) -> dict[str, Any]:
+    """How a score came about: what somebody needs to compare it with another.
+
+    Args:
+        config: of the run, its target replaced if other data was scored.
+        checkpoint: ``last``, ``selected`` or ``best``.
+        step: the training step that the checkpoint was saved at.
+        scales: of the scored prediction, see :func:`predicted`.
+        flip: likewise.
+    """
+    chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
+    settings = (
+        "method", "loss", "reduction", "balance", "tau", "alpha", "batch_size", "accumulate", "precision", "seed",
+        "validation_part",
+    )  # fmt: skip
     return {
         "train_size": {"source": config.source.size, "target": config.target.size},
         "score_size": "labels' own",
-        "upsampling": "bilinear, align_corners=True",
-        "batch_norm": "trainable; running statistics updated by source, then target batches",
-        "initialisation": config.model.encoder_weights or "random",
+        "upsampling": f"bilinear, align_corners={config.model.align_corners}",
+        "scales": list(scales),
+        "flip": flip,
+        "score_precision": "float32",
+        "batch_norm": describe(config.model.batch_norm),
+        "initialisation": config.model.start_from or config.model.encoder_weights or "random",
+        "network": {name: getattr(config.model, name) for name in ("name", "encoder", "depth", "output_stride")},
         "checkpoint": checkpoint,
+        "chosen_by": chosen_by.get(checkpoint, "end of training"),
+        "used_target_labels": checkpoint == "best",
         "step": step,
-        "method": config.method,
-        "loss": config.loss if config.method != "source" else None,
-        "reduction": config.reduction,
-        "weights": {"target_main": config.weights.target_main, "target_aux": config.weights.target_aux},
-        "seed": config.seed,
-        "torch": torch.__version__,
+        **{name: getattr(config, name) for name in settings},
+        "weights": dataclasses.asdict(config.weights),
+        "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
 
 
 def score_table(result: dict[str, Any], title: str) -> Table:
-    """The scores for a terminal."""
+    """The scores of :func:`evaluate` for a terminal."""
     table = Table(title=title)
     table.add_column("class")
     table.add_column("IoU %", justify="right")
     for name, iou in result["per_class_iu"].items():
         table.add_row(name, "-" if iou is None else f"{100 * iou:.1f}")
     table.add_section()
+    ranking = result["error_ranking_auroc"]
     table.add_row("mean IoU", f"{100 * result['miou']:.2f}", style="bold")
     table.add_row("pixel accuracy", f"{100 * result['pixel_accuracy']:.2f}")
     table.add_row("mean entropy / log C", f"{result['mean_entropy_normalised']:.3f}")
     table.add_row("calibration error", f"{result['calibration_error']:.3f}")
+    table.add_row("error ranking, AUROC", "-" if ranking is None else f"{ranking:.3f}")
     return table
 
 
-def load_model(config: TrainConfig, state: dict[str, Tensor], where: str) -> nn.Module:
-    """The network of a run with the given weights.
+def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
+    """A run's checkpoints side by side.
+
+    Args:
+        rows: by name (``last``, ``selected``, ``best``) its ``step``, ``miou``, what it was ``chosen_by``, and
+            whether that ``used_target_labels``.
+    """
+    table = Table(title="checkpoints")
+    for heading in ("checkpoint", "step", "mean IoU %", "chosen by"):
+        table.add_column(heading, justify="right" if heading in ("step", "mean IoU %") else "left")
+    for name, row in rows.items():
+        chosen_by = "chosen with target labels" if row["used_target_labels"] else row["chosen_by"]
+        style = "dim" if row["used_target_labels"] else None
+        table.add_row(name, str(row["step"]), f"{100 * row['miou']:.2f}", chosen_by, style=style)
+    return table
+
+
+class PredictionWriter:
+    """Writes predictions as ``<image's name>_pred_labelIds.png``, all in one folder: Cityscapes' submission format.
+
+    Args:
+        folder: made if it is missing.
+        classes: whose ids the files hold; those of Cityscapes' classes are its label ids.
 
     Raises:
-        InputError: weights of another network or class count.
+        InputError: the folder holds predictions already.
     """
-    settings = config.model
-    model = build_model(settings.name, settings.encoder, len(CLASS_NAMES), settings.output_stride, settings.depth)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise InputError(f"{where}: its weights do not fit the network in config.yaml ({str(error)[:200]})") from error
-    return model
 
+    def __init__(self, folder: Path, classes: ClassSet) -> None:
+        if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
+            what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
+            raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
+        self._folder = folder
+        self._ids = torch.from_numpy(classes.to_ids())
+        self._written: dict[str, str] = {}
 
-def _save_prediction(folder: Path, sample: Sample, logits: Tensor) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    ids = train_id_to_id()[logits.argmax(0).cpu().numpy().astype(np.uint8)]
-    Image.fromarray(ids).save(folder / f"{Path(sample.name).stem}_pred_labelIds.png")
+    def __call__(self, _index: int, sample: Sample, logits: Tensor) -> None:
+        """Write one prediction, in one step.
+
+        Raises:
+            InputError: another image's prediction has the same name.
+        """
+        name = f"{Path(sample.name).stem}_pred_labelIds.png"
+        if name in self._written:
+            raise InputError(
+                f"--save-predictions: {self._written[name]} and {sample.name} would both become {name}; "
+                "give every image a name of its own"
+            )
+        self._written[name] = sample.name
+        content = io.BytesIO()
+        Image.fromarray(self._ids[logits.argmax(0).cpu()].numpy()).save(content, format="PNG")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._folder / name, content.getvalue())
 
 
 def _main() -> None:
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
+    _check(config)
+    run, device = Path(str(config.run)), torch_device(config.device)
+    trained = open_trained(run, _checkpoint(run, config.checkpoint), device)
+    writer = None
+    if config.save_predictions is not None:
+        writer = PredictionWriter(Path(config.save_predictions), trained.classes)
+    settings = dataclasses.replace(trained.config, target=_target(trained.config.target, config.target))
+    dataset = open_validation(settings.target, trained.classes, settings.validation_part)
+    result = evaluate(
+        trained.model, dataset, trained.classes, device, align_corners=settings.model.align_corners,
+        scales=config.scales, flip=config.flip, on_sample=writer,
+    )  # fmt: skip
+    how = protocol(settings, trained.checkpoint, trained.step, config.scales, config.flip)
+    title = f"{run}, checkpoint {trained.checkpoint} ({how['chosen_by']}), step {trained.step}"
+    Console().print(score_table(result, title))
+    if writer is not None:
+        print(f"predictions: {config.save_predictions}")
+    if config.out is not None:
+        document = {**result, "checkpoint": trained.checkpoint, "protocol": how}
+        Path(config.out).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())
+        print(f"scores:      {config.out}")
+
+
+def _check(config: EvaluateConfig) -> None:
     if config.run is None:
         raise InputError("--run: the folder of the run to score is missing")
-    run = Path(config.run)
-    trained = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
-    state = load_checkpoint(run / "checkpoints", config.checkpoint)
-    device = torch_device(config.device)
-    model = load_model(trained, state["model"], str(run)).to(device)
-    dataset = open_validation(trained.target)
-    on_sample: OnSample | None = None
-    if config.save_predictions is not None:
-        folder = Path(config.save_predictions)
+    if not config.scales or not all(0.0 < scale < math.inf for scale in config.scales):
+        raise InputError(f"--scales: expected factors above 0 such as [0.75,1.0,1.25], got {config.scales}")
+    if config.out is not None and Path(config.out).exists():
+        raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
 
-        def on_sample(_index: int, sample: Sample, logits: Tensor) -> None:
-            _save_prediction(folder, sample, logits)
 
-    result = evaluate(model, dataset, device, on_sample)
-    Console().print(score_table(result, f"{run}, checkpoint {config.checkpoint}, step {state['step']}"))
-    if config.save_predictions is not None:
-        print(f"predictions: {config.save_predictions}")
+def _checkpoint(run: Path, name: str) -> str:
+    if name != "auto":
+        return name
+    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
+
+
+def _target(own: DataConfig, other: TargetConfig) -> DataConfig:
+    given = {name: value for name, value in dataclasses.asdict(other).items() if value is not None}
+    return dataclasses.replace(own, **given)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics.classification import MulticlassConfusionMatrix
 
-from dem_apps.entropy import shannon_entropy
+from dem_apps.entropy import probabilities, shannon_entropy
 
-_BINS = 15
+_CONFIDENCE_BINS = 15
+_ENTROPY_BINS = 4096
+#: Pixels worked on at a time: what a CPU's cache holds of 19 classes.
+_CHUNK = {"cpu": 1 << 14}
+_CHUNK_ELSEWHERE = 1 << 20
 
 
 class SegmentationScores:
@@ -20,48 +23,123 @@ class SegmentationScores:
     Args:
         class_names: the C classes in the order of the train ids.
         ignore_index: the label that counts nowhere.
+
+    ``sums`` holds all that was seen, one flat float64 tensor: adding those of several processes gives theirs
+    together.
     """
 
     def __init__(self, class_names: tuple[str, ...], ignore_index: int) -> None:
         self.class_names = class_names
         self.ignore_index = ignore_index
-        self._confusion = MulticlassConfusionMatrix(len(class_names), ignore_index=ignore_index, validate_args=False)
-        self._entropy_sum, self._pixels = 0.0, 0
-        self._bins = torch.zeros(3, _BINS, dtype=torch.float64)  # pixels, sum of confidence, correct pixels
+        classes = len(class_names)
+        # rows: label, and one more for ignored; columns: prediction
+        self._shapes = {
+            "confusion": (classes + 1, classes),
+            "entropy": (classes,),
+            "confidence": (_CONFIDENCE_BINS,),
+            # wrong, right
+            "confidence_pixels": (2, _CONFIDENCE_BINS),
+            "entropy_pixels": (2, _ENTROPY_BINS),
+        }
+        self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor) -> None:
-        """Add a batch: logits (B, C, H, W) at the labels' size, label (B, H, W) train ids."""
-        logits, label = logits.detach().float().cpu(), label.cpu()
-        confidence, prediction = logits.softmax(1).max(1)
-        self._confusion.update(prediction, label)
-        # every pixel: entropy needs no label
-        self._entropy_sum += float(shannon_entropy(logits, 1).double().sum())
-        self._pixels += label.numel()
-        counted = label != self.ignore_index
-        confidence, correct = confidence[counted].double(), (prediction == label)[counted].double()
-        place = (confidence * _BINS).long().clamp_max(_BINS - 1)
-        for row, weights in enumerate((torch.ones_like(confidence), confidence, correct)):
-            self._bins[row] += torch.bincount(place, weights=weights, minlength=_BINS)
+        """Add a batch: logits (B, C, H, W) at the labels' size, label (B, H, W) integer train ids.
+
+        Raises:
+            ValueError: a label that is neither a train id nor ``ignore_index``.
+        """
+        rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
+        for image_logits, image_label in zip(logits.detach(), label, strict=True):
+            parts = [_per_pixel(part) for part in image_logits.split(rows, dim=1)]
+            prediction, confidence, entropy = (torch.cat(maps).flatten() for maps in zip(*parts, strict=True))
+            ids = image_label.to(logits.device).long().flatten()
+            self.sums += self._image_sums(prediction, confidence, entropy, ids).cpu()
 
     def result(self) -> dict[str, Any]:
-        """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more.
+        """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more; see docs/metrics.md.
 
         A class that neither labels nor predictions contain has no IoU: it is None and left out of the mean.
-        ``mean_entropy`` is in nats over every pixel, ``mean_entropy_normalised`` the same divided by log C;
-        ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
+        ``mean_entropy`` is in nats over every pixel, ``mean_entropy_normalised`` the same divided by log C, and
+        ``per_class_entropy`` that by predicted class (None where no pixel is predicted so). ``calibration_error``
+        is the expected calibration error over 15 equal bins of confidence. ``error_ranking_auroc`` is the
+        probability that a wrong pixel has a higher entropy than a right one (ties count half); None without wrong
+        or without right pixels.
         """
-        confusion = self._confusion.compute().double()
+        sums = self._unpacked()
+        confusion = sums["confusion"][:-1]
         hits = confusion.diag()
         union = confusion.sum(0) + confusion.sum(1) - hits
         iou = [float(h / u) if u > 0 else None for h, u in zip(hits, union, strict=True)]
         present = [value for value in iou if value is not None]
-        pixels, confidence, correct = self._bins
-        entropy = self._entropy_sum / max(self._pixels, 1)
+        wrong, right = sums["confidence_pixels"]
+        predicted = sums["confusion"].sum(0)
+        entropy = float(sums["entropy"].sum() / predicted.sum().clamp_min(1))
+        scale = math.log(len(self.class_names))
+        per_class = (sums["entropy"] / predicted / scale).tolist()
         return {
             "miou": sum(present) / len(present) if present else 0.0,
             "per_class_iu": dict(zip(self.class_names, iou, strict=True)),
             "pixel_accuracy": float(hits.sum() / confusion.sum().clamp_min(1)),
             "mean_entropy": entropy,
-            "mean_entropy_normalised": entropy / math.log(len(self.class_names)),
-            "calibration_error": float((confidence - correct).abs().sum() / pixels.sum().clamp_min(1)),
+            "mean_entropy_normalised": entropy / scale,
+            "per_class_entropy": {
+                name: value if math.isfinite(value) else None
+                for name, value in zip(self.class_names, per_class, strict=True)
+            },
+            "calibration_error": float((sums["confidence"] - right).abs().sum() / (wrong + right).sum().clamp_min(1)),
+            "error_ranking_auroc": _auroc(*sums["entropy_pixels"]),
         }
+
+    def _unpacked(self) -> dict[str, Tensor]:
+        pieces = self.sums.split([math.prod(shape) for shape in self._shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
+
+    def _image_sums(self, prediction: Tensor, confidence: Tensor, entropy: Tensor, label: Tensor) -> Tensor:
+        """What one image adds to ``sums``; all arguments (N,)."""
+        classes = len(self.class_names)
+        ignored = label == self.ignore_index
+        row = torch.where(ignored, classes, label)
+        if ((row < 0) | (row > classes)).any() or ((label == classes) & ~ignored).any():
+            known = f"0 to {classes - 1}, or {self.ignore_index} where nothing counts"
+            raise ValueError(f"labels hold {label.min()} to {label.max()}, and train ids are {known}")
+        confusion = torch.bincount(row * classes + prediction, minlength=(classes + 1) * classes)
+        class_entropy = torch.bincount(prediction, weights=entropy.double(), minlength=classes)
+        # 0 wrong, 1 right, 2 ignored
+        outcome = (prediction == label).long().masked_fill_(ignored, 2)
+        confidence_bin = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
+        confidence_sums = torch.bincount(
+            confidence_bin, weights=confidence.masked_fill(ignored, 0).double(), minlength=_CONFIDENCE_BINS
+        )
+        confidence_pixels = _histograms(outcome, confidence_bin, _CONFIDENCE_BINS)
+        share = (entropy / math.log(classes)).clamp_(0, 1)
+        entropy_pixels = _histograms(outcome, _entropy_bin(share), _ENTROPY_BINS)
+        return torch.cat([confusion.double(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
+
+
+def _per_pixel(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(C, rows, W) → predicted class, its probability and the Shannon entropy in nats, (rows, W) each."""
+    logits = logits.float()
+    return logits.max(0).indices, probabilities(logits, 0).amax(0), shannon_entropy(logits, 0)
+
+
+def _entropy_bin(share: Tensor) -> Tensor:
+    """The bin of an entropy from 0 to 1: narrower the nearer to either end, as most pixels of a sure network are.
+
+    A ranking depends on no scale, as long as it rises; 4096 equal bins would put all entropies below 0.0002 into one.
+    """
+    low, high = share.sqrt().sqrt_(), (1 - share).sqrt_().sqrt_()
+    return (low / (low + high) * _ENTROPY_BINS).long().clamp_max_(_ENTROPY_BINS - 1)
+
+
+def _histograms(outcome: Tensor, place: Tensor, bins: int) -> Tensor:
+    """Pixels per bin of those that are wrong and of those that are right, flat (2 · bins,) float64."""
+    return torch.bincount(outcome * bins + place, minlength=3 * bins)[: 2 * bins].double()
+
+
+def _auroc(wrong: Tensor, right: Tensor) -> float | None:
+    """P(entropy of a wrong pixel > entropy of a right one) + half of P(equal), from histograms over the same bins."""
+    if wrong.sum() == 0 or right.sum() == 0:
+        return None
+    below = right.cumsum(0) - right
+    return float((wrong * (below + right / 2)).sum() / (wrong.sum() * right.sum()))

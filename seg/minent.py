@@ -1,4 +1,4 @@
-"""The adaptation step on target images: an entropy objective on each head's upsampled logits (MinEnt).
+"""Losses on the network's two heads: cross-entropy on source labels, an entropy objective on target (MinEnt).
 
 Source: Vu et al., ADVENT, CVPR 2019 (MinEnt), with the objective exchangeable. Main and auxiliary head are two
 predictors, so each has an objective, and a class table, of its own.
@@ -7,6 +7,7 @@ predictors, so each has an objective, and a class table, of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps import build_objective
+from dem_apps.reduction import summed_over_processes, world_size
 
 #: Objectives in nats that ADVENT's weights expect as a share of log C. AdaDEM is not divided: it is no entropy.
 _DIVIDED_BY_LOG_C = ("entropy", "cadf", "dem")
@@ -23,18 +25,18 @@ class MinEnt(nn.Module):
     """Objective values on target predictions, weighted per head.
 
     Args:
-        loss: name of the objective, or ``none``: target images pass the network and nothing is added to the loss.
+        loss: name of the objective, or ``none``: nothing is added to the loss.
         num_classes: C.
         weights: weight per head, such as ``{"main": 0.001, "aux": 0.0002}``.
         reduction: ``mean``, ``balanced`` or ``sum`` over pixels.
-        options: of the objective.
+        options: of :func:`dem_apps.build_objective`.
     """
 
     def __init__(
-        self, loss: str, num_classes: int, weights: dict[str, float], reduction: str, options: dict[str, Any]
+        self, loss: str, num_classes: int, weights: Mapping[str, float], reduction: str, options: dict[str, Any]
     ) -> None:
         super().__init__()
-        self.weights = weights
+        self.weights = dict(weights)
         self.reduction = reduction
         self.scale = 1.0 / math.log(num_classes) if loss in _DIVIDED_BY_LOG_C else 1.0
         self.entropy = build_objective("entropy", num_classes)
@@ -42,46 +44,48 @@ class MinEnt(nn.Module):
         if loss != "none":
             self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
 
-    def forward(self, logits: dict[str, Tensor], size: tuple[int, int]) -> tuple[Tensor | None, dict[str, float]]:
+    def forward(self, logits: Mapping[str, Tensor]) -> tuple[Tensor | None, dict[str, Tensor]]:
         """The weighted loss of a target batch, or None if there is none, and values to log.
 
         Args:
-            logits: the network's output, (B, C, h, w) per head.
-            size: (H, W) that logits are upsampled to before the softmax.
+            logits: (B, C, H, W) per head, at the images' size.
         """
-        main = upsampled(logits["main"], size)
-        values = {"target/entropy": float(self.entropy(main.detach(), dim=1))}
+        values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1)}
         if not self.objectives:
             return None, values
-        total = main.new_zeros(())
+        losses = []
         for head, objective in self.objectives.items():
-            value = self.scale * objective(
-                main if head == "main" else upsampled(logits[head], size), dim=1, reduction=self.reduction
-            )
-            total = total + self.weights[head] * value
-            values[f"target/objective_{head}"] = float(value.detach())
-        return total, values
+            value = self.scale * objective(logits[head], dim=1, reduction=self.reduction)
+            losses.append(self.weights[head] * value)
+            values[f"target/objective_{head}"] = value.detach()
+        return torch.stack(losses).sum(), values
 
 
-def upsampled(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """(B, C, h, w) → (B, C, H, W), bilinear with corners aligned, as ADVENT does; in float32."""
-    return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=True)
+def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
+    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does unless told otherwise; in float32."""
+    return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)
 
 
 def supervised_loss(
-    logits: dict[str, Tensor], label: Tensor, weights: dict[str, float], ignore_index: int
-) -> tuple[Tensor, dict[str, float]]:
-    """Weighted cross-entropy of both heads on labelled images, and values to log.
+    logits: Mapping[str, Tensor], label: Tensor, weights: Mapping[str, float], ignore_index: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Weighted cross-entropy of both heads, the mean over labelled pixels, and values to log.
 
     Args:
-        logits: (B, C, h, w) per head.
+        logits: (B, C, H, W) per head, at the labels' size.
         label: (B, H, W) train ids, with ``ignore_index`` where nothing counts.
         weights: weight per head.
         ignore_index: the label that counts nowhere.
+
+    Returns:
+        the loss; 0 where nothing is labelled. Labelled pixels of every process are counted, so that the mean of the
+        processes' losses is the loss of the joined batch.
     """
-    size = (label.shape[1], label.shape[2])
+    (labelled,) = summed_over_processes((label != ignore_index).sum().double())
+    share = (world_size() / labelled.clamp_min(1)).float()
     losses = {
-        head: F.cross_entropy(upsampled(logits[head], size), label, ignore_index=ignore_index) for head in weights
+        head: share * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction="sum")
+        for head in weights
     }
     total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()
-    return total, {f"source/cross_entropy_{head}": float(loss.detach()) for head, loss in losses.items()}
+    return total, {f"source/cross_entropy_{head}": loss.detach() for head, loss in losses.items()}

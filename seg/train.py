@@ -4,237 +4,231 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import broadcast_object_list
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.config import parse_config, to_dict
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.progress import TrainingProgress
-from dem_apps.rng import random_states, restore_random_states, seed_everything
+from dem_apps.rng import seed_everything
 from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
+from seg.choosing import Choice
 from seg.config import TrainConfig
 from seg.data.datasets import Sample
-from seg.data.labels import CLASS_NAMES, IGNORE_INDEX, PALETTE
+from seg.data.labels import ClassSet
 from seg.data.pair import DomainPair, open_pair
-from seg.data.stream import Batch, batches
-from seg.deeplabv2 import build_model
+from seg.data.stream import batches
 from seg.entropy_maps import coloured_entropy, coloured_prediction, normalised_entropy, panel, save_panel
-from seg.evaluate import OnSample, evaluate, protocol, score_table
-from seg.minent import MinEnt, supervised_loss
+from seg.evaluate import OnSample, checkpoints_table, evaluate, protocol, score_table
+from seg.step import Pass, Training, set_up, training_step
+from seg.trained import CLASSES_FILE, load_weights, saved_weights
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
 
 @dataclass
-class Training:
-    """Everything that changes while training and is in a checkpoint."""
+class Session:
+    """What the parts of a training run share; the run folder and the progress bar are the main process's alone."""
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    adaptation: MinEnt | None
-    step: int = 0
-    best_miou: float = -1.0
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "adaptation": {} if self.adaptation is None else dict(self.adaptation.state_dict()),
-            "step": self.step,
-            "best_miou": self.best_miou,
-            "random": random_states(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue where :meth:`state` was taken."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.adaptation is not None:
-            self.adaptation.load_state_dict(state["adaptation"])
-        self.step, self.best_miou = state["step"], state["best_miou"]
-        restore_random_states(state["random"])
+    config: TrainConfig
+    accelerator: Accelerator
+    pair: DomainPair
+    training: Training
+    choice: Choice
+    path: Path
+    run: RunFolder | None
+    progress: TrainingProgress | None
 
 
 def train(config: TrainConfig) -> Path:
     """Run one training and return its run folder."""
     config.check()
-    device = torch_device(config.device)
+    accelerator = _accelerator(config)
     seed_everything(config.seed)
-    pair = open_pair(config)
-    training = _set_up(config, device)
-    run = _open_run(config, training, device)
-    _print_summary(config, pair, run.path, device)
+    with accelerator.main_process_first():
+        pair = open_pair(config)
+    training = set_up(config, len(pair.classes), accelerator)
+    session = _open(config, accelerator, pair, training)
     first = training.step
-    progress = TrainingProgress(config.max_steps, first)
     try:
-        for batch_source, batch_target in _batches(config, pair, training.step):
-            values = _step(training, config, batch_source, batch_target, device)
-            progress.update(training.step)
-            if training.step % config.log_every == 0 or training.step == config.max_steps:
-                run.log(training.step, **values)
+        for passes in _steps(config, pair, accelerator, first):
+            values = training_step(training, config, accelerator, passes)
+            _report(session, values)
             if training.step % config.eval_every == 0 and training.step < config.max_steps:
-                result = _score_and_save(training, pair, run, device)
-                progress.note(training.step, f"target mIoU {100 * result['miou']:.2f} %")
-        progress.close()
-        _finish(training, config, pair, run, device, trained=training.step > first)
+                _score_and_save(session)
+        _finish(session, trained=training.step > first)
     finally:
-        progress.close()
-        run.close()
-    return run.path
+        if session.progress is not None:
+            session.progress.close()
+        if session.run is not None:
+            session.run.close()
+    return session.path
 
 
-def _set_up(config: TrainConfig, device: torch.device) -> Training:
-    settings = config.model
-    model = build_model(
-        settings.name,
-        settings.encoder,
-        len(CLASS_NAMES),
-        settings.output_stride,
-        settings.depth,
-        settings.encoder_weights,
-    )
-    model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    adaptation = None
-    if config.method != "source":
-        weights = {"main": config.weights.target_main, "aux": config.weights.target_aux}
-        adaptation = MinEnt(config.loss, len(CLASS_NAMES), weights, config.reduction, config.objective_options())
-        adaptation.to(device)
-    return Training(model, _optimizer(config, model), adaptation)
+def _accelerator(config: TrainConfig) -> Accelerator:
+    device = torch_device(config.device)
+    if config.precision == "fp16" and device.type == "cpu":
+        raise InputError("--precision: fp16 needs a GPU; on a CPU use bf16 or float32")
+    precision = {"float32": "no"}.get(config.precision, config.precision)
+    # a second training in one process, such as a notebook's, may have another precision
+    AcceleratorState._reset_state()
+    return Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
 
 
-def _optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    settings = config.optimizer
-    groups = model.parameter_groups(settings.lr, settings.head_factor)  # type: ignore[operator]
-    if settings.name == "sgd":
-        return torch.optim.SGD(groups, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
-    return torch.optim.AdamW(groups, settings.lr, weight_decay=settings.weight_decay)
-
-
-def _open_run(config: TrainConfig, training: Training, device: torch.device) -> RunFolder:
+def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, training: Training) -> Session:
+    """The run folder, new or continued; every process restores the checkpoint."""
     path = Path(config.run_dir) if config.run_dir else default_run_dir("seg", config.method, config.loss)
-    if not config.resume:
-        return RunFolder.create(path, to_dict(config), config.seed, str(device))
-    training.restore(read_last_checkpoint(path))
-    return RunFolder.resume(path, training.step)
+    choice, run, progress = Choice(config.selection), None, None
+    if config.resume:
+        state = read_last_checkpoint(path)
+        training.restore(state)
+        choice.restore(state["choice"])
+        # not before every process has read: the new run folder drops what came after the checkpoint
+        accelerator.wait_for_everyone()
+    elif config.model.start_from is not None:
+        load_weights(training.model, saved_weights(Path(config.model.start_from)), config.model.start_from)
+    if accelerator.is_main_process:
+        if config.resume:
+            run = RunFolder.resume(path, training.step)
+        else:
+            run = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device))
+            run.write_json(CLASSES_FILE, pair.classes.document())
+        _print_summary(config, pair, path, accelerator)
+        progress = TrainingProgress(config.max_steps, training.step)
+    # without --run-dir the name holds the time, and the processes' clocks may differ
+    (path,) = broadcast_object_list([path])
+    return Session(config, accelerator, pair, training, choice, path, run, progress)
 
 
-def _batches(config: TrainConfig, pair: DomainPair, first: int) -> Iterator[tuple[Batch, Batch | None]]:
-    steps = range(first, config.max_steps)
+def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[Pass]]:
+    """For every remaining step its passes."""
+    positions = range(first * config.accumulate, config.max_steps * config.accumulate)
+    process = (accelerator.process_index, accelerator.num_processes)
     source = batches(
-        pair.source_train, config.batch_size, steps, (config.seed, _SOURCE_STREAM), config.source.augmentation,
-        config.workers,
+        pair.source_train, config.batch_size, positions, (config.seed, _SOURCE_STREAM), config.source.augmentation,
+        config.workers, process,
     )  # fmt: skip
     if config.method == "source":
-        return ((batch, None) for batch in source)
-    target = batches(
-        pair.target_train, config.batch_size, steps, (config.seed, _TARGET_STREAM), config.target.augmentation,
-        config.workers,
-    )  # fmt: skip
-    return zip(source, target, strict=True)
+        passes: Iterator[Pass] = ((batch, None) for batch in source)
+    else:
+        target = batches(
+            pair.target_train, config.batch_size, positions, (config.seed, _TARGET_STREAM), config.target.augmentation,
+            config.workers, process,
+        )  # fmt: skip
+        passes = zip(source, target, strict=True)
+    for _ in range(first, config.max_steps):
+        yield list(islice(passes, config.accumulate))
 
 
-def _step(
-    training: Training, config: TrainConfig, source: Batch, target: Batch | None, device: torch.device
-) -> dict[str, float]:
-    """One optimiser step: cross-entropy on source, then the adaptation's loss on target; values to log."""
-    _set_learning_rate(training.optimizer, config, training.step)
-    training.model.train()
-    training.optimizer.zero_grad(set_to_none=True)
-    weights = {"main": config.weights.seg_main, "aux": config.weights.seg_aux}
-    logits = training.model(_images(source, device))
-    loss, values = supervised_loss(logits, source["label"].to(device), weights, IGNORE_INDEX)
-    loss.backward()
-    if target is not None and training.adaptation is not None:
-        images = _images(target, device)
-        target_loss, target_values = training.adaptation(training.model(images), tuple(images.shape[-2:]))
-        if target_loss is not None:
-            target_loss.backward()
-        values.update(target_values)
-    if not np.isfinite(list(values.values())).all():
-        names = ", ".join([*source["name"], *(target["name"] if target else [])])
-        raise InputError(f"step {training.step + 1}: a loss is not finite ({values}); the batch was {names}")
-    training.optimizer.step()
-    training.step += 1
-    return values
+def _report(session: Session, values: dict[str, float]) -> None:
+    step, config = session.training.step, session.config
+    if session.progress is not None:
+        session.progress.update(step)
+    if session.run is not None and (step % config.log_every == 0 or step == config.max_steps):
+        session.run.log(step, **values)
 
 
-def _images(batch: Batch, device: torch.device) -> Tensor:
-    images: Tensor = batch["image"].to(device, memory_format=torch.channels_last)
-    return images
-
-
-def _set_learning_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, step: int) -> None:
-    """Poly schedule; its horizon may be beyond the last step, as in ADVENT (250k and 120k)."""
-    horizon = config.optimizer.horizon or config.max_steps
-    factor = max(0.0, 1.0 - step / horizon) ** config.optimizer.power
-    for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * factor
-
-
-def _score_and_save(
-    training: Training, pair: DomainPair, run: RunFolder, device: torch.device, on_sample: OnSample | None = None
-) -> dict[str, Any]:
-    """Score on the target's validation set, log it, keep the state; ``best`` is chosen with labels and says so."""
-    result = evaluate(training.model, pair.target_val, device, on_sample)
+def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any]:
+    """Score on the target's validation set, log it, keep the state and the checkpoints that are worth it."""
+    training, run = session.training, session.run
+    result = _scores(session, write_maps)
+    improved = session.choice.update(training.step, result)
+    alarm = session.choice.alarm(result)
+    if run is None:
+        return result
     names = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
-    run.log(training.step, **{f"val/{name}": result[name] for name in names})
-    if result["miou"] > training.best_miou:
-        training.best_miou = result["miou"]
-        run.save_checkpoint("best", {"model": training.model.state_dict(), "step": training.step}, training.step)
-    run.save_checkpoint("last", training.state(), training.step)
+    label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
+    run.log(training.step, **{f"val/{name}": result[name] for name in names}, **label_free)
+    if alarm is not None:
+        run.log(training.step, alarm=alarm)
+    for name in improved:
+        run.save_checkpoint(name, {"model": training.model.state_dict(), "step": training.step}, training.step)
+    run.save_checkpoint("last", {**training.state(), "choice": session.choice.state()}, training.step)
+    if session.progress is not None:
+        news = f"target mIoU {100 * result['miou']:.2f} %"
+        session.progress.note(training.step, news if alarm is None else f"{news}; alarm: {alarm}")
     return result
 
 
-def _finish(
-    training: Training, config: TrainConfig, pair: DomainPair, run: RunFolder, device: torch.device, trained: bool
-) -> None:
-    """Entropy maps, ``eval.json`` and the table. Without ``trained`` a checkpoint of the last step was resumed."""
-    map_writer = _map_writer(config, pair, run)
-    if trained:
-        result = _score_and_save(training, pair, run, device, map_writer)
-    else:
-        result = evaluate(training.model, pair.target_val, device, map_writer)
-    uses = {"best_miou_chosen_with_target_labels": training.best_miou}
-    document = {**result, "checkpoint": "last", **uses, "protocol": protocol(config, "last", training.step)}
-    run.write_json("eval.json", document)
-    Console().print(score_table(result, f"target validation, {len(pair.target_val)} images, last checkpoint"))
-    print(f"entropy maps: {run.path / 'entropy_maps'}\nscores:       {run.path / 'eval.json'}")
+def _finish(session: Session, trained: bool) -> None:
+    """Entropy maps, ``eval.json`` and the tables. Without ``trained`` a checkpoint of the last step was resumed."""
+    config, training = session.config, session.training
+    result = _score_and_save(session, write_maps=True) if trained else _scores(session, write_maps=True)
+    if session.run is None:
+        return
+    if session.progress is not None:
+        session.progress.close()
+    chosen = session.choice.table(training.step, result["miou"])
+    document = {
+        **result,
+        "checkpoint": "last",
+        "checkpoints": chosen,
+        "protocol": protocol(config, "last", training.step),
+    }
+    session.run.write_json("eval.json", document)
+    console = Console()
+    console.print(score_table(result, f"target validation, {len(session.pair.target_val)} images, last checkpoint"))
+    console.print(checkpoints_table(chosen))
+    print(f"entropy maps: {session.path / 'entropy_maps'}\nscores:       {session.path / 'eval.json'}")
 
 
-def _map_writer(config: TrainConfig, pair: DomainPair, run: RunFolder) -> OnSample:
-    """Writes the entropy maps of validation images that are spread over the set."""
-    count = min(config.maps, len(pair.target_val))
-    chosen = set(np.linspace(0, len(pair.target_val) - 1, count).round().astype(int)) if count else set()
+def _scores(session: Session, write_maps: bool) -> dict[str, Any]:
+    return evaluate(
+        session.training.model,
+        session.pair.target_val,
+        session.pair.classes,
+        session.accelerator.device,
+        align_corners=session.config.model.align_corners,
+        on_sample=_on_map_sample(session, write_maps),
+    )
+
+
+def _on_map_sample(session: Session, write: bool) -> OnSample:
+    """Shows validation images that are spread over the set in TensorBoard; with ``write`` they become files as well."""
+    count, images = session.config.maps, len(session.pair.target_val)
+    chosen = set(np.linspace(0, images - 1, min(count, images)).round().astype(int)) if count else set()
 
     def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
-        if index not in chosen:
+        if index not in chosen or not (write or session.run is not None):
             return
-        entropy = normalised_entropy(logits)
-        prediction = coloured_prediction(logits.argmax(0).cpu().numpy(), PALETTE)
-        image = sample.image
-        picture = panel(image, prediction, coloured_entropy(entropy), f"mean {entropy.mean():.2f}")
-        save_panel(run.path / "entropy_maps" / f"{Path(sample.name).stem}.png", picture)
-        run.log_image(f"entropy_maps/{Path(sample.name).stem}", np.asarray(picture), config.max_steps)
+        picture = _map_panel(sample, logits, session.pair.classes)
+        name = f"entropy_maps/{Path(sample.name).stem}"
+        if write:
+            save_panel(session.path / f"{name}.png", picture)
+        if session.run is not None:
+            session.run.log_image(name, np.asarray(picture), session.training.step)
 
     return on_sample
 
 
-def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, device: torch.device) -> None:
+def _map_panel(sample: Sample, logits: Tensor, classes: ClassSet) -> Any:
+    entropy = normalised_entropy(logits)
+    prediction = coloured_prediction(logits.argmax(0).cpu().numpy(), classes.colors)
+    return panel(sample.image, prediction, coloured_entropy(entropy), f"mean {entropy.mean():.2f}")
+
+
+def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator) -> None:
     data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = "" if config.method == "source" else f", loss {config.loss} ({config.reduction})"
+    processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
         f"method   {config.method}{loss}\n"
         f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
-        f"{len(pair.target_val)} validation images\n"
-        f"network  {config.model.name}, {config.model.encoder}, output stride {config.model.output_stride}\n"
-        f"device   {device}, {torch.get_num_threads()} threads; {config.max_steps} steps, seed {config.seed}\n"
+        f"{len(pair.target_val)} validation images, {len(pair.classes)} classes\n"
+        f"network  {config.model.name}, {config.model.encoder}, output stride {config.model.output_stride}, "
+        f"batch norm {config.model.batch_norm}\n"
+        f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
+        f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",
         flush=True,
     )

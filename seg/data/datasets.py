@@ -1,21 +1,28 @@
-"""Images and labels on disk: where each known data set keeps them, and how one sample is read.
+"""Images and labels of one split: which files belong to it, and how one sample is read.
 
 Reading is the same for downloaded data sets and for the demo pair. Labels are read as indices, never through a
-colour conversion, and mapped to train ids by one lookup table.
+colour conversion, and mapped to train ids by one lookup table. Resized copies (:mod:`seg.data.cache`) are used where
+they fit; a sample is the same with and without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.data.labels import LABELS, UNKNOWN, id_to_train_id
+from seg.data.cache import ResizedCopies
+from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
+from seg.data.layouts import LAYOUTS, Layout, Pairs, decode
+
+__all__ = ["LAYOUTS", "Layout", "Sample", "SegmentationDataset"]
 
 
 @dataclass(frozen=True)
@@ -43,9 +50,16 @@ class SegmentationDataset:
         labelled: whether labels are looked for and read at all. Target training data is opened without.
         size: (width, height) to which images (bicubic) and labels (nearest) are resized; None keeps theirs.
         resize_labels: False keeps labels at their own size, as evaluation wants them.
+        classes: the classes that label ids are mapped to.
+        exclude: images to leave out, each as its path below the root, its file name or its stem.
+        part: share of the images, (from, to) of a fixed shuffle; (0, 0.2) and (0.2, 1) have no image in common.
+        labels_must_exist: False leaves a missing label to be found when it is read.
+
+    Attributes:
+        files: (image, label or None) of every sample, in order.
 
     Raises:
-        InputError: a folder that is missing or empty, an image without its label.
+        InputError: a folder that is missing or empty, an image without its label, a class that the layout lacks.
     """
 
     def __init__(
@@ -56,23 +70,28 @@ class SegmentationDataset:
         labelled: bool,
         size: tuple[int, int] | None = None,
         resize_labels: bool = True,
+        *,
+        classes: ClassSet = CITYSCAPES_CLASSES,
+        exclude: Sequence[str] = (),
+        part: tuple[float, float] = (0.0, 1.0),
+        labels_must_exist: bool = True,
     ) -> None:
         if not root.is_dir():
             raise InputError(f"{root}: no such folder; it should be the root of a data set in {layout} layout")
         self.root = root
         self.size = size
         self.resize_labels = resize_labels
-        self._train_ids = id_to_train_id()
-        pairs = LAYOUTS[layout](root, split)
-        if labelled:
-            missing = [(image, label) for image, label in pairs if not label.is_file()]
-            if missing:
-                image, label = missing[0]
-                raise InputError(f"{image}: its label {label} is missing ({len(missing)} of {len(pairs)} have none)")
-        self._files = [(image, label if labelled else None) for image, label in pairs]
+        self.classes = classes
+        self.layout = LAYOUTS[layout]
+        self.train_ids, self.known_ids = self.layout.train_ids(classes)
+        self.copies = ResizedCopies(root, layout, size)
+        pairs = _part(_without(self.layout.pairs(root, split), exclude, root), part, root)
+        if labelled and labels_must_exist:
+            _check_labels_exist(pairs)
+        self.files = [(image, label if labelled else None) for image, label in pairs]
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.files)
 
     def __getitem__(self, index: int) -> Sample:
         """Read one sample.
@@ -80,67 +99,103 @@ class SegmentationDataset:
         Raises:
             InputError: a file that cannot be decoded, a label id that the table does not know.
         """
-        image_file, label_file = self._files[index]
-        image = _decode(image_file).convert("RGB")
-        if self.size is not None and image.size != self.size:
-            image = image.resize(self.size, Image.Resampling.BICUBIC)
-        label = None if label_file is None else self._read_label(label_file, image.size)
-        return Sample(str(image_file.relative_to(self.root)), np.asarray(image), label)
+        image_file, label_file = self.files[index]
+        image = self.copies.read(image_file)
+        if image is None:
+            image = self._decoded_image(image_file)
+        label = None if label_file is None else self._label(label_file, image.shape[:2])
+        return Sample(self.name(index), image, label)
 
-    def _read_label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
-        picture = _decode(file)
-        if picture.mode not in ("P", "L"):
-            raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
-        if self.resize_labels and picture.size != image_size:
-            # of a palette image this moves indices, not colours
-            picture = picture.resize(image_size, Image.Resampling.NEAREST)
-        ids = np.asarray(picture)
-        label: NDArray[np.uint8] = self._train_ids[ids]
-        if (label == UNKNOWN).any():
-            unknown = sorted({int(i) for i in np.unique(ids[label == UNKNOWN])})
-            raise InputError(
-                f"{file}: label id {unknown[0]} is not in the table, which has 0 to {len(LABELS) - 1} and 255"
-            )
+    def name(self, index: int) -> str:
+        """The image's path below the root."""
+        return self.files[index][0].relative_to(self.root).as_posix()
+
+    def missing_copies(self, index: int) -> list[Path]:
+        """The files of this sample whose copies :meth:`write_copies` would make; existing ones are not checked."""
+        return [file for file in self._copied_files(index) if not self.copies.path(file).exists()]
+
+    def write_copies(self, index: int) -> None:
+        """Keep decoded, resized copies of this sample's files, where there are none that can be trusted.
+
+        Raises:
+            InputError: a file that cannot be decoded, a full disk.
+        """
+        image_file, label_file = self.files[index]
+        image = self.copies.read(image_file)
+        if image is None:
+            made_from = image_file.stat()
+            image = self._decoded_image(image_file)
+            self.copies.write(image_file, image, made_from)
+        if label_file is None or not self.resize_labels:
+            return
+        height, width = image.shape[:2]
+        ids = self.copies.read(label_file)
+        if ids is None or ids.shape != (height, width):
+            made_from = label_file.stat()
+            self.copies.write(label_file, _resized(self.layout.read_ids(label_file), (width, height)), made_from)
+
+    def _copied_files(self, index: int) -> list[Path]:
+        image_file, label_file = self.files[index]
+        return [image_file] if label_file is None or not self.resize_labels else [image_file, label_file]
+
+    def _decoded_image(self, file: Path) -> NDArray[np.uint8]:
+        picture = decode(file).convert("RGB")
+        if self.size is not None and picture.size != self.size:
+            picture = picture.resize(self.size, Image.Resampling.BICUBIC)
+        return np.asarray(picture)
+
+    def _label(self, file: Path, image_shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        ids = self.copies.read(file) if self.resize_labels else None
+        if ids is None or ids.shape != image_shape:
+            ids = self.layout.read_ids(file)
+            if self.resize_labels:
+                ids = _resized(ids, (image_shape[1], image_shape[0]))
+        if cv2.LUT(ids, self.known_ids.view(np.uint8)).min() == 0:
+            unknown = int(ids[~self.known_ids[ids]].min())
+            raise InputError(f"{file}: label id {unknown} is not in the table, which has {spans(self.known_ids)}")
+        label: NDArray[np.uint8] = cv2.LUT(ids, self.train_ids)  # type: ignore[assignment]
         return label
 
 
-def _decode(file: Path) -> Image.Image:
-    try:
-        picture = Image.open(file)
-        picture.load()
-    except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file") from error
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short ({error})") from error
-    return picture
+def spans(known: NDArray[np.bool_]) -> str:
+    """True positions for people: ``0 to 33 and 255``."""
+    positions = np.flatnonzero(known)
+    runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
+    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return " and ".join([*([", ".join(texts[:-1])] if texts[:-1] else []), texts[-1]])
 
 
-def _gta5(root: Path, split: str) -> list[tuple[Path, Path]]:
-    """GTA5 (Richter et al., ECCV 2016): ``images/NNNNN.png`` and ``labels/NNNNN.png``; all of it is for training."""
-    images = _listed(root / "images", "*.png", root, "gta5")
-    return [(image, root / "labels" / image.name) for image in images]
+def _resized(ids: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    picture = Image.fromarray(ids)
+    return ids if picture.size == size else np.asarray(picture.resize(size, Image.Resampling.NEAREST))
 
 
-def _cityscapes(root: Path, split: str) -> list[tuple[Path, Path]]:
-    """Cityscapes (Cordts et al., CVPR 2016): ``leftImg8bit/SPLIT/CITY/…`` and ``gtFine/SPLIT/CITY/…_labelIds.png``."""
-    images = _listed(root / "leftImg8bit" / split, "*/*_leftImg8bit.png", root, "cityscapes")
-    return [
-        (
-            image,
-            root / "gtFine" / split / image.parent.name
-            / image.name.replace("_leftImg8bit.png", "_gtFine_labelIds.png"),
-        )
-        for image in images
-    ]  # fmt: skip
+def _without(pairs: Pairs, exclude: Sequence[str], root: Path) -> Pairs:
+    names = set(exclude)
+    kept = [
+        (image, label)
+        for image, label in pairs
+        if names.isdisjoint((image.relative_to(root).as_posix(), image.name, image.stem))
+    ]
+    if not kept:
+        raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
+    return kept
 
 
-def _listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    if not folder.is_dir():
-        raise InputError(f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would")
-    files = sorted(folder.glob(pattern))
-    if not files:
-        raise InputError(f"{folder}: holds no images that match {pattern}")
-    return files
+def _part(pairs: Pairs, part: tuple[float, float], root: Path) -> Pairs:
+    """The share of a shuffle that depends on the files' names alone, back in file order."""
+    if part == (0.0, 1.0):
+        return pairs
+    # by a hash and not by a random generator, whose stream may change with its library
+    order = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].relative_to(root).as_posix().encode()).digest())
+    chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
+    if not chosen:
+        raise InputError(f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all")
+    return sorted(chosen)
 
 
-LAYOUTS: dict[str, Callable[[Path, str], list[tuple[Path, Path]]]] = {"gta5": _gta5, "cityscapes": _cityscapes}
+def _check_labels_exist(pairs: Pairs) -> None:
+    missing = [(image, label) for image, label in pairs if not label.is_file()]
+    if missing:
+        image, label = missing[0]
+        raise InputError(f"{image}: its label {label} is missing ({len(missing)} of {len(pairs)} have none)")

@@ -12,13 +12,17 @@ it as 255, which maps to ``IGNORE_INDEX``. Source: ``labels.py`` of the public c
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
+
+from dem_apps.errors import InputError, nearest
 
 IGNORE_INDEX = 255
-UNKNOWN = 254
-"""What ``id_to_train_id`` gives for an id that is not in the table, for a reader to complain."""
 
 
 @dataclass(frozen=True)
@@ -73,29 +77,117 @@ LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
 
 _TRAIN_LABELS = sorted((label for label in LABELS if label.train_id != IGNORE_INDEX), key=lambda label: label.train_id)
 
-CLASS_NAMES: tuple[str, ...] = tuple(label.name for label in _TRAIN_LABELS)
-PALETTE: tuple[tuple[int, int, int], ...] = tuple(label.color for label in _TRAIN_LABELS)
+
+@dataclass(frozen=True)
+class ClassSet:
+    """The C classes that a network predicts; the position in these tuples is the train id.
+
+    Args:
+        names: C names.
+        colors: C RGB colours for people.
+        ids: what a label image in the class set's own numbering holds for each class.
+        ignored: ids of label images that no loss and no metric counts; 255 always is one of them.
+    """
+
+    names: tuple[str, ...]
+    colors: tuple[tuple[int, int, int], ...]
+    ids: tuple[int, ...]
+    ignored: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def to_ids(self) -> np.ndarray:
+        """Look-up table, (256,) uint8, from train id to the id in a label image; anything else gives 0."""
+        table = np.zeros(256, np.uint8)
+        table[: len(self)] = self.ids
+        return table
+
+    def document(self) -> dict[str, Any]:
+        """The class set as :func:`load_classes` reads it."""
+        rows = [
+            {"name": name, "color": list(color), "id": label_id}
+            for name, color, label_id in zip(self.names, self.colors, self.ids, strict=True)
+        ]
+        return {"classes": rows, "ignored": list(self.ignored)}
+
+
+CITYSCAPES_CLASSES = ClassSet(
+    tuple(label.name for label in _TRAIN_LABELS),
+    tuple(label.color for label in _TRAIN_LABELS),
+    tuple(label.id for label in _TRAIN_LABELS),
+    tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
+)
+
 LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channel in label.color) + (0,) * (
     768 - 3 * len(LABELS)
 )
 """256 RGB colours in a row, indexed by label id: what ``Image.putpalette`` takes."""
 
 
-def id_to_train_id() -> np.ndarray:
-    """Look-up table, (256,) uint8, from label id to train id: ``table[label_ids]``.
+def load_classes(file: str | None) -> ClassSet:
+    """The classes of a YAML file; without one Cityscapes' 19.
 
-    Ids outside the Cityscapes table give ``UNKNOWN``; 255 (a stored -1) gives ``IGNORE_INDEX``.
+    The file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
+    outputs, and may have a list ``ignored`` of ids. Without ``id`` a class has its position, from 0.
+
+    Raises:
+        InputError: a file that cannot be read, or the first entry that is wrong.
     """
-    table = np.full(256, UNKNOWN, np.uint8)
-    for label in LABELS:
-        table[label.id] = label.train_id
-    table[255] = IGNORE_INDEX
-    return table
+    if file is None:
+        return CITYSCAPES_CLASSES
+    document = _read_yaml(file)
+    _known_keys(file, document, ("classes", "ignored"))
+    rows = document.get("classes")
+    if not isinstance(rows, list) or not 2 <= len(rows) <= 255:
+        count = f"{len(rows)} of them" if isinstance(rows, list) else f"{type(rows).__name__}"
+        raise InputError(f"{file}, classes: expected a list of 2 to 255 classes, found {count}")
+    parsed = [_class_row(f"{file}, classes[{index}]", row, index) for index, row in enumerate(rows)]
+    names, colors, ids = (tuple(column) for column in zip(*parsed, strict=True))
+    ignored = document.get("ignored") or []
+    if not isinstance(ignored, list) or not all(_is_byte(item) for item in ignored):
+        raise InputError(f"{file}, ignored: expected a list of ids from 0 to 255, found {ignored!r}")
+    for what, values in (("name", names), ("id", ids)):
+        twice = next((value for value, count in Counter(values).items() if count > 1), None)
+        if twice is not None:
+            raise InputError(f"{file}, classes: the {what} {twice!r} is given to more than one class")
+    both = sorted(set(ids) & set(ignored))
+    if both:
+        raise InputError(f"{file}, ignored: the id {both[0]} is that of class '{names[ids.index(both[0])]}'")
+    return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
 
 
-def train_id_to_id() -> np.ndarray:
-    """Look-up table, (256,) uint8, from train id to label id; anything else gives 0, unlabeled."""
-    table = np.zeros(256, np.uint8)
-    for label in _TRAIN_LABELS:
-        table[label.train_id] = label.id
-    return table
+def _read_yaml(file: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--classes: {file} cannot be read ({error.strerror}); it should be a YAML file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{file}: expected a key 'classes' with a list, found {type(document).__name__}")
+    return document
+
+
+def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int, int], int]:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: expected {{name: …, color: [R, G, B], id: …}}, found {row!r}")
+    _known_keys(where, row, ("name", "color", "id"))
+    name, color, label_id = row.get("name"), row.get("color"), row.get("id", position)
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"{where}, name: expected a text, found {name!r}")
+    if not isinstance(color, list) or len(color) != 3 or not all(_is_byte(channel) for channel in color):
+        raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {color!r}")
+    if not _is_byte(label_id) or label_id == IGNORE_INDEX:
+        raise InputError(f"{where}, id: expected a number from 0 to 254 (255 is always ignored), found {label_id!r}")
+    return name, (color[0], color[1], color[2]), label_id
+
+
+def _known_keys(where: str, mapping: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in mapping:
+        if key not in known:
+            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+
+
+def _is_byte(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255

@@ -68,6 +68,8 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
         (["--source.crop-size=5"], {"source": Source(crop_size=5)}),
         (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
         (["--classes", "[1, 2]"], {"classes": [1, 2]}),
+        (["--classes", "1,2"], {"classes": [1, 2]}),
+        (["--classes=3"], {"classes": [3]}),
         (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
         (["--verbose"], {"verbose": True}),
         (["--verbose", "false"], {}),

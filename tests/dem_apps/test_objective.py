@@ -396,3 +396,24 @@ def test_two_objectives_have_two_tables() -> None:
     main, aux = build_objective("adadem", C), build_objective("adadem", C)
     main(logits_of(20, C))
     assert torch.equal(aux.class_marginals, torch.full((C, C), 1 / C))
+
+
+@pytest.mark.parametrize("backend", ["reference", "eager", "auto"])
+@pytest.mark.parametrize("name", ["entropy", "adadem"])
+@pytest.mark.parametrize("balance", [0.0, 0.2, 0.5, 1.0])
+def test_balance_weighs_an_element_of_a_class_of_n_with_n_to_the_minus_balance(
+    balance: float, name: str, backend: str
+) -> None:
+    logits = logits_of(300, C).double()
+    logits[:, 0] += 1.5  # an easy class that swallows many
+    values = build_objective(name, C, backend="reference")(logits, reduction="none")
+    predicted = logits.argmax(1)
+    weights = torch.bincount(predicted, minlength=C)[predicted].double() ** -balance
+    actual = build_objective(name, C, backend=backend, balance=balance)(logits, reduction="balanced")
+    torch.testing.assert_close(actual, (weights * values).sum() / weights.sum(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("balance", [-0.1, 1.1, "half"])
+def test_balance_outside_its_range_is_refused(balance: object) -> None:
+    with pytest.raises(ValueError, match="balance: expected a number from 0 to 1"):
+        build_objective("entropy", C, balance=balance)

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import json
+import runpy
 import shutil
+import sys
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,8 +14,25 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.config import DataConfig, TrainConfig
 from seg.data.datasets import SegmentationDataset
-from seg.data.labels import CLASS_NAMES, IGNORE_INDEX, LABELS
-from seg.data.pair import open_pair
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
+from seg.data.pair import open_pair, open_validation
+
+SYNTHIA_16 = load_classes(str(Path(__file__).parents[2] / "configs/seg/classes/synthia16.yaml"))
+OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))
+
+
+def save(file: Path, pixels: np.ndarray) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(file)
+    return file
+
+
+def picture(width=8, height=6):
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def names(dataset):
+    return [dataset.name(index) for index in range(len(dataset))]
 
 
 @pytest.fixture
@@ -33,8 +55,20 @@ def test_source_labels_are_palette_indices_mapped_to_train_ids(source):
     table = {label.id: label.train_id for label in LABELS}
     assert sample.label is not None
     np.testing.assert_array_equal(sample.label, np.vectorize(table.get)(ids))
-    assert set(np.unique(sample.label)) <= {*range(len(CLASS_NAMES)), IGNORE_INDEX}
+    assert set(np.unique(sample.label)) <= {*range(len(CITYSCAPES_CLASSES)), IGNORE_INDEX}
     assert sample.image.shape == (48, 96, 3)
+
+
+def test_the_colours_of_a_palette_do_not_matter(source):
+    file = source / "labels" / "00001.png"
+    before = SegmentationDataset(source, "gta5", "train", labelled=True)[0].label
+    label = Image.open(file)
+    label.putpalette([200, 10, 30] * 256)
+    label.save(file)
+    assert Image.open(file).mode == "P"
+    after = SegmentationDataset(source, "gta5", "train", labelled=True)[0].label
+    assert len(np.unique(before)) > 5
+    np.testing.assert_array_equal(after, before)
 
 
 def test_target_is_read_in_cityscapes_layout(target):
@@ -64,6 +98,19 @@ def test_target_training_labels_are_never_opened(target):
     assert all(dataset[index].label is None for index in range(len(dataset)))
     shutil.rmtree(target / "gtFine" / "train")
     assert SegmentationDataset(target, "cityscapes", "train", labelled=False)[0].label is None
+
+
+def test_training_never_opens_target_training_labels(target, tiny_flags, tmp_path, monkeypatch):
+    first, *others = sorted((target / "gtFine" / "train").rglob("*.png"))
+    first.unlink()
+    for label in others:
+        label.write_bytes(b"not an image")
+    run = tmp_path / "run"
+    flags = [*tiny_flags, "--target.root", str(target), "--max-steps", "3", "--maps", "0"]
+    monkeypatch.setattr(sys, "argv", ["seg.train", *flags, "--run-dir", str(run)])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    runpy.run_module("seg.train", run_name="__main__")
+    assert 0 <= json.loads((run / "eval.json").read_text())["miou"] <= 1
 
 
 def test_wrong_folders_are_named(tmp_path, source):
@@ -114,3 +161,165 @@ def test_a_wrong_size_is_named(tiny_pair, size):
     source = DataConfig(root=str(tiny_pair.source_root), layout="gta5", size=size)
     with pytest.raises(InputError, match=r"--source.size: expected \[width, height\]"):
         open_pair(TrainConfig(source=source, target=DataConfig(root=str(tiny_pair.target_root))))
+
+
+def synthia_label(file: Path, ids: np.ndarray) -> None:
+    """As published: 16 bits, the class in the first channel (red), an instance number in the second."""
+    channels = np.zeros((*ids.shape, 3), np.uint16)
+    channels[..., 2] = ids
+    channels[..., 1] = np.arange(ids.size).reshape(ids.shape) * 7 % 60000
+    file.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(file), channels)
+
+
+@pytest.fixture
+def synthia(tmp_path):
+    root = tmp_path / "RAND_CITYSCAPES"
+    save(root / "RGB" / "0000000.png", picture(23, 4))
+    synthia_label(root / "GT" / "LABELS" / "0000000.png", np.tile(np.arange(23), (4, 1)))
+    return root
+
+
+def test_synthia_ids_map_to_cityscapes_classes_by_name(synthia):
+    label = SegmentationDataset(synthia, "synthia", "train", labelled=True)[0].label
+    # train ids of void, sky, building, …, wall, lane marking: the table of SYNTHIA's README
+    expected = [255, 10, 2, 0, 1, 4, 8, 5, 13, 7, 11, 18, 17, 255, 255, 6, 9, 12, 14, 15, 16, 3, 255]
+    assert label.tolist() == [expected] * 4
+    label = SegmentationDataset(synthia, "synthia", "train", labelled=True, classes=SYNTHIA_16)[0].label
+    named = [None if i == IGNORE_INDEX else SYNTHIA_16.names[i] for i in label[0]]
+    assert named == [
+        name if name in SYNTHIA_16.names else None
+        for name in (None if i == IGNORE_INDEX else CITYSCAPES_CLASSES.names[i] for i in expected)
+    ]
+    assert sum(name is not None for name in named) == 16
+
+
+def test_a_wrong_synthia_label_is_named(synthia):
+    file = synthia / "GT" / "LABELS" / "0000000.png"
+    dataset = SegmentationDataset(synthia, "synthia", "train", labelled=True)
+    synthia_label(file, np.full((4, 23), 300))
+    with pytest.raises(InputError, match="label id 300 is not in the table, which has 0 to 22"):
+        dataset[0]
+    synthia_label(file, np.full((4, 23), 23))
+    with pytest.raises(InputError, match="label id 23 is not in the table, which has 0 to 22 and 255"):
+        dataset[0]
+    content = file.read_bytes()
+    file.write_bytes(content[:-30])
+    with pytest.raises(InputError, match=r"0000000.png: the image cannot be read, it is damaged or cut short"):
+        dataset[0]
+    save(file, np.zeros((4, 23), np.uint8))
+    with pytest.raises(InputError, match="a SYNTHIA label has its class in the first of several channels"):
+        dataset[0]
+
+
+def test_plain_folders_are_training_data(tmp_path):
+    save(tmp_path / "images" / "b.jpg", picture())
+    save(tmp_path / "images" / "more" / "a.PNG", picture())
+    for name in ("b", "more/a"):
+        save(tmp_path / "labels" / f"{name}.png", np.full((6, 8), [4, 2, 9, 255] * 2, np.uint8))
+    dataset = SegmentationDataset(tmp_path, "folders", "train", labelled=True, classes=OWN)
+    assert names(dataset) == ["images/b.jpg", "images/more/a.PNG"]
+    assert dataset[1].label[0].tolist() == [0, 1, 255, 255] * 2
+    with pytest.raises(InputError, match="has no folder images/val, as a data set in folders layout would"):
+        SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)
+    save(tmp_path / "labels" / "b.png", np.full((6, 8), 3, np.uint8))
+    with pytest.raises(InputError, match=r"b.png: label id 3 is not in the table, which has 2, 4, 9 and 255"):
+        dataset[0]
+
+
+def test_plain_folders_may_be_split(tmp_path):
+    for split in ("train", "val"):
+        save(tmp_path / "images" / split / f"{split}.png", picture())
+    save(tmp_path / "labels" / "val" / "val.png", np.full((6, 8), 4, np.uint8))
+    train = SegmentationDataset(tmp_path, "folders", "train", labelled=False, classes=OWN)
+    val = SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)
+    assert names(train) == ["images/train/train.png"]
+    assert names(val) == ["images/val/val.png"]
+    save(tmp_path / "images" / "val" / "val.jpg", picture())
+    with pytest.raises(InputError, match=r"val.png: shares the label .*labels/val/val.png with val.jpg"):
+        SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)
+
+
+def test_a_folder_without_images_is_named(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "notes.txt").write_text("none yet")
+    with pytest.raises(InputError, match=r"images: holds no images \(.png, .jpg, .jpeg\)"):
+        SegmentationDataset(tmp_path, "folders", "train", labelled=False, classes=OWN)
+
+
+def test_a_class_that_the_layout_does_not_have_is_named(source):
+    classes = ClassSet(("road", "sidewlk"), ((0, 0, 0), (1, 1, 1)), (7, 8))
+    with pytest.raises(InputError, match="'sidewlk' is no class of this layout; did you mean 'sidewalk'"):
+        SegmentationDataset(source, "gta5", "train", labelled=True, classes=classes)
+
+
+def test_excluded_images_are_left_out(source, tiny_pair):
+    whole = names(SegmentationDataset(source, "gta5", "train", labelled=True))
+    (source / "labels" / "00004.png").unlink()
+    exclude = ["00001", "00003.png", "images/00004.png", "0000"]
+    dataset = SegmentationDataset(source, "gta5", "train", labelled=True, exclude=exclude)
+    assert names(dataset) == [whole[1], *whole[4:]]
+    config = DataConfig(root=str(source), layout="gta5", exclude=exclude)
+    assert (
+        len(open_pair(TrainConfig(source=config, target=DataConfig(root=str(tiny_pair.target_root)))).source_train) == 3
+    )
+    with pytest.raises(InputError, match="every image is excluded"):
+        SegmentationDataset(source, "gta5", "train", labelled=True, exclude=[Path(name).stem for name in whole])
+
+
+def test_parts_of_the_validation_set_share_no_image(tmp_path):
+    for index in range(20):
+        save(tmp_path / "images" / "val" / f"{index:02d}.png", picture())
+        save(tmp_path / "labels" / "val" / f"{index:02d}.png", np.full((6, 8), 4, np.uint8))
+    config = DataConfig(root=str(tmp_path), layout="folders")
+    whole, tune, score = (names(open_validation(config, OWN, part)) for part in ((0, 1), (0, 0.2), (0.2, 1)))
+    assert whole == sorted(whole)
+    assert len(tune) == 4
+    assert sorted(tune + score) == whole
+    assert tune == sorted(tune) != whole[:4]
+    assert names(open_validation(config, OWN, (0, 0.2))) == tune
+    with pytest.raises(InputError, match=r"the part 0.5 to 0.51 of 20 images is none at all"):
+        open_validation(config, OWN, (0.5, 0.51))
+
+
+@pytest.mark.parametrize("part", [(0.5,), (0.2, 0.2), (-0.1, 1), (0, 1.1), (0.5, 0.2)])
+def test_a_wrong_part_is_named(tiny_pair, part):
+    config = DataConfig(root=str(tiny_pair.target_root))
+    with pytest.raises(InputError, match=r"--validation-part: expected \[from, to\] with 0 <= from < to <= 1, got"):
+        open_validation(config, CITYSCAPES_CLASSES, part)
+
+
+def test_real_sizes_in_real_layouts(real_size_roots):
+    gta5, cityscapes = real_size_roots
+    sample = SegmentationDataset(gta5, "gta5", "train", labelled=True, size=(1280, 720))[0]
+    assert (sample.image.shape, sample.label.shape) == ((720, 1280, 3), (720, 1280))
+    stored = Image.open(gta5 / "labels" / "00001.png")
+    assert (stored.mode, stored.size) == ("P", (1914, 1052))
+    # nearest neighbour at the centres of the pixels
+    rows, columns = ((np.arange(n) + 0.5) * whole // n for n, whole in ((720, 1052), (1280, 1914)))
+    table = np.array([label.train_id for label in LABELS], np.uint8)
+    expected = table[np.asarray(stored)[rows.astype(int)[:, None], columns.astype(int)]]
+    np.testing.assert_array_equal(sample.label, expected)
+    config = DataConfig(root=str(cityscapes), size=[1024, 512])
+    sample = open_validation(config, CITYSCAPES_CLASSES)[0]
+    assert (sample.image.shape, sample.label.shape) == ((512, 1024, 3), (1024, 2048))
+
+
+@pytest.fixture
+def real_size_roots(tmp_path):
+    """One pair of GTA5 and one of Cityscapes at their own sizes."""
+    random = np.random.default_rng(5)
+    frame = "val/bonn/bonn_000000_000019"
+    for image, label, width, height in (
+        ("gta5/images/00001.png", "gta5/labels/00001.png", 1914, 1052),
+        (f"city/leftImg8bit/{frame}_leftImg8bit.png", f"city/gtFine/{frame}_gtFine_labelIds.png", 2048, 1024),
+    ):
+        coarse = random.integers(0, 34, (34, 60), dtype=np.uint8)
+        ids = np.kron(coarse, np.ones((32, 35), np.uint8))[:height, :width]
+        save(tmp_path / image, np.stack([ids * 7, ids * 3, ids], -1))
+        labels = Image.fromarray(ids)
+        if "gta5" in label:
+            labels.putpalette([128] * 768)
+        (tmp_path / label).parent.mkdir(parents=True)
+        labels.save(tmp_path / label)
+    return tmp_path / "gta5", tmp_path / "city"

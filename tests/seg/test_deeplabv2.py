@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seg import build_model
-from seg.deeplabv2 import DILATIONS, AtrousHead
+from seg.atrous_head import DILATIONS, AtrousHead
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,11 @@ import pytest
 from PIL import Image
 
 from seg.data import demo
-from seg.data.labels import (
-    CLASS_NAMES,
-    IGNORE_INDEX,
-    LABEL_ID_PALETTE,
-    LABELS,
-    PALETTE,
-    UNKNOWN,
-    id_to_train_id,
-    train_id_to_id,
-)
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABEL_ID_PALETTE, LABELS
+from seg.data.layouts import LAYOUTS
 from seg.data.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
 
+_UNKNOWN = 254
 SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
 
 
@@ -31,28 +24,29 @@ def _files(root: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def histograms() -> dict[str, np.ndarray]:
     """Pixels per train id, (256,), over 72 scenes of each domain at the demo's size."""
-    table = id_to_train_id()
+    table, known = LAYOUTS["cityscapes"].train_ids(CITYSCAPES_CLASSES)
     found = {}
     for name, domain in (("source", GAME_STREET), ("target", CAMERA_STREET)):
         counts = np.zeros(256, np.int64)
         for index in range(72):
             _, labels = draw_street(domain, "train", index)
-            counts += np.bincount(table[labels].ravel(), minlength=256)
+            counts += np.bincount(np.where(known[labels], table[labels], _UNKNOWN).ravel(), minlength=256)
         found[name] = counts
     return found
 
 
 def test_label_tables() -> None:
-    table = id_to_train_id()
+    table, known = LAYOUTS["cityscapes"].train_ids(CITYSCAPES_CLASSES)
     assert table.dtype == np.uint8
     assert [table[label.id] for label in LABELS] == [label.train_id for label in LABELS]
     assert table[255] == IGNORE_INDEX
-    assert set(table[34:255].tolist()) == {UNKNOWN}
-    assert CLASS_NAMES[0] == "road"
-    assert CLASS_NAMES[18] == "bicycle"
-    assert len(CLASS_NAMES) == len(PALETTE) == len(set(CLASS_NAMES)) == 19
-    assert table[train_id_to_id()[:19]].tolist() == list(range(19))
-    assert train_id_to_id()[IGNORE_INDEX] == 0
+    assert known.nonzero()[0].tolist() == [*range(34), 255]
+    names, colors = CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors
+    assert (names[0], names[18]) == ("road", "bicycle")
+    assert len(names) == len(colors) == len(set(names)) == 19
+    to_ids = CITYSCAPES_CLASSES.to_ids()
+    assert table[to_ids[:19]].tolist() == list(range(19))
+    assert to_ids[IGNORE_INDEX] == 0
     assert len(LABEL_ID_PALETTE) == 768
     assert LABEL_ID_PALETTE[21:24] == (128, 64, 128)
 
@@ -80,12 +74,12 @@ def test_bad_arguments_are_explained() -> None:
 
 def test_only_known_label_ids(histograms: dict[str, np.ndarray]) -> None:
     for counts in histograms.values():
-        assert counts[UNKNOWN] == 0
+        assert counts[_UNKNOWN] == 0
 
 
 def test_class_frequencies_are_those_of_a_street(histograms: dict[str, np.ndarray]) -> None:
     for name, counts in histograms.items():
-        share = dict(zip(CLASS_NAMES, 100 * counts[:19] / counts[:19].sum(), strict=True))
+        share = dict(zip(CITYSCAPES_CLASSES.names, 100 * counts[:19] / counts[:19].sum(), strict=True))
         assert counts[IGNORE_INDEX] > 0, name
         assert min(share.values()) > 0, (name, share)
         assert 28 <= share["road"] <= 42, (name, share)

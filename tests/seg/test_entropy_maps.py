@@ -1,9 +1,37 @@
 from __future__ import annotations
 
+import matplotlib
 import numpy as np
+import pytest
 import torch
+from PIL import Image
 
-from seg.entropy_maps import coloured_entropy, coloured_prediction, normalised_entropy, panel
+from seg.entropy_maps import (
+    Row,
+    coloured_entropy,
+    coloured_prediction,
+    comparison,
+    normalised_entropy,
+    overlay,
+    panel,
+    save_panel,
+)
+
+RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
+
+
+def grey(width: int, height: int) -> np.ndarray:
+    return np.full((height, width, 3), 200, np.uint8)
+
+
+def filled(width: int, height: int, colour: tuple[int, int, int]) -> np.ndarray:
+    return np.full((height, width, 3), colour, np.uint8)
+
+
+def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Width, height and left edge of the area that a colour covers."""
+    ys, xs = np.nonzero((np.asarray(picture) == colour).all(-1))
+    return int(np.ptp(xs)) + 1, int(np.ptp(ys)) + 1, int(xs.min())
 
 
 def test_entropy_is_on_one_scale_from_certain_to_uniform():
@@ -14,6 +42,13 @@ def test_entropy_is_on_one_scale_from_certain_to_uniform():
     np.testing.assert_allclose(entropy[1], 1.0, atol=1e-6)
 
 
+def test_entropy_of_a_tall_map_is_that_of_its_rows():
+    logits = 3 * torch.randn(5, 300, 4, generator=torch.Generator().manual_seed(0))
+    p = logits.double().softmax(0)
+    expected = -(p * p.log()).sum(0) / np.log(5)
+    np.testing.assert_allclose(normalised_entropy(logits), expected, atol=1e-6)
+
+
 def test_colours_depend_on_the_value_alone():
     colours = coloured_entropy(np.array([[0.0, 0.5, 1.0]], np.float32))
     np.testing.assert_array_equal(colours[:, 1:2], coloured_entropy(np.array([[0.5]], np.float32)))
@@ -21,20 +56,91 @@ def test_colours_depend_on_the_value_alone():
     assert brightness[0] < brightness[1] < brightness[2]
 
 
-def test_the_panel_shows_all_three_parts():
-    image = np.full((24, 48, 3), 200, np.uint8)
-    prediction = coloured_prediction(np.zeros((24, 48), np.int64), [(1, 2, 3)])
-    entropy = coloured_entropy(np.ones((24, 48), np.float32))
-    picture = np.asarray(panel(image, prediction, entropy, "mean 1.00"))
-    width = 48 * 8
-    for column, tile in enumerate((image, prediction, entropy)):
-        x = column * (width + 4) + width // 2
-        np.testing.assert_array_equal(picture[18 + 96, x], tile[12, 24])
+def test_colours_are_those_of_matplotlibs_magma():
+    values = np.linspace(0, 1, 1001, dtype=np.float32)[None]
+    expected = (matplotlib.colormaps["magma"](values)[..., :3] * 255).round().astype(np.uint8)
+    np.testing.assert_array_equal(coloured_entropy(values), expected)
+
+
+def test_an_overlay_lies_between_image_and_class():
+    blended = overlay(grey(4, 2), filled(4, 2, (0, 100, 200)), share=0.25)
+    np.testing.assert_allclose(blended[0, 0], [150, 175, 200], atol=1)
+
+
+def test_the_panel_shows_image_prediction_and_entropy_from_left_to_right():
+    prediction = coloured_prediction(np.zeros((24, 48), np.int64), [GREEN])
+    picture = panel(filled(48, 24, RED), prediction, filled(48, 24, BLUE), "mean 1.00")
+    left, middle, right = (extent(picture, colour) for colour in (RED, GREEN, BLUE))
+    assert left[:2] == middle[:2] == right[:2] == (384, 192)
+    assert left[2] + 384 < middle[2] < right[2] - 384
 
 
 def test_labels_larger_than_the_image_do_not_spill_over():
-    image = np.full((24, 48, 3), 200, np.uint8)
+    image = grey(48, 24)
     prediction = coloured_prediction(np.zeros((48, 96), np.int64), [(1, 2, 3)])
     entropy = coloured_entropy(np.ones((48, 96), np.float32))
     small = [tile[::2, ::2] for tile in (prediction, entropy)]
     np.testing.assert_array_equal(panel(image, prediction, entropy, ""), panel(image, *small, ""))
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        ((192, 96), (384, 192)),
+        ((2048, 1024), (640, 320)),
+        ((1000, 3000), (213, 640)),
+        ((300, 400), (300, 400)),
+        ((5, 9), (355, 639)),
+        ((3000, 2), (640, 1)),
+    ],
+)
+def test_tiles_are_legible_and_never_huge(size, shown):
+    picture = panel(grey(*size), filled(*size, GREEN), filled(*size, BLUE), "mean 0.00")
+    assert extent(picture, GREEN)[:2] == shown
+
+
+def test_a_reduced_prediction_has_no_colour_between_classes():
+    prediction = coloured_prediction(np.indices((900, 1800)).sum(0) % 2, [GREEN, BLUE])
+    picture = np.asarray(panel(grey(1800, 900), prediction, grey(1800, 900), ""))
+    green, blue = ((picture == colour).all(-1).sum() for colour in (GREEN, BLUE))
+    assert green + blue == 640 * 320
+
+
+def test_a_comparison_has_a_row_per_run_below_each_other():
+    colours = (GREEN, BLUE)
+    rows = [Row(name, filled(48, 24, c), grey(48, 24), "") for name, c in zip("ab", colours, strict=True)]
+    picture = np.asarray(comparison(grey(48, 24), rows))
+    tops = [np.nonzero((picture == colour).all(-1))[0].min() for colour in colours]
+    assert tops[1] - tops[0] > 192
+    assert picture.shape[0] > 2 * 192
+
+
+def test_a_legend_is_wrapped_inside_the_picture():
+    legend = [(f"a class with a name {index}", (250, 5, index)) for index in range(30)]
+    plain = panel(grey(30, 60), grey(30, 60), grey(30, 60), "")
+    picture = panel(grey(30, 60), grey(30, 60), grey(30, 60), "", legend)
+    assert picture.width == plain.width
+    assert picture.height > plain.height
+    shown = {colour for _, colour in picture.getcolors(maxcolors=10**6)}
+    assert shown.issuperset(colour for _, colour in legend)
+    # the right margin is free: nothing is cut off
+    assert (np.asarray(picture)[plain.height :, -3:] == 255).all()
+
+
+def test_a_long_title_stays_inside_its_cell():
+    def titled(title: str) -> np.ndarray:
+        return np.asarray(comparison(grey(48, 24), [Row(title, grey(48, 24), grey(48, 24), "")]))
+
+    long, short = titled("x" * 200), titled("")
+    differs = np.nonzero((long != short).any(-1))[1]
+    assert differs.max() < 6 + 384 + 1
+
+
+def test_a_panel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "a.png"
+    save_panel(path, Image.new("RGB", (4, 4), GREEN))
+    monkeypatch.setattr("dem_apps.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save_panel(path, Image.new("RGB", (4, 4), BLUE))
+    assert Image.open(path).getpixel((0, 0)) == GREEN
+    assert [file.name for file in path.parent.iterdir()] == ["a.png"]

@@ -5,6 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from torchmetrics.functional.classification import (
+    binary_auroc,
+    multiclass_calibration_error,
+    multiclass_confusion_matrix,
+)
 
 from seg.metrics import SegmentationScores
 
@@ -47,3 +52,110 @@ def test_a_class_that_is_predicted_but_never_labelled_counts_as_zero():
     result = scores.result()
     assert result["per_class_iu"] == {"a": 0.0, "b": None, "c": None, "d": 0.0}
     assert result["miou"] == 0.0
+
+
+def drawn(seed, scale, height=40, width=50):
+    """Logits, and labels that agree with them more often where they are sure."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(2, len(NAMES), height, width, generator=generator)
+    p = (logits / scale).softmax(1).movedim(1, -1).reshape(-1, len(NAMES))
+    label = torch.multinomial(p, 1, generator=generator).view(2, height, width)
+    label[:, :5] = 255
+    return logits, label
+
+
+def scored(*batches):
+    scores = SegmentationScores(NAMES, 255)
+    for logits, label in batches:
+        scores.update(logits, label)
+    return scores
+
+
+def test_scores_against_torchmetrics():
+    logits, label = drawn(0, 2.0)
+    result = scored((logits, label)).result()
+    confusion = multiclass_confusion_matrix(logits.argmax(1), label, len(NAMES), ignore_index=255).double()
+    union = confusion.sum(0) + confusion.sum(1) - confusion.diag()
+    assert list(result["per_class_iu"].values()) == pytest.approx((confusion.diag() / union).tolist(), abs=1e-12)
+    expected = multiclass_calibration_error(logits, label, len(NAMES), n_bins=15, norm="l1", ignore_index=255)
+    assert result["calibration_error"] == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scale", "least", "most"), [(0.1, 0.98, 1.0), (2.0, 0.1, 0.9), (20.0, 0.0, 2e-4)], ids=["vague", "mixed", "sure"]
+)
+def test_error_ranking_is_the_exact_auroc(scale, least, most):
+    logits, label = drawn(1, scale)
+    counted = label != 255
+    entropy = torch.distributions.Categorical(logits=logits.double().movedim(1, -1)).entropy() / math.log(len(NAMES))
+    assert least < entropy.median() < most
+    wrong = logits.argmax(1) != label
+    # between 0 and 1 torchmetrics takes a score as it is
+    exact = float(binary_auroc(entropy[counted], wrong[counted].long()))
+    assert abs(exact - 0.5) > 0.05
+    assert scored((logits, label)).result()["error_ranking_auroc"] == pytest.approx(exact, abs=1e-3)
+
+
+def test_error_ranking_needs_wrong_and_right_pixels():
+    label = torch.zeros(1, 3, 3, dtype=torch.long)
+    for prediction in (label, label + 1):
+        assert scored((logits_for(prediction), label)).result()["error_ranking_auroc"] is None
+    some_ignored = label.clone()
+    some_ignored[0, 0] = 255  # the only wrong pixels
+    prediction = label.clone()
+    prediction[0, 0] = 2
+    assert scored((logits_for(prediction), some_ignored)).result()["error_ranking_auroc"] is None
+
+
+def test_equal_entropies_rank_as_a_coin_does():
+    label = torch.zeros(1, 4, 4, dtype=torch.long)
+    prediction = label.clone()
+    prediction[0, :3] = 1
+    assert scored((logits_for(prediction), label)).result()["error_ranking_auroc"] == 0.5
+
+
+def test_entropy_by_predicted_class_counts_ignored_pixels_too():
+    logits, label = drawn(2, 1.0)
+    logits[:, 3] = -50.0
+    result = scored((logits, label)).result()
+    entropy = torch.distributions.Categorical(logits=logits.double().movedim(1, -1)).entropy() / math.log(len(NAMES))
+    for index, name in enumerate(NAMES[:3]):
+        expected = float(entropy[logits.argmax(1) == index].mean())
+        assert result["per_class_entropy"][name] == pytest.approx(expected, abs=1e-6)
+    assert result["per_class_entropy"]["d"] is None
+    assert result["mean_entropy_normalised"] == pytest.approx(float(entropy.mean()), abs=1e-6)
+
+
+def test_sums_of_parts_add_up():
+    batches = drawn(3, 2.0), drawn(4, 2.0)
+    together, first, second = scored(*batches), scored(batches[0]), scored(batches[1])
+    first.sums += second.sums
+    ours, theirs = first.result(), together.result()
+    assert ours.pop("per_class_iu") == pytest.approx(theirs.pop("per_class_iu"))
+    assert ours.pop("per_class_entropy") == pytest.approx(theirs.pop("per_class_entropy"))
+    assert ours == pytest.approx(theirs, abs=1e-12)
+
+
+def test_layout_number_format_and_chunks_change_nothing(monkeypatch):
+    logits, label = drawn(5, 2.0)
+    expected = scored((logits, label)).sums
+    assert scored((logits.to(memory_format=torch.channels_last), label)).sums.equal(expected)
+    assert scored((logits, label.to(torch.uint8))).sums.equal(expected)
+    rounded = logits.bfloat16()
+    assert scored((rounded, label)).sums.equal(scored((rounded.float(), label)).sums)
+    monkeypatch.setattr("seg.metrics._CHUNK", {"cpu": 300})  # 6 rows: 40 is no multiple of it
+    torch.testing.assert_close(scored((logits, label)).sums, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_seen_gives_zeros_and_nones():
+    result = SegmentationScores(NAMES, 255).result()
+    assert (result["miou"], result["pixel_accuracy"], result["error_ranking_auroc"]) == (0.0, 0.0, None)
+    assert set(result["per_class_iu"].values()) == set(result["per_class_entropy"].values()) == {None}
+
+
+@pytest.mark.parametrize("wrong", [4, 254, -1])
+def test_a_label_that_is_no_train_id_is_refused(wrong):
+    label = torch.zeros(1, 2, 2, dtype=torch.long)
+    label[0, 1, 1] = wrong
+    with pytest.raises(ValueError, match="train ids are 0 to 3, or 255 where nothing counts"):
+        scored((logits_for(torch.zeros(1, 2, 2, dtype=torch.long)), label))

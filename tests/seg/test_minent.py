@@ -16,18 +16,17 @@ SIZE = (12, 16)
 @pytest.fixture
 def logits():
     torch.manual_seed(0)
-    return {head: torch.randn(2, 5, 3, 4, requires_grad=True) for head in WEIGHTS}
+    return {head: torch.randn(2, 5, *SIZE, requires_grad=True) for head in WEIGHTS}
 
 
 @pytest.mark.parametrize("loss", OBJECTIVE_NAMES)
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
 def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
     adaptation = MinEnt(loss, 5, WEIGHTS, reduction, {})
-    total, values = adaptation(logits, SIZE)
+    total, values = adaptation(logits)
     scale = 1 / math.log(5) if loss in ("entropy", "cadf", "dem") else 1.0
     expected = sum(
-        WEIGHTS[head] * scale * build_objective(loss, 5)(upsampled(logits[head], SIZE), dim=1, reduction=reduction)
-        for head in WEIGHTS
+        WEIGHTS[head] * scale * build_objective(loss, 5)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
     )
     torch.testing.assert_close(total, expected)
     assert set(values) == {"target/entropy", "target/objective_main", "target/objective_aux"}
@@ -36,21 +35,21 @@ def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
 
 
 def test_entropy_is_advents_formula(logits):
-    total, _ = MinEnt("entropy", 5, {"main": 1.0}, "mean", {})(logits, SIZE)
-    p = F.interpolate(logits["main"], size=SIZE, mode="bilinear", align_corners=True).softmax(1)
+    total, _ = MinEnt("entropy", 5, {"main": 1.0}, "mean", {})(logits)
+    p = logits["main"].softmax(1)
     torch.testing.assert_close(total, -(p * p.log()).sum(1).mean() / math.log(5))
 
 
 def test_each_head_has_a_table_of_its_own(logits):
     adaptation = MinEnt("adadem", 5, WEIGHTS, "mean", {})
-    adaptation(logits, SIZE)
+    adaptation(logits)
     tables = [adaptation.state_dict()[f"objectives.{head}.class_marginals"] for head in WEIGHTS]
     assert not torch.equal(*tables)
     assert all(not torch.equal(table, torch.full((5, 5), 0.2)) for table in tables)
 
 
 def test_none_adds_nothing_but_reports_entropy(logits):
-    total, values = MinEnt("none", 5, WEIGHTS, "mean", {})(logits, SIZE)
+    total, values = MinEnt("none", 5, WEIGHTS, "mean", {})(logits)
     assert total is None
     assert set(values) == {"target/entropy"}
     assert 0 < values["target/entropy"] <= math.log(5) + 1e-6
@@ -60,6 +59,29 @@ def test_supervised_loss_ignores_what_it_should(logits):
     label = torch.randint(0, 5, (2, *SIZE))
     label[0] = 255
     loss, values = supervised_loss(logits, label, {"main": 1.0, "aux": 0.1}, 255)
-    expected = [F.cross_entropy(upsampled(logits[head], SIZE)[1:], label[1:]) for head in ("main", "aux")]
+    expected = [F.cross_entropy(logits[head][1:], label[1:]) for head in ("main", "aux")]
     torch.testing.assert_close(loss, expected[0] + 0.1 * expected[1])
     assert set(values) == {"source/cross_entropy_main", "source/cross_entropy_aux"}
+
+
+def test_supervised_loss_without_any_label_is_zero(logits):
+    label = torch.full((2, *SIZE), 255)
+    loss, _ = supervised_loss(logits, label, WEIGHTS, 255)
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert all(float(value.grad.abs().sum()) == 0.0 for value in logits.values())
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_upsampled_is_bilinear_with_or_without_aligned_corners(align_corners):
+    ramp = torch.arange(3.0).expand(1, 1, 2, 3)
+    wide = upsampled(ramp, (2, 5), align_corners)[0, 0, 0]
+    aligned = [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert wide.tolist() == pytest.approx(aligned if align_corners else [0.0, 0.4, 1.0, 1.6, 2.0])
+
+
+def test_balance_reaches_the_objectives(logits):
+    losses = [MinEnt("entropy", 5, WEIGHTS, "balanced", {"balance": b})(logits)[0] for b in (0.0, 1.0)]
+    plain = MinEnt("entropy", 5, WEIGHTS, "mean", {})(logits)[0]
+    torch.testing.assert_close(losses[0], plain)
+    assert not torch.allclose(losses[1], plain)

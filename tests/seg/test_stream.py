@@ -5,9 +5,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
+from seg.data.labels import IGNORE_INDEX
 from seg.data.stream import MEAN, STD, batches, build_augmentation, normalised
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
@@ -78,9 +80,89 @@ def test_a_damaged_file_is_one_sentence(tiny_pair, tmp_path, workers):
     [
         ([{"HorizontalFlp": {}}], "did you mean 'HorizontalFlip'"),
         ([{"HorizontalFlip": {"q": 1}}], "augmentation 'HorizontalFlip'"),
+        ([{"TimeMasking": {}}], "augmentation 'TimeMasking': it writes 0 into labels, which is a class"),
         (["HorizontalFlip"], "expected one 'Name"),
     ],
 )
 def test_a_wrong_augmentation_is_named(steps, message):
     with pytest.raises(InputError, match=message):
         build_augmentation(steps)
+
+
+def test_processes_share_the_batches_of_one(dataset):
+    whole = list(batches(dataset, 4, range(1, 4), (3, 0), FLIP))
+    parts = [list(batches(dataset, 4, range(1, 4), (3, 0), FLIP, process=(rank, 2))) for rank in range(2)]
+    assert len(whole) == len(parts[0]) == len(parts[1]) == 3
+    for step, batch in enumerate(whole):
+        assert [name for part in parts for name in part[step]["name"]] == batch["name"]
+        for key in ("image", "label"):
+            assert torch.equal(torch.cat([part[step][key] for part in parts]), batch[key])
+
+
+def test_a_batch_that_cannot_be_shared_out_is_named(dataset):
+    with pytest.raises(InputError, match="--batch-size: 3 cannot be shared out evenly over 2 processes"):
+        next(batches(dataset, 3, range(1), (0, 0), [], process=(0, 2)))
+
+
+LABEL = 5
+GEOMETRIC = [
+    {"Rotate": {"limit": [30, 40], "p": 1}},
+    {"SafeRotate": {"limit": [30, 40], "p": 1}},
+    {"Affine": {"translate_percent": [0.2, 0.3], "p": 1}},
+    {"ShiftScaleRotate": {"shift_limit": [0.2, 0.3], "p": 1}},
+    {"Perspective": {"scale": [0.2, 0.3], "fit_output": True, "p": 1}},
+    {"RandomCrop": {"height": 80, "width": 120, "pad_if_needed": True, "p": 1}},
+    {"PadIfNeeded": {"min_height": 80, "min_width": 120, "p": 1}},
+    {"CropAndPad": {"px": 6, "keep_size": False, "p": 1}},
+    {"GridDistortion": {"distort_limit": [0.8, 0.9], "p": 1}},
+    {"ThinPlateSpline": {"scale_range": [0.4, 0.5], "p": 1}},
+]
+
+
+def augmented(step):
+    augmentation = build_augmentation([step])
+    augmentation.set_random_seed(1)
+    image, label = np.full((48, 96, 3), 100, np.uint8), np.full((48, 96), LABEL, np.uint8)
+    return augmentation(image=image, mask=label)
+
+
+@pytest.mark.filterwarnings("ignore:ShiftScaleRotate is a special case")
+@pytest.mark.parametrize("step", GEOMETRIC, ids=lambda step: next(iter(step)))
+def test_what_comes_from_outside_the_image_is_ignored(step):
+    result = augmented(step)
+    assert set(np.unique(result["mask"])) == {LABEL, IGNORE_INDEX}
+    assert (result["image"][result["mask"] == IGNORE_INDEX] != 100).any()
+
+
+def test_a_fill_that_is_given_stays():
+    assert 0 in augmented({"Rotate": {"limit": [30, 40], "fill_mask": 0, "p": 1}})["mask"]
+
+
+def test_dropouts_keep_the_label():
+    result = augmented({"CoarseDropout": {"p": 1}})
+    assert (result["image"] != 100).any()
+    assert (result["mask"] == LABEL).all()
+
+
+def test_no_augmentation_costs_nothing(dataset, monkeypatch):
+    monkeypatch.setattr("seg.data.stream.albumentations.Compose", None)
+    (batch,) = batches(dataset, 1, range(1), (0, 0), [])
+    assert batch["image"].shape == (1, 3, 48, 96)
+
+
+def test_an_augmentation_that_fails_is_one_sentence(dataset):
+    crop = [{"RandomCrop": {"height": 500, "width": 500}}]
+    with pytest.raises(InputError, match=r"^images/0000\d.png: augmentation failed: [^\n]*500[^\n]*$"):
+        next(batches(dataset, 1, range(1), (0, 0), crop))
+
+
+def test_images_of_several_sizes_need_a_size(tiny_pair, tmp_path):
+    root = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+    for folder in ("images", "labels"):
+        file = root / folder / "00002.png"
+        Image.open(file).crop((0, 0, 40, 30)).save(file)
+    mixed = SegmentationDataset(root, "gta5", "train", labelled=True)
+    with pytest.raises(InputError, match=r"a batch needs images of one size, and .*00002.png is 40x30"):
+        list(batches(mixed, 6, range(1), (0, 0), []))
+    same = SegmentationDataset(root, "gta5", "train", labelled=True, size=(32, 16))
+    assert next(batches(same, 6, range(1), (0, 0), []))["image"].shape == (6, 3, 16, 32)

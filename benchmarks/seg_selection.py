@@ -1,0 +1,82 @@
+"""How well scores without labels choose a checkpoint: their rank correlation with mIoU on the demo pair's runs.
+
+    python benchmarks/seg_selection.py
+
+reads the runs that ``benchmarks/seg_demo.py`` left under runs/seg-table, writes the scores of every checkpoint as CSV
+and prints, per criterion: the rank correlation (Spearman) with mIoU over the checkpoints of a run (mean over runs), the
+same over the last checkpoints of all runs of a seed (mean over seeds), and the mIoU of the checkpoint it selects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+from pathlib import Path
+
+from grid import write_csv
+from scipy.stats import spearmanr
+
+CRITERIA = ("entropy", "im", "snd")
+Row = dict[str, str]
+
+
+def checkpoints(folder: Path) -> list[Row]:
+    """A row per scored step of every finished run."""
+    rows = []
+    for run in sorted(path.parent for path in folder.glob("*/eval.json")):
+        seed = run.name.rpartition("-seed")[2]
+        for line in (json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()):
+            if "val/miou" in line:
+                scores = {name: f"{line[f'label_free/{name}']:.5f}" for name in CRITERIA}
+                rows.append({"run": run.name, "seed": seed, "step": str(line["step"]),
+                             "miou": f"{line['val/miou']:.5f}", **scores})  # fmt: skip
+    return rows
+
+
+def groups(rows: list[Row], key: str) -> list[list[Row]]:
+    """The rows of each run, or of each seed."""
+    return [[row for row in rows if row[key] == value] for value in dict.fromkeys(row[key] for row in rows)]
+
+
+def correlation(rows: list[Row], criterion: str) -> float:
+    """Spearman's, between a criterion and mIoU."""
+    pairs = [(float(row[criterion]), float(row["miou"])) for row in rows]
+    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+
+
+def main() -> None:
+    """Collect, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("runs/seg-table"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/seg_selection.csv"))
+    parser.add_argument("--from-csv", action="store_true", help="print from --out instead of the run folders")
+    options = parser.parse_args()
+    if options.from_csv:
+        with open(options.out, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        rows = checkpoints(options.folder)
+        write_csv(rows, options.out)
+    runs = groups(rows, "run")
+    last = [max(run, key=lambda row: int(row["step"])) for run in runs]
+    seeds = [group for group in groups(last, "seed") if len(group) > 2]
+    print(f"{len(runs)} runs, {len(rows)} checkpoints\n")
+    print(
+        "| criterion | correlation over a run's checkpoints | over a seed's last checkpoints | mIoU of the selected |"
+    )
+    print("|---|---|---|---|")
+    for criterion in CRITERIA:
+        within = statistics.mean(correlation(run, criterion) for run in runs)
+        across = statistics.mean(correlation(group, criterion) for group in seeds)
+        chosen = statistics.mean(float(max(run, key=lambda row: float(row[criterion]))["miou"]) for run in runs)
+        print(f"| `{criterion}` | {within:.2f} | {across:.2f} | {100 * chosen:.2f} |")
+    for title, rule in (("the last checkpoint", lambda row: int(row["step"])),
+                        ("the best, by labels", lambda row: float(row["miou"]))):  # fmt: skip
+        miou = statistics.mean(float(max(run, key=rule)["miou"]) for run in runs)
+        print(f"| {title} | | | {100 * miou:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

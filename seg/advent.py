@@ -1,0 +1,90 @@
+"""Adversarial entropy (AdvEnt): a discriminator per head tells source from target by their self-information maps.
+
+Source: Vu et al., ADVENT, CVPR 2019, Sec. 3.3: the network is trained so that maps of target images pass for source.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_SOURCE, _TARGET = 0.0, 1.0
+
+
+class AdvEnt(nn.Module):
+    """The discriminators of both heads, and the two losses that meet in them.
+
+    Args:
+        num_classes: C, the channels of a self-information map.
+        weights: weight of the fooling loss per head, such as ``{"main": 0.001, "aux": 0.0002}``.
+        channels: of the first convolution; 64 in the paper.
+    """
+
+    def __init__(self, num_classes: int, weights: Mapping[str, float], channels: int = 64) -> None:
+        super().__init__()
+        self.weights = dict(weights)
+        self.discriminators = nn.ModuleDict({head: build_discriminator(num_classes, channels) for head in weights})
+
+    def fooling_loss(self, logits: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the network minimises on target: its maps should be taken for source. No gradient for discriminators.
+
+        Args:
+            logits: (B, C, H, W) per head, target images, at the images' size.
+
+        Returns:
+            the weighted sum over heads, and the losses per head to log.
+        """
+        values = {}
+        for head, discriminator in self.discriminators.items():
+            fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
+            verdict = torch.func.functional_call(discriminator, fixed, weighted_self_information(logits[head]))
+            values[f"target/fooling_{head}"] = _cross_entropy(verdict, _SOURCE)
+        total = torch.stack(
+            [self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators]
+        ).sum()
+        return total, values
+
+    def discriminator_loss(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the discriminators minimise: source is 0, target is 1, each domain counts half. None for the network.
+
+        Args:
+            source: (B, C, H, W) logits per head, source images.
+            target: the same of target images.
+
+        Returns:
+            the sum over heads, and the losses per head to log.
+        """
+        values = {}
+        for head, discriminator in self.discriminators.items():
+            losses = [
+                _cross_entropy(discriminator(weighted_self_information(logits[head].detach())), label)
+                for logits, label in ((source, _SOURCE), (target, _TARGET))
+            ]
+            values[f"discriminator/loss_{head}"] = (losses[0] + losses[1]) / 2
+        return torch.stack(list(values.values())).sum(), values
+
+
+def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
+    """Five 4×4 convolutions of stride 2: (B, C, H, W) → (B, 1, H/32, W/32), a verdict per region before the sigmoid."""
+    widths = [num_classes, channels, 2 * channels, 4 * channels, 8 * channels]
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2, inplace=True)]
+    return nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, stride=2, padding=1))
+
+
+def weighted_self_information(logits: Tensor) -> Tensor:
+    """(B, C, H, W) logits → −p log p / log C of the same shape: the entropy before it is summed over classes."""
+    log_p = F.log_softmax(logits.float(), dim=1)
+    return -log_p.exp() * log_p / math.log(logits.shape[1])
+
+
+def _cross_entropy(verdict: Tensor, label: float) -> Tensor:
+    return F.binary_cross_entropy_with_logits(verdict.float(), torch.full_like(verdict, label, dtype=torch.float32))

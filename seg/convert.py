@@ -1,0 +1,206 @@
+"""A published checkpoint in ADVENT's key layout becomes a run folder: ``python -m seg.convert --advent FILE``.
+
+ADVENT, AdaptSegNet and their followers save the weights alone: ``conv1``, ``bn1``, ``layer1`` to ``layer4`` of the
+encoder, ``layer5`` the auxiliary head, ``layer6`` the main head, whose branches are ``conv2d_list.0`` to ``.3``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dem_apps.config import option, parse_config, to_dict
+from dem_apps.errors import InputError, run_command
+from dem_apps.run import RunFolder
+from seg.advent_network import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
+from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.data.labels import load_classes
+from seg.trained import CLASSES_FILE
+
+_HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}
+_COUNTER = ".num_batches_tracked"
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """Make a run folder from a published checkpoint, for seg.evaluate, seg.export and --model.start-from."""
+
+    advent: str | None = option(None, "checkpoint in ADVENT's layout, with both heads")
+    run_dir: str | None = option(None, "folder of the new run")
+    classes: str | None = option(None, "YAML file of the classes' names, colours and ids; none: Cityscapes' 19")
+
+
+def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:
+    """Write a run folder whose checkpoint ``last`` holds the weights of ``file``.
+
+    ``config.yaml`` has the network and the image sizes of ADVENT's protocol, ``converted.json`` the file's name and
+    checksum. Nothing is known about how the weights were trained: the method stands as ``source``, the step as 0.
+
+    Raises:
+        InputError: a file that is no such checkpoint, another number of classes, or a folder that is in use.
+    """
+    if (run_dir / "config.yaml").is_file():
+        raise InputError(f"--run-dir: {run_dir} holds another run, which is never overwritten; give another folder")
+    advent = read_state_dict(file)
+    classes = load_classes(classes_file)
+    state = {"model": from_advent(advent, len(classes), str(file)), "step": 0}
+    config = _run_config(file, run_dir, classes_file)
+    run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
+    try:
+        run.write_json(CLASSES_FILE, classes.document())
+        run.write_json("converted.json", {"advent": str(file), "sha256": _sha256(file)})
+        run.save_checkpoint("last", state, 0)
+    finally:
+        run.close()
+    return run_dir
+
+
+def read_state_dict(file: Path) -> Mapping[str, Tensor]:
+    """The tensors of a ``.pth`` file by name. Code in the file is not run.
+
+    Raises:
+        InputError: it cannot be read, holds code, or is no flat mapping of names to tensors.
+    """
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"--advent: {file} cannot be read ({error.strerror}); give a .pth file") from error
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"--advent: {file} is no checkpoint of tensors alone: it is damaged or asks for code to be run, which is "
+            "refused; save the model's state_dict() where the file comes from"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise InputError(f"--advent: {file} is no checkpoint of torch, or it is cut short") from error
+    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
+    return content
+
+
+def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
+    """Weights in ADVENT's names → weights for :class:`seg.advent_network.AdventDeepLabV2`, float32.
+
+    A prefix ``module.`` on every name, which data-parallel training leaves, is dropped. Files older than torch 0.4.1
+    have no count of the batches that batch normalisation saw; it is taken as 0, since nothing here depends on it.
+
+    Args:
+        advent: as of :func:`read_state_dict`.
+        num_classes: C that is expected.
+        where: what to call the weights in errors.
+
+    Raises:
+        InputError: names that are missing or unknown, or a tensor of another shape.
+    """
+    if all(name.startswith("module.") for name in advent):
+        advent = {name.removeprefix("module."): value for name, value in advent.items()}
+    expected = _advent_layout(num_classes)
+    _check_names(advent, expected, where)
+    converted = {}
+    for name, ours in expected.items():
+        value = advent[name] if name in advent else torch.zeros_like(ours, device="cpu")
+        if value.shape != ours.shape:
+            raise InputError(f"{where}: {_wrong_shape(name, value, ours, num_classes)}")
+        converted[_our_name(name)] = value.to(ours.dtype)
+    return converted
+
+
+def _advent_layout(num_classes: int) -> dict[str, Tensor]:
+    """Every tensor of the network under ADVENT's name: shapes and types without values."""
+    with torch.device("meta"):
+        ours = AdventDeepLabV2(num_classes).state_dict()
+    return {_advent_name(name): value for name, value in ours.items()}
+
+
+def _our_name(name: str) -> str:
+    for advent, ours in _HEADS.items():
+        if name.startswith(advent):
+            return ours + name.removeprefix(advent)
+    return f"encoder.{name}"
+
+
+def _advent_name(name: str) -> str:
+    for advent, ours in _HEADS.items():
+        if name.startswith(ours):
+            return advent + name.removeprefix(ours)
+    return name.removeprefix("encoder.")
+
+
+def _check_names(advent: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
+    missing = [name for name in expected if name not in advent and not name.endswith(_COUNTER)]
+    unknown = [name for name in advent if name not in expected]
+    heads = sorted(name for name in missing if name.startswith("layer5."))
+    if heads and heads == sorted(missing):
+        raise InputError(
+            f"{where}: the auxiliary head is missing (layer5.conv2d_list.0 to .3), as in single-level checkpoints; "
+            "a multi-level one with layer5 and layer6 is needed"
+        )
+    complaints = [
+        f"{len(names)} names are {what} ({', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''})"
+        for names, what in ((missing, "missing"), (unknown, "unknown"))
+        if names
+    ]
+    if complaints:
+        raise InputError(
+            f"{where}: {' and '.join(complaints)}; expected ADVENT's ResNet-101 with conv1, bn1, layer1 to layer4 and "
+            "the heads layer5 and layer6"
+        )
+
+
+def _wrong_shape(name: str, value: Tensor, expected: Tensor, num_classes: int) -> str:
+    if name.startswith(tuple(_HEADS)) and value.dim() and value.shape[0] != num_classes:
+        return (
+            f"{name} is for {value.shape[0]} classes and {num_classes} are expected; give --classes FILE with "
+            "as many as the checkpoint has"
+        )
+    return f"{name} has shape {list(value.shape)} instead of {list(expected.shape)}"
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainConfig:
+    no_augmentation: list[dict[str, Any]] = []
+    return TrainConfig(
+        method="source",
+        loss="none",
+        batch_size=1,
+        classes=classes_file,
+        run_dir=str(run_dir),
+        source=DataConfig(layout="gta5", size=[1280, 720], augmentation=no_augmentation),
+        target=DataConfig(layout="cityscapes", size=[1024, 512], augmentation=no_augmentation),
+        model=ModelConfig(
+            name="deeplabv2-advent",
+            encoder=ENCODER,
+            depth=DEPTH,
+            output_stride=OUTPUT_STRIDE,
+            batch_norm="affine-frozen",
+            align_corners=True,
+            # so that a score's protocol names the weights that it belongs to
+            start_from=str(file),
+        ),
+    )
+
+
+def _main() -> None:
+    example = "python -m seg.convert --advent DeepLab_resnet.pth --run-dir runs/published"
+    config = parse_config(ConvertConfig, "python -m seg.convert", example)
+    if config.advent is None:
+        raise InputError("--advent: the checkpoint to convert is missing")
+    if config.run_dir is None:
+        raise InputError("--run-dir: the folder of the new run is missing")
+    run = convert(Path(config.advent), Path(config.run_dir), config.classes)
+    print(f"run:   {run}\nscore: python -m seg.evaluate --run {run} --target.root CITYSCAPES")
+
+
+if __name__ == "__main__":
+    run_command(_main)

@@ -1,0 +1,52 @@
+"""``python -m seg.data check`` and ``python -m seg.data cache``, with the settings of ``python -m seg.train``."""
+
+from __future__ import annotations
+
+import sys
+
+from dem_apps.config import parse_config
+from dem_apps.errors import InputError, nearest, run_command
+from seg.config import TrainConfig
+from seg.data.check import check_pair
+from seg.data.fill import fill_cache
+from seg.data.pair import open_pair
+
+_USAGE = """usage: python -m seg.data {check,cache} [--config FILE] [any setting of python -m seg.train]
+
+check   look at every file: pairs, sizes, label ids, blank or damaged images; exit status 1 when something is wrong
+cache   write decoded, resized copies once, which training then reads instead of the originals
+
+--workers N works in N processes. The settings: python -m seg.data check --help"""
+
+
+def _check(config: TrainConfig) -> None:
+    if check_pair(open_pair(config, labels_must_exist=False), config.workers):
+        sys.exit(1)
+
+
+def _cache(config: TrainConfig) -> None:
+    pair = open_pair(config)
+    splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
+    if config.method == "source":
+        del splits["target train"]
+    fill_cache(splits, config.workers)
+
+
+_COMMANDS = {"check": _check, "cache": _cache}
+
+
+def _main() -> None:
+    command, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
+    if command in ("", "-h", "--help"):
+        print(_USAGE)
+        return
+    if command not in _COMMANDS:
+        raise InputError(f"seg.data: expected check or cache first, found '{command}'{nearest(command, _COMMANDS)}")
+    prog = f"python -m seg.data {command}"
+    config = parse_config(TrainConfig, prog, f"{prog} --config configs/seg/gta5_to_cityscapes.yaml", arguments)
+    config.check()
+    _COMMANDS[command](config)
+
+
+if __name__ == "__main__":
+    run_command(_main)

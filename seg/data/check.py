@@ -1,0 +1,184 @@
+"""``python -m seg.data check``: everything that could go wrong with the files, before any training.
+
+An *error* stops training at some step; a *warning* does not, but somebody should know. The target's training labels
+are not opened: adaptation never sees them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+from dem_apps.errors import InputError
+from seg.data.datasets import SegmentationDataset, spans
+from seg.data.labels import IGNORE_INDEX
+from seg.data.layouts import decode
+from seg.data.pair import DomainPair
+from seg.data.work import in_order
+
+#: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
+BLANK_RANGE = 8
+
+
+@dataclass
+class FileReport:
+    """What was found in one image and its label.
+
+    Args:
+        errors: sentences about what stops training.
+        warnings: sentences about what does not.
+        notes: sentences about nothing wrong.
+        size: (width, height) of the image, where it could be read.
+        counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    counts: NDArray[np.int64] | None = None
+
+
+def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
+    """Look at every file, print what is wrong and what is there; returns the number of images with a problem.
+
+    Args:
+        pair: opened with ``labels_must_exist=False``, so that missing labels are listed one by one.
+        workers: processes that read.
+        console: where to print.
+    """
+    console = console or Console(soft_wrap=True)
+    splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
+    reports: dict[str, list[FileReport]] = {}
+    for title, dataset in splits.items():
+        reports[title] = []
+        check = functools.partial(check_file, dataset)
+        for report in in_order(check, len(dataset), workers, f"checking {title}"):
+            reports[title].append(report)
+            _print_lines(report, title, console)
+    console.print(_overview(reports))
+    console.print(_class_table(reports, pair.classes.names))
+    checked = [report for split in reports.values() for report in split]
+    wrong = sum(1 for report in checked if report.errors or report.warnings)
+    if wrong:
+        console.print(
+            f"{wrong:,} of {len(checked):,} images have a problem; 'exclude' of source or target leaves images out"
+        )
+    else:
+        console.print(f"{len(checked):,} images checked, nothing wrong")
+    return wrong
+
+
+def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
+    """Look at one image and, in a labelled data set, its label, both at their own size."""
+    image_file, label_file = dataset.files[index]
+    report = FileReport()
+    if image_file.stem in dataset.layout.known_bad:
+        report.notes.append(
+            f"{image_file}: known to be bad in the data set as published (nearly blank, or of another size than its "
+            "label); better excluded"
+        )
+    try:
+        image = decode(image_file)
+        report.size = image.size
+        report.warnings += _damage(image_file)
+        if _is_blank(image):
+            report.warnings.append(f"{image_file}: the image is blank or nearly so")
+    except InputError as error:
+        report.errors.append(str(error))
+    if label_file is not None:
+        _check_label(dataset, image_file, label_file, report)
+    return report
+
+
+def _check_label(dataset: SegmentationDataset, image_file: Path, file: Path, report: FileReport) -> None:
+    if not file.is_file():
+        report.errors.append(f"{image_file}: its label {file} is missing")
+        return
+    try:
+        ids = dataset.layout.read_ids(file)
+    except InputError as error:
+        report.errors.append(str(error))
+        return
+    report.warnings += _damage(file)
+    size = (ids.shape[1], ids.shape[0])
+    if report.size is not None and size != report.size:
+        happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
+        report.warnings.append(
+            f"{file}: the label is {size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}; {happens}"
+        )
+    pixels = np.bincount(ids.ravel(), minlength=256)
+    unknown = (pixels > 0) & ~dataset.known_ids
+    if unknown.any():
+        report.errors.append(
+            f"{file}: label id {spans(unknown)} is not in the table, which has {spans(dataset.known_ids)}"
+        )
+        return
+    per_train_id = np.bincount(dataset.train_ids, weights=pixels, minlength=256).astype(np.int64)
+    report.counts = np.append(per_train_id[: len(dataset.classes)], per_train_id[IGNORE_INDEX])
+    if not report.counts[:-1].any():
+        report.warnings.append(f"{file}: every pixel of the label is ignored")
+
+
+def _damage(file: Path) -> list[str]:
+    """A sentence when checksums inside the file do not fit, although its pixels could be decoded."""
+    try:
+        with Image.open(file) as picture:
+            picture.verify()
+    except (OSError, SyntaxError, ValueError) as error:
+        return [f"{file}: can be decoded, but is damaged or cut short ({error})"]
+    return []
+
+
+def _is_blank(image: Image.Image) -> bool:
+    counts = np.cumsum(image.convert("RGB").convert("L").histogram())
+    low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
+    return bool(high - low < BLANK_RANGE)
+
+
+def _print_lines(report: FileReport, title: str, console: Console) -> None:
+    for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
+        for sentence in sentences:
+            console.print(f"{kind}: {title}: {sentence}", markup=False, highlight=False)
+
+
+def _overview(reports: dict[str, list[FileReport]]) -> Table:
+    table = Table("split", "images", "with errors", "with warnings", "sizes", title="files")
+    for title, files in reports.items():
+        sizes = Counter(file.size for file in files if file.size is not None).most_common()
+        texts = [f"{width}x{height}: {count:,}" for (width, height), count in sizes[:3]]
+        if len(sizes) > 3:
+            texts.append(f"{len(sizes) - 3} other sizes: {sum(count for _, count in sizes[3:]):,}")
+        errors, warnings = sum(bool(file.errors) for file in files), sum(bool(file.warnings) for file in files)
+        table.add_row(title, f"{len(files):,}", f"{errors:,}", f"{warnings:,}", "\n".join(texts))
+    return table
+
+
+def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:
+    """Share of each class among the pixels that count, and the number of images that have it."""
+    columns: dict[str, NDArray[np.int64]] = {}
+    for title in ("source train", "target val"):
+        readable = [file.counts for file in reports[title] if file.counts is not None]
+        columns[title] = np.array(readable) if readable else np.zeros((1, len(names) + 1), np.int64)
+    table = Table("class", title="pixels and images of each class")
+    for title in columns:
+        table.add_column(f"{title}, %", justify="right")
+        table.add_column("images", justify="right")
+    for row, name in enumerate((*names, "(ignored)")):
+        cells = []
+        for counts in columns.values():
+            total = counts.sum() if row == len(names) else counts[:, :-1].sum()
+            share = 100 * counts[:, row].sum() / max(total, 1)
+            cells += [f"{share:.2f}", f"{(counts[:, row] > 0).sum():,}"]
+        if row == len(names):
+            table.add_section()
+        table.add_row(name, *cells)
+    return table

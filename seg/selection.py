@@ -1,0 +1,93 @@
+"""Scores of predictions that need no labels, to choose a checkpoint by. Every one of them: higher is better.
+
+A network that puts everything into one class is certain, and all its pixels are neighbours: ``entropy`` and ``snd``
+both praise it, ``im`` does not. ``largest_class_share`` makes such a collapse visible.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dem_apps.entropy import probabilities, shannon_entropy
+
+CRITERIA = ("entropy", "im", "snd")
+
+#: Temperature of Soft Neighborhood Density, as published.
+_TEMPERATURE = 0.05
+#: Pixels per image that are compared with each other; the public code of the paper takes 100 at random.
+_MOST_POINTS = 1000
+
+
+class LabelFreeScores:
+    """Accumulates what :meth:`result` reports.
+
+    Args:
+        num_classes: C.
+
+    ``sums`` holds all that was seen, (2C + 4,) float64: adding those of several processes gives theirs together.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        self.num_classes = num_classes
+        self.sums = torch.zeros(2 * num_classes + 4, dtype=torch.float64)
+
+    def update(self, logits: Tensor) -> None:
+        """Add a batch: the main head's logits (B, C, h, w) at feature resolution."""
+        logits = logits.detach().float()
+        p = probabilities(logits, 1)
+        marginal = p.sum((0, 2, 3), dtype=torch.float64)
+        predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes).double()
+        entropy = shannon_entropy(logits, 1).sum(dtype=torch.float64)
+        density = torch.stack([neighbourhood_density(image.flatten(1).T) for image in p]).sum(dtype=torch.float64)
+        pixels, images = p[:, 0].numel(), p.shape[0]
+        counts = torch.tensor([pixels, images], dtype=torch.float64, device=p.device)
+        self.sums += torch.cat([marginal, predicted, counts, entropy.view(1), density.view(1)]).cpu()
+
+    def result(self) -> dict[str, float]:
+        """The scores by name, all 0 where nothing was seen.
+
+        - ``entropy``: minus the mean Shannon entropy of a pixel, divided by log C; −1 to 0.
+        - ``im``: information maximisation, the entropy of the mean prediction minus the mean entropy, divided by
+          log C; 0 to 1.
+        - ``snd``: :func:`neighbourhood_density`, mean over images; nats.
+        - ``largest_class_share``: the share of pixels in the class that is predicted most; no criterion.
+        """
+        marginal, predicted, (pixels, images, entropy, density) = self.sums.split([self.num_classes] * 2 + [4])
+        pixels = pixels.clamp_min(1)
+        p = marginal / pixels
+        scale = math.log(self.num_classes)
+        return {
+            "entropy": -float(entropy / pixels) / scale,
+            "im": float(torch.special.entr(p).sum() - entropy / pixels) / scale,
+            "snd": float(density / images.clamp_min(1)),
+            "largest_class_share": float(predicted.max() / pixels),
+        }
+
+
+def neighbourhood_density(p: Tensor) -> Tensor:
+    """Soft Neighborhood Density: the mean entropy of the soft assignment of each point to the others.
+
+    Source: Saito et al., *Tune it the Right Way*, ICCV 2021 (features: softmax outputs at length 1; similarities
+    over the temperature 0.05, a softmax over all other points).
+
+    Args:
+        p: (N, C) probabilities of the pixels of one image. Of more than 1000, 1000 are taken at even distances, so
+            that equal predictions always score the same.
+
+    Returns:
+        () in nats, 0 to log(N − 1): high where each point has many others that are predicted alike.
+    """
+    points = len(p)
+    if points < 3:
+        return p.new_zeros(())
+    if points > _MOST_POINTS:
+        p = p[torch.linspace(0, points - 1, _MOST_POINTS, device=p.device).round().long()]
+    features = torch.nn.functional.normalize(p.float())
+    # no similarity is above 1, so this keeps every exponential in range, and none vanishes: e⁻²⁰ is the least
+    similarities = (features @ features.T - 1.0) / _TEMPERATURE
+    weights = similarities.exp().fill_diagonal_(0.0)
+    totals = weights.sum(1)
+    return (totals.log() - weights.mul_(similarities).sum(1) / totals).mean()

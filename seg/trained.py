@@ -1,0 +1,99 @@
+"""The network of a run: built from its settings, and read back from its folder for scores, exports and restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dem_apps.checkpoint import load_checkpoint
+from dem_apps.config import from_dict
+from dem_apps.errors import InputError
+from dem_apps.run import read_config
+from seg.config import ModelConfig, TrainConfig
+from seg.data.labels import ClassSet, load_classes
+from seg.deeplabv2 import build_model
+
+CLASSES_FILE = "classes.json"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with what is needed to use it.
+
+    Args:
+        config: the settings of its run.
+        classes: what its C outputs mean.
+        model: the network, in ``eval()`` mode.
+        checkpoint: the name of the checkpoint that was read.
+        step: the training step that it was saved at.
+    """
+
+    config: TrainConfig
+    classes: ClassSet
+    model: nn.Module
+    checkpoint: str
+    step: int
+
+
+def open_trained(run: Path, checkpoint: str, device: torch.device) -> Trained:
+    """Read a run's network.
+
+    Args:
+        run: the run folder.
+        checkpoint: ``last``, ``selected`` (chosen without labels) or ``best`` (chosen with target labels).
+        device: where the network goes.
+
+    Raises:
+        InputError: no run folder, no such checkpoint, or weights that do not fit the settings.
+    """
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    state = load_checkpoint(run / "checkpoints", checkpoint)
+    # the run's own copy, since the file that its settings name may be elsewhere or may have changed
+    own = run / CLASSES_FILE
+    classes = load_classes(str(own) if own.is_file() else config.classes)
+    # the checkpoint brings every weight
+    model = network(config.model, len(classes), pretrained=False)
+    load_weights(model, state["model"], str(run))
+    return Trained(config, classes, model.to(device).eval(), checkpoint, int(state["step"]))
+
+
+def saved_weights(run: Path) -> dict[str, Tensor]:
+    """The weights that another training starts from: of the run's ``selected`` checkpoint, else of its last.
+
+    Raises:
+        InputError: no run folder, or one without a checkpoint.
+    """
+    read_config(run)
+    folder = run / "checkpoints"
+    name = "selected" if (folder / "selected.json").is_file() else "last"
+    weights: dict[str, Tensor] = load_checkpoint(folder, name)["model"]
+    return weights
+
+
+def network(settings: ModelConfig, num_classes: int, pretrained: bool = True) -> nn.Module:
+    """The network that the settings describe; without ``pretrained`` their encoder weights are not fetched."""
+    return build_model(
+        settings.name,
+        settings.encoder,
+        num_classes,
+        settings.output_stride,
+        settings.depth,
+        settings.encoder_weights if pretrained else None,
+    )
+
+
+def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None:
+    """Put weights into a network.
+
+    Raises:
+        InputError: weights of another network or class count.
+    """
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(
+            f"{where}: its weights do not fit the network in its settings ({' '.join(str(error).split())[:200]})"
+        ) from error

@@ -1,0 +1,282 @@
+"""``python -m seg.tune``: DEM*, the search of τ and α with labels of a share of the target (paper, Sec. 3.2).
+
+Every trial is a run of ``python -m seg.train`` in its own folder, scored by mIoU on ``--share`` of the target's
+validation images (``validation_part`` from 0 to that share). The values found are to be judged on the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from dem_apps.checkpoint import write_atomically
+from dem_apps.config import option, parse_config, to_dict
+from dem_apps.errors import InputError, run_command
+from dem_apps.run import default_run_dir
+from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
+from dem_apps.search_report import plot_dem_search, trials_table, write_trials
+from dem_apps.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
+from seg.config import TrainConfig
+from seg.data.pair import open_pair, open_validation
+
+_EXAMPLE = (
+    "python -m seg.tune --config configs/seg/demo.yaml --trials 30 --steps 300 --study-dir runs/tune "
+    "--train.reduction mean"
+)
+_ENTROPY = {"tau": 1.0, "alpha": 1.0}
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """Search tau and alpha of DEM with labels of a share of the target.
+
+    --config is a file of seg.train, and --train.FLAG is any flag of seg.train (see python -m seg.train --help), such as
+    --train.source.root. The same command again continues the study in --study-dir.
+    """
+
+    trials: int = option(30, "trials of the study, failed ones included; --quick has its own number")
+    quick: bool = option(False, "the paper's quick way, a grid: alpha with tau = 1, then tau with the best alpha")
+    share: float = option(0.2, "share of the target's validation images that trials may see the labels of")
+    steps: int | None = option(None, "training steps of a trial; none takes max_steps of the training's settings")
+    workers: int = option(1, "trials at a time")
+    study_dir: str | None = option(None, "folder of the study; none makes one under runs/")
+    storage: str | None = option(None, "database URL such as sqlite:///study.db; none keeps journal.log in the folder")
+
+    def check(self) -> None:
+        """What parsing could not check.
+
+        Raises:
+            InputError: naming the flag and what would be right.
+        """
+        for name in ("trials", "workers", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name}: expected 1 or more, got {value}")
+        if not 0 < self.share < 1:
+            raise InputError(f"--share: expected a share between 0 and 1, both excluded, got {self.share}")
+
+
+def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str] = ()) -> Path:
+    """Run or continue a study and return its folder.
+
+    Args:
+        config: of the study.
+        train: what every trial trains with, apart from the objective and what is scored.
+        train_flags: the flags that made ``train``, to print the command of the final run.
+
+    Raises:
+        InputError: settings that do not fit, a folder of another study, no trial with a score.
+    """
+    config.check()
+    trial_config = trial_settings(config, train)
+    # before the trials, which would all draw the demo pair or all find data missing
+    pair = open_pair(trial_config)
+    open_validation(train.target, pair.classes, (config.share, 1.0))  # nothing left to judge on is an error, too
+    path = Path(config.study_dir) if config.study_dir else default_run_dir("seg", "tune")
+    settings = {"score": "miou", "share": config.share, "train": to_dict(trial_config)}
+    folder = StudyFolder(path, settings, config.storage)
+    plan = _plan(config, train.seed)
+    _print_summary(config, trial_config, plan, path, len(pair.target_val))
+    trainings = Trainings(trial_config, config.workers)
+    try:
+        run_study(folder, DEM_SPACE, plan, trainings, config.workers, lambda line: print(line, flush=True))
+    finally:
+        trainings.stop()
+        _write_results(folder, config.share)
+    _print_results(folder, train_flags)
+    return path
+
+
+def trial_settings(config: TuneConfig, train: TrainConfig) -> TrainConfig:
+    """The settings that all trials share.
+
+    Raises:
+        InputError: they name what the search decides, or a method without an objective.
+    """
+    for name, why in {
+        "tau": "the search finds it",
+        "alpha": "the search finds it",
+        "run_dir": "each trial has a folder of its own under --study-dir",
+    }.items():
+        if getattr(train, name) is not None:
+            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
+    if train.resume:
+        raise InputError("--train.resume: leave it out, the same command again continues the study in --study-dir")
+    if train.method == "source":
+        raise InputError("--train.method: 'source' has no objective on target; expected minent or advent")
+    settings = replace(
+        train, loss="dem", max_steps=config.steps or train.max_steps, validation_part=[0.0, config.share], maps=0
+    )
+    settings.check()
+    return settings
+
+
+class Trainings:
+    """Runs trials as processes of ``python -m seg.train``; :meth:`stop` ends those that are running.
+
+    Args:
+        settings: of :func:`trial_settings`.
+        workers: trials at a time, which share the machine's cores.
+    """
+
+    def __init__(self, settings: TrainConfig, workers: int) -> None:
+        self._settings = settings
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        self._environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+        self._mutex = threading.Lock()
+
+    def __call__(self, claim: Claim) -> float:
+        """mIoU of the trial, 0 to 1. One that was killed goes on from its checkpoint; one that had ended is read.
+
+        Raises:
+            TrialFailed: the training ended with an error.
+            TrialKilled: a signal ended it.
+        """
+        log = claim.run.with_suffix(".log")
+        if not (claim.run / "eval.json").is_file():
+            status = self._train(self._command(claim), claim, log)
+            if status < 0 or status in (130, 143):  # what run_command makes of Ctrl-C and SIGTERM
+                raise TrialKilled(f"signal {-status if status < 0 else status - 128}, see {log}")
+            if status != 0:
+                raise TrialFailed(f"status {status}, see {log}")
+        return float(json.loads((claim.run / "eval.json").read_text())["miou"])
+
+    def stop(self) -> None:
+        """End the trainings that are running and start no more."""
+        with self._mutex:
+            self._stopped = True
+            for process in self._processes:
+                process.terminate()
+
+    def _command(self, claim: Claim) -> list[str]:
+        command = [sys.executable, "-m", "seg.train"]
+        if (claim.run / "checkpoints" / "last.json").is_file():
+            return [*command, "--run-dir", str(claim.run), "--resume"]
+        # the little that a training leaves which was killed before its first checkpoint
+        shutil.rmtree(claim.run, ignore_errors=True)
+        file = claim.run.with_suffix(".yaml")
+        config = to_dict(replace(self._settings, **claim.values))  # type: ignore[arg-type]
+        write_atomically(file, yaml.safe_dump(config, sort_keys=False).encode())
+        return [*command, "--config", str(file), "--run-dir", str(claim.run)]
+
+    def _train(self, command: list[str], claim: Claim, log: Path) -> int:
+        with open(log, "ab") as output:
+            with self._mutex:
+                if self._stopped:
+                    raise TrialKilled("the search was stopped")
+                # it inherits the lock: while it lives, nobody takes the trial for killed, even if this command was
+                process = subprocess.Popen(
+                    command, env=self._environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    pass_fds=[claim.lock.fileno()],
+                )  # fmt: skip
+                self._processes.add(process)
+            status = process.wait()
+        with self._mutex:
+            self._processes.discard(process)
+        return status
+
+
+def _plan(config: TuneConfig, seed: int) -> Plan:
+    if config.quick:
+        return QuickPlan()
+    # entropy first: what is found can be compared with it, and is never worse on the images that were searched
+    return TPEPlan(DEM_SPACE, config.trials, seed, first=(_ENTROPY,))
+
+
+def _print_summary(config: TuneConfig, settings: TrainConfig, plan: Plan, path: Path, images: int) -> None:
+    print(
+        f"search   tau and alpha of DEM, {plan.most} trials{' at most' if config.quick else ''}, "
+        f"{config.workers} at a time\n"
+        f"trial    {settings.method}, {settings.max_steps} steps, mIoU on {images} images, "
+        f"{100 * config.share:g} % of the target's validation set\n"
+        f"study    {path}",
+        flush=True,
+    )
+    if config.quick:
+        alphas = ", ".join(f"{values['alpha']:g}" for values in quick_trials())
+        print(f"first    tau 1 with alpha {alphas}\nthen     the best alpha with tau 0.1, 0.2, ... up to 2 / alpha")
+
+
+def _write_results(folder: StudyFolder, share: float) -> None:
+    """``trials.csv``, ``search.png`` and, once there is a score, ``best.yaml``."""
+    trials = folder.trials()
+    best = best_trial(trials)
+    with folder.locked():
+        write_trials(folder.path / "trials.csv", DEM_SPACE, trials, "miou")
+        plot_dem_search(folder.path / "search.png", trials, "mIoU")
+        if best is not None:
+            write_atomically(
+                folder.path / "best.yaml", _best_yaml(best.params, score(best), len(scored(trials)), share)
+            )
+
+
+def _best_yaml(values: dict[str, Any], miou: float, trials: int, share: float) -> bytes:
+    fragment = {"loss": "dem", **values, "validation_part": [share, 1.0]}
+    return (
+        f"# DEM*: the best of {trials} trials, mIoU {miou:.4f} on {100 * share:g} % of the target's validation\n"
+        f"# images, chosen with their labels; validation_part leaves these images out of later scores.\n"
+        f"# python -m seg.train --config FILE --config THIS_FILE\n{yaml.safe_dump(fragment, sort_keys=False)}"
+    ).encode()
+
+
+def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
+    trials = folder.trials()
+    best = best_trial(trials)
+    if best is None:
+        raise InputError(f"{folder.path}: no trial has a score; {folder.path / 'trials' / '0000.log'} says why")
+    Console().print(trials_table(DEM_SPACE, trials, "mIoU", f"{len(scored(trials))} of {len(trials)} trials scored"))
+    entropy = next((score(trial) for trial in scored(trials) if trial.params == _ENTROPY), None)
+    beside = "" if entropy is None else f", entropy {entropy:.4f}"
+    final = ["python", "-m", "seg.train", *train_flags, "--config", str(folder.path / "best.yaml")]
+    print(
+        f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {score(best):.4f}{beside}\n"
+        f"files    {folder.path}: best.yaml, trials.csv, search.png\n"
+        f"next     {shlex.join(final)}"
+    )
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The search's own flags, and those of seg.train: ``--config`` and ``--train.FLAG``, without that prefix."""
+    own: list[str] = []
+    train: list[str] = []
+    to = own
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0]
+            to = train if name == "--config" or name.startswith("--train.") else own
+            argument = "--" + argument.removeprefix("--train.") if name.startswith("--train.") else argument
+            if to is own:
+                _refuse_bare_train_flag(name)
+        to.append(argument)
+    return own, train
+
+
+def _refuse_bare_train_flag(name: str) -> None:
+    first = name[2:].partition(".")[0].replace("-", "_")
+    if first not in {field.name for field in fields(TuneConfig)} and first in {f.name for f in fields(TrainConfig)}:
+        raise InputError(f"{name}: a flag of seg.train; write --train.{name[2:]}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; ``arguments`` are those of the process when None."""
+    own, train_flags = _split(sys.argv[1:] if arguments is None else arguments)
+    config = parse_config(TuneConfig, "python -m seg.tune", _EXAMPLE, own)
+    tune(config, parse_config(TrainConfig, "python -m seg.train", _EXAMPLE, train_flags), train_flags)
+
+
+if __name__ == "__main__":
+    run_command(main)

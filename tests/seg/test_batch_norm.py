@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from timm.layers import BatchNormAct2d
+from torch import nn
+
+from seg.batch_norm import BATCH_NORM_POLICIES, describe, feed_batch_norm, set_up_batch_norm
+
+DOMAINS = ("source", "target")
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+
+@pytest.fixture
+def images():
+    return 5.0 + 2.0 * torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def by_batch(model, images):
+    features = model[0](images)
+    return nn.functional.batch_norm(features, None, None, model[1].weight, model[1].bias, training=True)
+
+
+@pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, domain):
+    moves = {"trainable": DOMAINS, "affine-frozen": DOMAINS, "frozen": (), "source": ("source",), "target": ("target",)}
+    set_up_batch_norm(model, policy, synchronised=False)
+    before = {name: value.clone() for name, value in model[1].named_buffers()}
+    model.train()
+    feed_batch_norm(model, policy, domain)
+    output = model(images)
+    after = dict(model[1].named_buffers())
+    if policy == "frozen":
+        expected = nn.functional.batch_norm(
+            model[0](images), before["running_mean"], before["running_var"], model[1].weight, model[1].bias
+        )
+    else:
+        expected = by_batch(model, images)
+    torch.testing.assert_close(output, expected)
+    if domain in moves[policy]:
+        features = model[0](images).detach()
+        torch.testing.assert_close(after["running_mean"], 0.1 * features.mean((0, 2, 3)))
+        torch.testing.assert_close(after["running_var"], 0.9 + 0.1 * features.var((0, 2, 3)))
+    else:
+        assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
+def test_affine_parameters_are_trained_unless_frozen(model, policy):
+    set_up_batch_norm(model, "frozen", synchronised=False)
+    set_up_batch_norm(model, policy, synchronised=False)
+    trained = policy in ("trainable", "source", "target")
+    assert [parameter.requires_grad for parameter in model[1].parameters()] == [trained, trained]
+    assert all(parameter.requires_grad for parameter in model[0].parameters())
+
+
+@pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
+def test_scores_use_the_running_statistics_whatever_was_fed_last(model, images, policy):
+    set_up_batch_norm(model, policy, synchronised=False)
+    for domain in ("source", "target"):
+        model.train()
+        feed_batch_norm(model, policy, domain)
+        model(images)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    fresh = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    fresh.load_state_dict(state)
+    model.eval()
+    torch.testing.assert_close(model(images), fresh(images))
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_after_a_frozen_step_another_policy_trains_again(model, images):
+    for policy in ("frozen", "trainable"):
+        model.train()
+        feed_batch_norm(model, policy, "source")
+    torch.testing.assert_close(model(images), by_batch(model, images))
+
+
+def test_every_policy_has_a_sentence_of_its_own():
+    sentences = [describe(policy) for policy in BATCH_NORM_POLICIES]
+    assert len(set(sentences)) == len(BATCH_NORM_POLICIES)
+    assert "parameters fixed" in describe("affine-frozen")
+    assert "both domains" in describe("affine-frozen")
+    assert "target alone" in describe("target")
+
+
+@pytest.mark.parametrize("call", [
+    lambda model: set_up_batch_norm(model, "freeze", False),
+    lambda model: feed_batch_norm(model, "freeze", "source"),
+    lambda _: describe("freeze"),
+])  # fmt: skip
+def test_an_unknown_policy_is_one_sentence(model, call):
+    with pytest.raises(ValueError, match=r"batch_norm: 'freeze' is not one of .*; did you mean 'frozen'"):
+        call(model)
+
+
+def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
+    model = nn.Sequential(nn.BatchNorm2d(2), BatchNormAct2d(2), nn.BatchNorm2d(2)).to("meta")
+    names, parameters = list(model.state_dict()), list(model.parameters())
+    model = set_up_batch_norm(model, "affine-frozen", synchronised=True)
+    assert all(isinstance(layer, nn.SyncBatchNorm) for layer in model)
+    assert isinstance(model[1].act, nn.ReLU)
+    assert list(model.state_dict()) == names
+    assert all(new is old for new, old in zip(model.parameters(), parameters, strict=True))
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """batch_norm_worker.py, importable by the same name in the spawned processes (they inherit sys.path)."""
+    folder = str(Path(__file__).parent)
+    sys.path.insert(0, folder)
+    import batch_norm_worker
+
+    yield batch_norm_worker
+    sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def shared(worker, tmp_path_factory):
+    """What each of two processes computes, per way to share the images; this process is the first of them."""
+    folder = tmp_path_factory.mktemp("gloo")
+    other = torch.multiprocessing.spawn(worker.run, (str(folder), 1), join=False)
+    worker.run(0, str(folder), 0)
+    other.join()
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
+def test_processes_agree_with_one_on_the_joined_batch(worker, shared):
+    for case in worker.cases():
+        policy, dtype, _shards = case
+        expected = worker.train(policy, dtype, 0, (worker.IMAGES,))
+        parts = [part[case] for part in shared]
+        tolerance = 1e-9 if dtype == torch.float64 else 1e-5
+        for name, value in expected.items():
+            own = [part[name] for part in parts]
+            if name.startswith("gradient"):
+                if dtype != torch.float64:
+                    continue  # images far from 0 leave a difference of large sums
+                own = [torch.stack(own).sum(0)]
+            elif not name.startswith("state"):
+                own = [torch.cat(own)]
+            for got in own:
+                torch.testing.assert_close(
+                    got, value, rtol=tolerance, atol=tolerance, msg=lambda text, w=f"{case} {name}": f"{w}: {text}"
+                )
+        assert all(part.keys() == expected.keys() for part in parts)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seg.choosing import Choice
+
+
+def scores(im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2) -> dict[str, Any]:
+    return {"miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im, "largest_class_share": share}}
+
+
+def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
+    choice = Choice("im")
+    assert choice.update(10, scores(im=0.5, miou=0.1)) == ["selected", "best"]
+    assert choice.update(20, scores(im=0.6, miou=0.05)) == ["selected"]
+    assert choice.update(30, scores(im=0.4, miou=0.2)) == ["best"]
+    assert choice.update(40, scores(im=0.6, miou=0.2)) == []  # the earlier of equals stays
+    table = choice.table(40, 0.2)
+    assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
+        "last": (40, 0.2), "selected": (20, 0.05), "best": (30, 0.2),
+    }  # fmt: skip
+    assert {name: row["used_target_labels"] for name, row in table.items()} == {
+        "last": False, "selected": False, "best": True,
+    }  # fmt: skip
+
+
+def test_a_restored_choice_goes_on() -> None:
+    first, second = Choice("im"), Choice("im")
+    first.update(10, scores(im=0.5))
+    second.restore(first.state())
+    for choice in (first, second):
+        assert choice.update(20, scores(im=0.4, miou=0.9)) == ["best"]
+    assert first.table(20, 0.9) == second.table(20, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (scores(im=0.5), scores(im=0.4), None),
+        (scores(im=0.1), scores(im=0.2, share=0.97), "97.0 % of the pixels are predicted as one class"),
+        (scores(im=0.5), scores(im=0.4, entropy=0.001), "'im' falls (0.5000 to 0.4000)"),
+        (scores(im=0.4), scores(im=0.5, entropy=0.001), None),
+    ],
+)
+def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) -> None:
+    choice = Choice("im")
+    choice.update(10, before)
+    assert choice.alarm(before) is None
+    choice.update(20, now)
+    alarm = choice.alarm(now)
+    assert alarm is None if said is None else said in alarm

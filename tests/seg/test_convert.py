@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch.nn import functional as F
+
+from dem_apps.checkpoint import load_checkpoint
+from dem_apps.run import read_config
+from seg.convert import _main, convert, from_advent, read_state_dict
+from seg.data.stream import normalised
+from seg.trained import open_trained
+
+C = 19
+MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
+#: Blocks, width, stride and dilation of the stages; this table and what uses it know nothing of seg.advent_network.
+STAGES = {"layer1": (3, 64, 1, 1), "layer2": (4, 128, 2, 1), "layer3": (23, 256, 1, 2), "layer4": (3, 512, 1, 4)}
+
+
+def advent_state(num_classes):
+    """A random state dict in ADVENT's layout."""
+    generator = torch.Generator().manual_seed(0)
+    state = {}
+
+    def convolution(name, outputs, inputs, size):
+        deviation = (2.0 / (inputs * size * size)) ** 0.5
+        state[f"{name}.weight"] = torch.randn(outputs, inputs, size, size, generator=generator) * deviation
+
+    def batch_norm(name, channels, weight=1.0, variance=1.0):
+        state[f"{name}.weight"] = weight * (0.5 + torch.rand(channels, generator=generator))
+        state[f"{name}.running_var"] = variance * (0.5 + torch.rand(channels, generator=generator))
+        for part in ("bias", "running_mean"):
+            state[f"{name}.{part}"] = 0.3 * torch.randn(channels, generator=generator)
+        state[f"{name}.num_batches_tracked"] = torch.tensor(120000)
+
+    convolution("conv1", 64, 3, 7)
+    batch_norm("bn1", 64, variance=1e4)  # of images from 0 to 255
+    channels = 64
+    for stage, (blocks, width, _stride, _dilation) in STAGES.items():
+        for index in range(blocks):
+            block = f"{stage}.{index}"
+            convolution(f"{block}.conv1", width, channels if index == 0 else 4 * width, 1)
+            convolution(f"{block}.conv2", width, width, 3)
+            convolution(f"{block}.conv3", 4 * width, width, 1)
+            batch_norm(f"{block}.bn1", width)
+            batch_norm(f"{block}.bn2", width)
+            batch_norm(f"{block}.bn3", 4 * width, weight=0.2)  # or 33 residuals would add up to astronomic numbers
+            if index == 0:
+                convolution(f"{block}.downsample.0", 4 * width, channels, 1)
+                batch_norm(f"{block}.downsample.1", 4 * width, variance=2.0)
+        channels = 4 * width
+    for head, inputs in (("layer5", 1024), ("layer6", 2048)):
+        for branch in range(4):
+            convolution(f"{head}.conv2d_list.{branch}", num_classes, inputs, 3)
+            state[f"{head}.conv2d_list.{branch}.bias"] = torch.randn(num_classes, generator=generator)
+    return state
+
+
+def advent_forward(state, bgr):
+    """ADVENT's network, plainly: BGR images minus the mean → auxiliary and main logits."""
+
+    def batch_norm(features, name):
+        return F.batch_norm(
+            features, *(state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        )
+
+    def block(features, name, stride, dilation):
+        inner = F.relu(batch_norm(F.conv2d(features, state[f"{name}.conv1.weight"], stride=stride), f"{name}.bn1"))
+        inner = F.conv2d(inner, state[f"{name}.conv2.weight"], padding=dilation, dilation=dilation)
+        inner = F.relu(batch_norm(inner, f"{name}.bn2"))
+        inner = batch_norm(F.conv2d(inner, state[f"{name}.conv3.weight"]), f"{name}.bn3")
+        if f"{name}.downsample.0.weight" in state:
+            shortcut = F.conv2d(features, state[f"{name}.downsample.0.weight"], stride=stride)
+            features = batch_norm(shortcut, f"{name}.downsample.1")
+        return F.relu(inner + features)
+
+    def head(features, name):
+        weights = [
+            (state[f"{name}.conv2d_list.{branch}.weight"], state[f"{name}.conv2d_list.{branch}.bias"], dilation)
+            for branch, dilation in enumerate((6, 12, 18, 24))
+        ]
+        return sum(F.conv2d(features, w, b, padding=d, dilation=d) for w, b, d in weights)
+
+    features = F.relu(batch_norm(F.conv2d(bgr, state["conv1.weight"], stride=2, padding=3), "bn1"))
+    features = F.max_pool2d(features, 3, stride=2, padding=1, ceil_mode=True)
+    logits = []
+    for stage, (blocks, _width, stride, dilation) in STAGES.items():
+        for index in range(blocks):
+            features = block(features, f"{stage}.{index}", stride if index == 0 else 1, dilation)
+        if stage == "layer3":
+            logits.append(head(features, "layer5"))
+    return logits[0], head(features, "layer6")
+
+
+@pytest.fixture(scope="module")
+def state():
+    return advent_state(C)
+
+
+@pytest.fixture(scope="module")
+def file(state, tmp_path_factory):
+    path = tmp_path_factory.mktemp("published") / "advent.pth"
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def command(file, tmp_path_factory):
+    """One call of the command, with classes that are not Cityscapes': run folder, file of classes, what it printed."""
+    folder = tmp_path_factory.mktemp("runs")
+    run, classes = folder / "published", folder / "classes.yaml"
+    rows = [{"name": f"class {index}", "color": [index, 0, 0]} for index in range(C)]
+    classes.write_text(yaml.safe_dump({"classes": rows}))
+    flags = ["--advent", str(file), "--run-dir", str(run), "--classes", str(classes)]
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr("sys.argv", ["seg.convert", *flags])
+        _main()
+    return run, classes, printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run(command):
+    return command[0]
+
+
+@pytest.fixture(scope="module")
+def trained(run):
+    return open_trained(run, "last", torch.device("cpu"))
+
+
+@torch.no_grad()
+def test_a_converted_checkpoint_predicts_what_it_predicted(state, trained):
+    image = np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    bgr = torch.from_numpy(image[:, :, ::-1] - np.array(MEAN_BGR)).float().permute(2, 0, 1)[None]
+    auxiliary, main = advent_forward(state, bgr)
+    logits = trained.model(normalised(image)[None])
+    assert main.shape == (1, C, 9, 13)
+    for got, expected in ((logits["aux"], auxiliary), (logits["main"], main)):
+        assert expected.std() > 0.1
+        torch.testing.assert_close(got / expected.std(), expected / expected.std(), rtol=0, atol=1e-4)
+
+
+def test_the_run_has_the_settings_of_the_protocol(run, file, trained):
+    config = read_config(run)
+    assert (config["source"]["size"], config["target"]["size"]) == ([1280, 720], [1024, 512])
+    assert (config["source"]["root"], config["target"]["root"]) == (None, None)
+    assert (config["source"]["augmentation"], config["target"]["augmentation"]) == ([], [])
+    assert config["model"]["batch_norm"] == "affine-frozen"
+    assert config["model"]["start_from"] == str(file)
+    assert (config["method"], trained.step, trained.checkpoint) == ("source", 0, "last")
+    trained.config.check()
+
+
+def test_every_tensor_arrives_unchanged(state, run):
+    weights = load_checkpoint(run / "checkpoints", "last")["model"]
+    assert len(weights) == len(state)
+    for ours, theirs in (
+        ("encoder.layer3.22.bn2.running_var", "layer3.22.bn2.running_var"),
+        ("encoder.layer1.0.downsample.1.num_batches_tracked", "layer1.0.downsample.1.num_batches_tracked"),
+        ("auxiliary_head.branches.3.weight", "layer5.conv2d_list.3.weight"),
+        ("main_head.branches.0.bias", "layer6.conv2d_list.0.bias"),
+    ):
+        assert torch.equal(weights[ours], state[theirs])
+    assert sum(value.double().sum() for value in weights.values()) == pytest.approx(
+        sum(value.double().sum() for value in state.values())
+    )
+
+
+def test_a_data_parallel_prefix_and_missing_batch_counts_are_no_obstacle(state):
+    old = {f"module.{name}": value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    converted = from_advent(old, C, "old.pth")
+    plain = from_advent(state, C, "new.pth")
+    assert converted.keys() == plain.keys()
+    for name, value in converted.items():
+        expected = torch.tensor(0) if name.endswith("num_batches_tracked") else plain[name]
+        assert torch.equal(value, expected)
+
+
+def without(state, *prefixes):
+    return {name: value for name, value in state.items() if not name.startswith(prefixes)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda s: without(s, "layer5."),
+            r"auxiliary head is missing \(layer5.conv2d_list.0 to .3\), as in single-level",
+        ),
+        (lambda s: without(s, "layer4.2.conv3."), r"1 names are missing \(layer4.2.conv3.weight\); expected ADVENT's"),
+        (lambda s: without(s, "layer3.7", "layer5."), r"names are missing \(layer3.7.conv1.weight, .*, …\)"),
+        (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"1 names are unknown \(fc.weight\)"),
+        (lambda s: {f"Scale.{k}": v for k, v in s.items()}, r"are missing .* names are unknown \(Scale.conv1.weight"),
+        (
+            lambda s: {**s, "conv1.weight": torch.zeros(64, 3, 3, 3)},
+            r"conv1.weight has shape \[64, 3, 3, 3\] instead of",
+        ),
+    ],
+)
+def test_another_checkpoint_is_named_in_one_sentence(state, change, message):
+    with pytest.raises(ValueError, match=message):
+        from_advent(change(state), C, "file.pth")
+
+
+def test_another_number_of_classes_names_the_flag(state):
+    with pytest.raises(ValueError, match="is for 19 classes and 3 are expected; give --classes FILE"):
+        from_advent(state, 3, "file.pth")
+
+
+class Code:
+    def __reduce__(self):
+        return (open, ("never-opened", "w"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no pickle", pickle.dumps(Code(), protocol=2)])
+def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.pth").write_bytes(content)
+    with pytest.raises(ValueError, match=r"--advent: .*bad.pth is no checkpoint"):
+        read_state_dict(tmp_path / "bad.pth")
+    assert not (tmp_path / "never-opened").exists()
+
+
+def test_code_inside_a_checkpoint_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"conv1.weight": Code()}, "bad.pth")
+    with pytest.raises(ValueError, match="asks for code to be run, which is refused"):
+        read_state_dict(tmp_path / "bad.pth")
+    assert not (tmp_path / "never-opened").exists()
+
+
+@pytest.mark.parametrize("content", [[1, 2], {}, {"state_dict": {"conv1.weight": torch.zeros(1)}}])
+def test_a_checkpoint_of_something_else_is_one_sentence(tmp_path, content):
+    torch.save(content, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match="holds no flat mapping of names to tensors"):
+        read_state_dict(tmp_path / "other.pth")
+
+
+def test_a_missing_file_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match=r"none.pth cannot be read \(No such file or directory\)"):
+        read_state_dict(tmp_path / "none.pth")
+
+
+@pytest.mark.parametrize(("name", "message"), [("config.yaml", "another run"), ("notes.txt", "other files")])
+def test_a_folder_in_use_is_left_alone(file, tmp_path, name, message):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"holds {message}, which is never overwritten; give another"):
+        convert(file, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_command_says_what_comes_next_and_keeps_the_classes(command, trained):
+    run, classes, printed = command
+    assert f"python -m seg.evaluate --run {run}" in printed
+    assert trained.config.classes == str(classes)
+    assert trained.classes.names[3] == "class 3"
+
+
+def test_the_file_it_came_from_is_on_record(run, file):
+    record = json.loads((run / "converted.json").read_text())
+    assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+@pytest.mark.parametrize("flag", ["--advent", "--run-dir"])
+def test_a_flag_that_is_missing_is_named(tmp_path, monkeypatch, flag):
+    given = {"--advent": "a.pth", "--run-dir": str(tmp_path / "run")}
+    del given[flag]
+    monkeypatch.setattr("sys.argv", ["seg.convert", *(part for pair in given.items() for part in pair)])
+    with pytest.raises(ValueError, match=f"{flag}: the .* is missing"):
+        _main()

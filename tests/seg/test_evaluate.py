@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from PIL import Image
+from rich.console import Console
+from torch import nn
+from torch.nn import functional as F
+
+from dem_apps.checkpoint import save_checkpoint
+from dem_apps.config import to_dict
+from dem_apps.errors import InputError, run_command
+from dem_apps.run import RunFolder
+from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.data.datasets import Sample
+from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
+from seg.data.pair import open_validation
+from seg.data.stream import normalised
+from seg.evaluate import PredictionWriter, _main, checkpoints_table, evaluate, predicted, protocol, score_table
+from seg.metrics import SegmentationScores
+from seg.minent import upsampled
+from seg.trained import network
+
+CPU = torch.device("cpu")
+CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))
+
+
+class Pixelwise(nn.Module):
+    """A small network with a stride of 2; mirrored images give mirrored logits only for even widths."""
+
+    def __init__(self, num_classes=3):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(3, num_classes, 3, stride=2, padding=1)
+        self.normalisation = nn.BatchNorm2d(num_classes)
+
+    def forward(self, images):
+        logits = 3 * self.normalisation(self.convolution(images))
+        return {"main": logits, "aux": logits}
+
+
+class Drawn:
+    """Labelled images of unequal sizes, labels larger than images."""
+
+    def __init__(self, count, labelled=True):
+        self.count, self.labelled = count, labelled
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        rng = np.random.default_rng(index)
+        height, width = 10 + 2 * index, 16
+        label = rng.integers(0, 3, (2 * height, 2 * width)).astype(np.uint8)
+        label[:2] = 255
+        image = rng.integers(0, 255, (height, width, 3)).astype(np.uint8)
+        return Sample(f"folder/{index}.png", image, label if self.labelled else None)
+
+
+def numbers(result):
+    """All numbers of a result, flat, for pytest.approx."""
+    flat = {}
+    for name, value in result.items():
+        flat |= (
+            {f"{name}/{key}": item for key, item in numbers(value).items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+    return flat
+
+
+def test_plain_scores_are_those_of_the_plain_logits():
+    model, dataset, seen = Pixelwise().train(), Drawn(3), []
+    result = evaluate(
+        model, dataset, CLASSES, CPU, on_sample=lambda i, sample, logits: seen.append((i, sample, logits))
+    )
+    assert model.training
+    scores = SegmentationScores(CLASSES.names, 255)
+    model.eval()
+    for index, (i, sample, logits) in enumerate(seen):
+        assert (i, sample.name) == (index, f"folder/{index}.png")
+        plain = upsampled(model(normalised(sample.image)[None])["main"], sample.label.shape)
+        assert logits.equal(plain[0])
+        scores.update(plain, torch.from_numpy(sample.label)[None])
+    assert {**scores.result(), "label_free": result["label_free"]} == result
+    assert set(result["label_free"]) == {"entropy", "im", "snd", "largest_class_share"}
+
+
+def test_align_corners_reaches_the_upsampling():
+    sample, model = Drawn(1)[0], Pixelwise().eval()
+    image = normalised(sample.image)[None]
+    aligned, other = (predicted(model, image, (20, 32), align)[1] for align in (True, False))
+    expected = F.interpolate(model(image)["main"], size=(20, 32), mode="bilinear", align_corners=False)
+    assert other.equal(expected)
+    assert not other.allclose(aligned)
+    results = [evaluate(model, Drawn(2), CLASSES, CPU, align_corners=align) for align in (True, False)]
+    assert results[0]["mean_entropy"] != results[1]["mean_entropy"]
+    assert results[0]["label_free"] == results[1]["label_free"]
+
+
+def test_scales_and_mirroring_average_probabilities():
+    model = Pixelwise().eval()
+    image = normalised(Drawn(1)[0].image)[None]
+    size = (20, 32)
+    plain, logits = predicted(model, image, size, scales=(0.75, 1.0, 1.5), flip=True)
+    assert plain.equal(model(image)["main"])
+    passes = []
+    for scaled_size in ((8, 12), (10, 16), (15, 24)):
+        scaled = F.interpolate(image, size=scaled_size, mode="bilinear", align_corners=False)
+        passes.append(upsampled(model(scaled)["main"], size).softmax(1))
+        passes.append(upsampled(model(scaled.flip(3))["main"], size).softmax(1).flip(3))
+    mean = torch.stack(passes).mean(0)
+    torch.testing.assert_close(logits.softmax(1), mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(logits.exp(), mean, rtol=0, atol=1e-6)
+    one_scale = predicted(model, image, size, scales=(0.75,))[1]
+    torch.testing.assert_close(one_scale.exp(), passes[0], rtol=0, atol=1e-6)
+
+
+def test_label_free_scores_do_not_depend_on_scales_and_mirroring():
+    plain = evaluate(Pixelwise(), Drawn(2), CLASSES, CPU)
+    averaged = evaluate(Pixelwise(), Drawn(2), CLASSES, CPU, scales=(0.5, 2.0), flip=True)
+    assert plain["label_free"] == averaged["label_free"]
+    assert plain["mean_entropy"] < averaged["mean_entropy"]
+
+
+def test_scores_need_labels_and_a_network_that_works():
+    with pytest.raises(InputError, match=r"folder/0\.png: scores need labels"):
+        evaluate(Pixelwise(), Drawn(1, labelled=False), CLASSES, CPU)
+    broken = Pixelwise()
+    broken.convolution.bias.data[0] = torch.nan
+    with pytest.raises(InputError, match=r"folder/0\.png: the network's output is not finite"):
+        evaluate(broken, Drawn(1), CLASSES, CPU)
+
+
+def _score_in_a_process(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    for images in (5, 1):
+        seen = []
+        result = evaluate(
+            Pixelwise(), Drawn(images), CLASSES, CPU, on_sample=lambda i, _s, _l, seen=seen: seen.append(i)
+        )
+        (folder / f"{images}-{rank}.json").write_text(json.dumps({"result": result, "seen": seen}))
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(
+    not dist.is_available() or "fork" not in multiprocessing.get_all_start_methods(), reason="needs gloo and fork"
+)
+def test_two_processes_score_as_one(tmp_path):
+    torch.multiprocessing.start_processes(_score_in_a_process, (tmp_path,), nprocs=2, start_method="fork")
+    for images, shares in ((5, ([0, 2, 4], [1, 3])), (1, ([0], []))):
+        expected = numbers(evaluate(Pixelwise(), Drawn(images), CLASSES, CPU))
+        for rank, share in enumerate(shares):
+            document = json.loads((tmp_path / f"{images}-{rank}.json").read_text())
+            assert document["seen"] == share
+            assert numbers(document["result"]) == pytest.approx(expected, abs=1e-9)
+
+
+class Answers(nn.Module):
+    """Gives the labels of a data set, one image after the other, a third of them wrong, at half their size."""
+
+    def __init__(self, dataset):
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.answers = []
+        for sample in (dataset[index] for index in range(len(dataset))):
+            label = torch.from_numpy(sample.label[::2, ::2].astype(np.int64))
+            noise = torch.from_numpy(rng.integers(0, 18, label.shape))  # any but bicycle
+            wrong = torch.from_numpy(rng.random(label.shape) < 0.3) | (label == 255)
+            self.answers.append(6 * F.one_hot(torch.where(wrong, noise, label), 19).movedim(-1, 0)[None].float())
+
+    def forward(self, _images):
+        return {"main": self.answers.pop(0)}
+
+
+def test_cityscapes_own_package_gives_the_same_scores(tiny_pair, tmp_path):
+    theirs = pytest.importorskip("cityscapesscripts.evaluation.evalPixelLevelSemanticLabeling")
+    root = shutil.copytree(tiny_pair.target_root, tmp_path / "target")
+    truth = sorted(map(str, (root / "gtFine" / "val").glob("*/*_gtFine_labelIds.png")))
+    for file in truth:  # no bicycle is labelled, and none is predicted
+        ids = np.asarray(Image.open(file))
+        Image.fromarray(np.where(ids == 33, 0, ids).astype(np.uint8)).save(file)
+    dataset = open_validation(DataConfig(root=str(root)), CITYSCAPES_CLASSES)
+    folder = tmp_path / "predictions"
+    writer = PredictionWriter(folder, CITYSCAPES_CLASSES)
+    result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
+    arguments = theirs.args
+    arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False  # no instances are drawn
+    arguments.predictionPath, arguments.predictionWalk = str(folder), None
+    # their way to find a prediction by its name
+    predictions = [theirs.getPrediction(arguments, file) for file in truth]
+    assert len(set(predictions)) == len(dataset)
+    expected = theirs.evaluateImgLists(predictions, truth, arguments)
+    assert 0.1 < result["miou"] < 0.9
+    assert result["per_class_iu"]["bicycle"] is None
+    assert result["miou"] == pytest.approx(expected["averageScoreClasses"], abs=1e-4)
+    for name, iou in result["per_class_iu"].items():
+        assert (np.nan if iou is None else iou) == pytest.approx(expected["classScores"][name], abs=1e-4, nan_ok=True)
+
+
+def test_predictions_hold_the_class_sets_ids(tmp_path):
+    writer, dataset = PredictionWriter(tmp_path / "new", CLASSES), Drawn(2)
+    logits = []
+    evaluate(Pixelwise(), dataset, CLASSES, CPU, on_sample=lambda *seen: (writer(*seen), logits.append(seen[2])))
+    files = sorted((tmp_path / "new").iterdir())
+    assert [file.name for file in files] == ["0_pred_labelIds.png", "1_pred_labelIds.png"]
+    picture = Image.open(files[1])
+    assert picture.mode == "L"
+    assert (np.asarray(picture) == np.array([10, 20, 30])[logits[1].argmax(0)]).all()
+
+
+def test_predictions_are_never_overwritten(tmp_path):
+    logits = torch.zeros(3, 4, 4)
+    writer = PredictionWriter(tmp_path, CLASSES)
+    writer(0, Sample("aachen/one.png", None, None), logits)
+    with pytest.raises(InputError, match=r"aachen/one\.png and bonn/one\.png would both become one_pred_labelIds\.png"):
+        writer(1, Sample("bonn/one.png", None, None), logits)
+    with pytest.raises(InputError, match="holds predictions already"):
+        PredictionWriter(tmp_path, CLASSES)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match="is no folder"):
+        PredictionWriter(file, CLASSES)
+
+
+def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
+    config = TrainConfig(selection="snd", precision="bf16", model=ModelConfig(align_corners=False, batch_norm="frozen"))
+    how = {name: protocol(config, name, 7) for name in ("last", "selected", "best")}
+    assert {name: part["used_target_labels"] for name, part in how.items()} == {
+        "last": False, "selected": False, "best": True,
+    }  # fmt: skip
+    assert [how[name]["chosen_by"] for name in how] == ["end of training", "label-free score snd", "target labels"]
+    last = how["last"]
+    assert (last["step"], last["precision"], last["scales"], last["flip"]) == (7, "bf16", [1.0], False)
+    assert "align_corners=False" in last["upsampling"]
+    assert last["batch_norm"].startswith("frozen")
+    assert last["initialisation"] == "random"
+    started = TrainConfig(model=ModelConfig(start_from="runs/first", encoder_weights="imagenet"))
+    assert protocol(started, "last", 1)["initialisation"] == "runs/first"
+    assert torch.__version__.startswith(last["versions"]["torch"])
+    scaled = protocol(config, "last", 7, scales=(0.5, 1.0), flip=True)
+    assert (scaled["scales"], scaled["flip"]) == ([0.5, 1.0], True)
+    json.dumps(how)
+
+
+def printed(table):
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_tables_say_what_is_missing_and_what_used_labels():
+    result = evaluate(Pixelwise(), Drawn(1), CLASSES, CPU)
+    text = printed(score_table(result, "the title"))
+    assert "the title" in text
+    assert f"{100 * result['miou']:.2f}" in text
+    assert "error ranking" in printed(score_table({**result, "error_ranking_auroc": None}, ""))
+    row = {"step": 3, "miou": 0.125, "chosen_by": "label-free score im", "used_target_labels": False}
+    lines = printed(checkpoints_table({"selected": row, "best": {**row, "used_target_labels": True}})).splitlines()
+    assert any("selected" in line and "12.50" in line and "label-free score im" in line for line in lines)
+    assert any("best" in line and "chosen with target labels" in line for line in lines)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tiny_pair):
+    """A run folder with a network nobody trained, as last and, with other weights, as selected checkpoint."""
+    config = TrainConfig(target=DataConfig(root=str(tiny_pair.target_root)))
+    folder = RunFolder.create(tmp_path_factory.mktemp("run") / "run", to_dict(config), 0, "cpu")
+    folder.close()
+    for step, name in ((6, "last"), (3, "selected"), (2, "best")):
+        torch.manual_seed(step)
+        state = {"model": network(config.model, 19).state_dict(), "step": step}
+        save_checkpoint(folder.checkpoints, name, state, str(step))
+    return folder.path
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the command in this process; returns its status, stdout and stderr."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["seg.evaluate", *map(str, arguments)])
+        status = 0
+        try:
+            run_command(_main)
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    yield call
+    signal.signal(signal.SIGTERM, handler)
+
+
+def test_the_command_scores_the_selected_checkpoint_and_says_so(run, command, tmp_path):
+    out, before = tmp_path / "new" / "scores.json", sorted(run.rglob("*"))
+    status, stdout, stderr = command("--run", run, "--out", out, "--save-predictions", tmp_path / "predictions")
+    assert (status, stderr) == (0, "")
+    document = json.loads(out.read_text())
+    assert (document["checkpoint"], document["protocol"]["step"]) == ("selected", 3)
+    assert "label-free score im" in " ".join(stdout.split())
+    assert f"{100 * document['miou']:.2f}" in stdout
+    assert len(list((tmp_path / "predictions").glob("*_leftImg8bit_pred_labelIds.png"))) == 4
+    assert sorted(run.rglob("*")) == before
+    again = tmp_path / "last.json"
+    assert command("--run", run, "--out", again, "--checkpoint", "last")[0] == 0
+    last = json.loads(again.read_text())
+    assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 6)
+    assert last["mean_entropy"] != document["mean_entropy"]
+
+
+def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, tiny_pair):
+    flags = ("--target.root", tiny_pair.source_root, "--target.layout", "gta5", "--target.size", "[48, 24]")
+    out = tmp_path / "scores.json"
+    status, _, stderr = command("--run", run, "--out", out, *flags, "--scales", "[0.5,1.0]", "--flip")
+    assert (status, stderr) == (0, "")
+    how = json.loads(out.read_text())["protocol"]
+    assert how["train_size"]["target"] == [48, 24]
+    assert (how["scales"], how["flip"]) == ([0.5, 1.0], True)
+
+
+def test_auto_is_the_last_checkpoint_where_none_was_selected(run, command, tmp_path):
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("selected*"))
+    status, stdout, _ = command("--run", tmp_path / "run")
+    assert status == 0
+    assert "checkpoint last" in " ".join(stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ((), "--run: the folder of the run to score is missing"),
+        (("--run", "/nowhere"), "/nowhere: not a run folder"),
+        (("--run", "RUN", "--checkpoint", "first"), "--checkpoint: 'first' is not one of auto, last, selected, best"),
+        (("--run", "RUN", "--scales", "[0.0]"), "--scales: expected factors above 0"),
+        (("--run", "RUN", "--scales", "[]"), "--scales: expected factors above 0"),
+        (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
+        (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
+        (("--run", "RUN", "--target.root", "/nowhere"), "/nowhere: no such folder"),
+        (("--run", "RUN", "--target.layout", "gta6"), "--target.layout: 'gta6' is not one of"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, command):
+    before = (run / "config.yaml").read_bytes()
+    status, _, stderr = command(*(flag.replace("RUN", str(run)) for flag in flags))
+    assert status == 2
+    assert sentence in stderr
+    assert stderr.count("\n") == 1
+    assert (run / "config.yaml").read_bytes() == before

@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torch.nn import functional as F
+
+from dem_apps.checkpoint import save_checkpoint
+from dem_apps.config import parse_config, to_dict
+from dem_apps.errors import InputError
+from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.data.labels import CITYSCAPES_CLASSES
+from seg.data.pictures import find_images, output_names, read_image
+from seg.data.stream import normalised
+from seg.export import ExportConfig, _gathered, _main, _Progress, export, predict
+from seg.trained import network, open_trained
+
+CPU = torch.device("cpu")
+KINDS = ("prediction", "overlay", "entropy", "panel")
+
+
+def write_run(path: Path, seed: int, checkpoints: tuple[str, ...] = ("last",), **settings) -> Path:
+    """A run folder as training leaves it, with a random network whose predictions are neither flat nor certain."""
+    config = TrainConfig(**settings)
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
+    for step, checkpoint in enumerate(checkpoints):
+        torch.manual_seed(seed + step)
+        model = network(config.model, len(CITYSCAPES_CLASSES))
+        state = {name: 30 * value if "main_head" in name else value for name, value in model.state_dict().items()}
+        save_checkpoint(path / "checkpoints", checkpoint, {"model": state, "step": step}, tag=str(step))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "first", seed=0, method="minent", loss="entropy")
+
+
+@pytest.fixture(scope="module")
+def other_run(tmp_path_factory) -> Path:
+    return write_run(tmp_path_factory.mktemp("others") / "first", seed=7, method="minent", loss="adadem")
+
+
+@pytest.fixture
+def draw(tmp_path) -> Callable[..., Path]:
+    """Write a random image below ``images``."""
+
+    def write(name: str, size: tuple[int, int] = (24, 16), mode: str = "RGB") -> Path:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(len(name)).integers(0, 256, (size[1], size[0], 3), np.uint8)
+        Image.fromarray(pixels).convert(mode).save(path)
+        return path
+
+    return write
+
+
+def settings(first: Path, tmp_path: Path, **changes) -> ExportConfig:
+    defaults = {"run": [str(first)], "images": str(tmp_path / "images"), "out": str(tmp_path / "out"), "device": "cpu"}
+    return ExportConfig(**{**defaults, **changes})
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with open(file, newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def test_every_image_gets_its_pictures_in_its_own_size_at_its_own_path(run, draw, tmp_path):
+    draw("wide.png", (40, 16))
+    draw("deep/er/tall.jpg", (9, 33))
+    draw("deep/one.bmp", (1, 1))
+    assert export(settings(run, tmp_path)) == 0
+    for name, size in (("wide", (40, 16)), ("deep/er/tall", (9, 33)), ("deep/one", (1, 1))):
+        sizes = [Image.open(tmp_path / "out" / f"{name}_{kind}.png").size for kind in KINDS]
+        assert sizes[:3] == [size] * 3
+        assert sizes[3][0] > 3 * 64
+    assert len(list((tmp_path / "out").rglob("*.*"))) == 3 * 4 + 2
+
+
+def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
+    file = draw("a.png")
+    export(settings(run, tmp_path, raw=["png16", "npz"], label_ids=True))
+    trained = open_trained(run, "last", CPU)
+    with torch.no_grad():
+        features = trained.model(normalised(np.asarray(Image.open(file)))[None])["main"]
+    p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0].double().softmax(0)
+    entropy, classes = -(p * p.log()).sum(0).numpy(), p.argmax(0).numpy()
+
+    out = tmp_path / "out"
+    raw = np.load(out / "a_entropy.npz")
+    np.testing.assert_array_equal(raw["prediction"], classes)
+    np.testing.assert_allclose(raw["entropy"], entropy, atol=1e-5)
+    np.testing.assert_allclose(raw["entropy_normalised"], entropy / math.log(19), atol=1e-5)
+    assert (raw["prediction"].dtype, raw["entropy"].dtype) == (np.uint8, np.float32)
+    png16 = np.asarray(Image.open(out / "a_entropy16.png"))
+    assert png16.dtype == np.uint16
+    np.testing.assert_allclose(png16 / 65535, entropy / math.log(19), atol=3e-5)
+    ids = np.asarray(Image.open(out / "a_pred_labelIds.png"))
+    np.testing.assert_array_equal(ids, np.asarray(CITYSCAPES_CLASSES.ids)[classes])
+    colours = np.asarray(Image.open(out / "a_prediction.png"))
+    np.testing.assert_array_equal(colours, np.asarray(CITYSCAPES_CLASSES.colors)[classes])
+
+    (image_row,) = rows(out / "entropy.csv")
+    assert float(image_row["mean_entropy"]) == pytest.approx(entropy.mean() / math.log(19), abs=2e-6)
+    top = np.bincount(classes.ravel()).argmax()
+    assert image_row["top_class"] == CITYSCAPES_CLASSES.names[top]
+    assert float(image_row["top_class_share"]) == pytest.approx((classes == top).mean(), abs=2e-6)
+    per_class = rows(out / "entropy_per_class.csv")
+    assert {row["predicted_class"] for row in per_class} == {CITYSCAPES_CLASSES.names[i] for i in np.unique(classes)}
+    for row in per_class:
+        here = classes == CITYSCAPES_CLASSES.names.index(row["predicted_class"])
+        assert int(row["pixels"]) == here.sum()
+        assert float(row["mean_entropy"]) == pytest.approx(entropy[here].mean() / math.log(19), abs=2e-6)
+
+
+def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
+    draw("a.png", (40, 24))
+    run = write_run(tmp_path / "run", 0, target=DataConfig(size=[32, 16]))
+    trained, image = open_trained(run, "last", CPU), read_image(tmp_path / "images" / "a.png")
+    for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
+        out = tmp_path / f"out-{size}"
+        export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
+        expected = predict(trained, image, seen).entropy
+        assert expected.shape == (24, 40)
+        np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
+
+
+def test_logits_are_upsampled_as_the_run_was_trained(draw, tmp_path):
+    image = read_image(draw("a.png"))
+    run = write_run(tmp_path / "run", 0, model=ModelConfig(align_corners=False))
+    trained = open_trained(run, "last", CPU)
+    with torch.no_grad():
+        features = trained.model(normalised(image)[None])["main"]
+    p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=False)[0].double().softmax(0)
+    expected = -(p * p.log()).sum(0) / math.log(19)
+    np.testing.assert_allclose(predict(trained, image, None).entropy, expected, atol=1e-5)
+
+
+def test_the_selected_checkpoint_is_taken_where_there_is_one(draw, tmp_path, capsys):
+    draw("a.png")
+    run = write_run(tmp_path / "run", 0, checkpoints=("last", "selected"))
+    export(settings(run, tmp_path))
+    assert "checkpoint selected, step 1" in capsys.readouterr().out
+    export(settings(run, tmp_path, checkpoint="last", out=str(tmp_path / "again")))
+    assert "checkpoint last, step 0" in capsys.readouterr().out
+
+
+def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, capsys, monkeypatch):
+    whole = draw("a.png", (64, 48))
+    (tmp_path / "images" / "b.png").write_bytes(whole.read_bytes()[:3000])
+    (tmp_path / "images" / "c.jpg").write_text("no image")
+    draw("d.png")
+    folders = ["--images", str(tmp_path / "images"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["seg.export", "--run", str(run), *folders])
+    with pytest.raises(SystemExit) as stopped:
+        _main()
+    assert stopped.value.code == 1
+    finished = capsys.readouterr()
+    complaints = finished.err.strip().splitlines()
+    assert len(complaints) == 2
+    assert "b.png: cannot be read" in complaints[0]
+    assert "c.jpg: cannot be read" in complaints[1]
+    assert "exported 2 of 4 images, skipped 2" in finished.out
+    assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
+
+
+def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, capsys, monkeypatch):
+    draw("a.png", (4, 4))
+    draw("large.png", (200, 200))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30000)
+    assert export(settings(run, tmp_path)) == 1
+    assert "large.png: more than 30,000 pixels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch, error):
+    draw("a.png")
+    monkeypatch.setattr("seg.export.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    assert export(settings(run, tmp_path)) == 1
+    assert "a.png: does not fit into memory" in capsys.readouterr().err
+
+
+def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
+    draw("a.png")
+    monkeypatch.setattr("seg.export.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
+    with pytest.raises(RuntimeError, match="a bug"):
+        export(settings(run, tmp_path))
+
+
+def test_an_interrupted_export_keeps_the_numbers_of_what_it_did(run, draw, tmp_path, monkeypatch):
+    draw("a.png")
+    draw("b.png")
+
+    def interrupted(*arguments):
+        if (tmp_path / "out" / "a_panel.png").exists():
+            raise KeyboardInterrupt
+        return predict(*arguments)
+
+    monkeypatch.setattr("seg.export.predict", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export(settings(run, tmp_path))
+    assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png"]
+
+
+def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_run, draw, tmp_path, capsys):
+    draw("deep/a.png")
+    export(settings(run, tmp_path, run=[str(run), str(other_run)], legend=False))
+    out = tmp_path / "out"
+    # both run folders are called "first"
+    assert sorted(path.name for path in out.iterdir()) == ["comparison", "first", "first_2"]
+    picture = np.asarray(Image.open(out / "comparison" / "deep" / "a_comparison.png"))
+    single = np.asarray(Image.open(out / "first" / "deep" / "a_panel.png"))
+    assert picture.shape[1] == single.shape[1]
+    assert picture.shape[0] > 1.9 * single.shape[0]
+    for folder, part in (("first", picture[: len(picture) // 2]), ("first_2", picture[len(picture) // 2 :])):
+        tile = Image.open(out / folder / "deep" / "a_prediction.png")
+        colours = {colour for _, colour in tile.getcolors()}
+        assert colours <= {tuple(colour) for colour in part.reshape(-1, 3)}
+        assert (out / folder / "entropy.csv").is_file()
+    printed = capsys.readouterr().out
+    assert printed.index("minent, entropy, balanced") < printed.index("minent, adadem, balanced")
+
+
+def test_runs_of_the_same_method_and_loss_are_told_apart(run, draw, tmp_path, capsys):
+    draw("a.png")
+    again = write_run(tmp_path / "second", seed=1, method="minent", loss="entropy")
+    export(settings(run, tmp_path, run=[str(run), str(again)]))
+    printed = capsys.readouterr().out
+    assert "first: minent, entropy" in printed
+    assert "second: minent, entropy" in printed
+
+
+def test_runs_of_different_classes_are_not_compared(run, other_run, draw, tmp_path, monkeypatch):
+    draw("a.png")
+    trained = open_trained(run, "last", CPU)
+    recoloured = dataclasses.replace(trained, classes=dataclasses.replace(trained.classes, names=("x",) * 19))
+    monkeypatch.setattr("seg.export.open_trained", lambda path, *_: recoloured if path == other_run else trained)
+    with pytest.raises(InputError, match="does not predict the classes of"):
+        export(settings(run, tmp_path, run=[str(run), str(other_run)]))
+
+
+def test_a_file_that_is_there_is_never_overwritten(run, draw, tmp_path):
+    draw("a.png")
+    (tmp_path / "out").mkdir()
+    export(settings(run, tmp_path))
+    with pytest.raises(InputError, match="holds files already"):
+        export(settings(run, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"run": []}, "--run: is missing"),
+        ({"images": None}, "--images: is missing"),
+        ({"out": None}, "--out: is missing"),
+        ({"raw": ["png61"]}, "did you mean 'png16'"),
+        ({"size": "12"}, "--size: expected W,H"),
+        ({"size": "12,x"}, "--size: expected W,H"),
+        ({"size": [0, 4]}, "1 or more"),
+        ({"checkpoint": "best"}, "no checkpoint 'best'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(run, draw, tmp_path, changes, sentence):
+    draw("a.png")
+    with pytest.raises(InputError, match=sentence):
+        export(settings(run, tmp_path, **changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_that_cannot_be_meant_are_refused(run, draw, tmp_path):
+    draw("a.png")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("")
+    with pytest.raises(InputError, match="hold no image"):
+        export(settings(run, tmp_path, images=str(tmp_path / "empty")))
+    with pytest.raises(InputError, match="no folder and no image"):
+        export(settings(run, tmp_path, images=str(tmp_path / "nowhere")))
+    with pytest.raises(InputError, match="lies in --images"):
+        export(settings(run, tmp_path, out=str(tmp_path / "images" / "out")))
+    with pytest.raises(InputError, match="cannot be made"):
+        export(settings(run, tmp_path, out=str(tmp_path / "empty" / "notes.txt" / "out")))
+    with pytest.raises(InputError, match="more than once"):
+        export(settings(run, tmp_path, run=[str(run), str(run)]))
+
+
+def test_images_are_found_in_subfolders_and_hidden_ones_left_alone(draw, tmp_path):
+    wanted = [draw("a.PNG"), draw("b/c.jpeg"), draw("b/d.tif")]
+    draw("b/._c.png")
+    draw(".cache/x.png")
+    (tmp_path / "images" / "notes.txt").write_text("")
+    assert find_images(tmp_path / "images") == sorted(wanted)
+    assert find_images(wanted[0]) == [wanted[0]]
+
+
+def test_images_of_the_same_name_have_outputs_of_their_own():
+    images = [Path(name) for name in ("a.jpg", "a.png", "a_png.png", "b/a.png", "c.png", "C.png", "d.v1.png")]
+    names = [str(name) for name in output_names(images)]
+    assert names == ["a_jpg", "a_png", "a_png_2", "b/a", "c_png", "C_png_2", "d.v1"]
+    assert len({name.lower() for name in names}) == len(images)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1", "CMYK", "RGBA", "LA"])
+def test_images_of_any_mode_are_read_as_they_look(tmp_path, mode):
+    grey = np.tile(np.repeat(np.array([0, 255], np.uint8), 4), (8, 1))
+    path = tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}"
+    Image.fromarray(grey).convert("RGB").convert(mode).save(path)
+    np.testing.assert_array_equal(read_image(path), np.repeat(grey[..., None], 3, axis=2))
+
+
+def test_sixteen_bits_keep_their_scale(tmp_path):
+    Image.fromarray(np.array([[0, 257, 32896, 65535]], np.uint16)).save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png")[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+
+
+def test_transparent_pixels_are_white(tmp_path):
+    Image.new("RGBA", (2, 2), (9, 9, 9, 0)).save(tmp_path / "a.png")
+    assert (read_image(tmp_path / "a.png") == 255).all()
+
+
+def test_photographs_stand_upright(tmp_path):
+    picture = Image.new("RGB", (20, 10))
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    picture.save(tmp_path / "a.jpg", exif=exif)
+    assert read_image(tmp_path / "a.jpg").shape == (20, 10, 3)
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2), np.float32), np.full((2, 2), 70000, np.int32)])
+def test_values_without_a_scale_are_refused(tmp_path, values):
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    with pytest.raises(InputError, match="no scale of its own"):
+        read_image(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--run", "a", "b c", "--size", "8,4", "--raw", "png16", "npz", "--label-ids"],
+        ["--run", "a", "--label-ids", "--run=b c", "--size=[8, 4]", "--raw=png16", "--raw", "npz"],
+    ],
+)
+def test_several_runs_are_given_as_one_would_write_them(arguments):
+    config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
+    assert config.run == ["a", "b c"]
+    assert config.raw == ["png16", "npz"]
+    assert config.size in ("8,4", [8, 4])
+    assert config.label_ids
+
+
+def test_a_long_export_prints_a_line_now_and_then(capsys):
+    with _Progress(120) as progress:
+        for _ in range(120):
+            progress.advance()
+    assert capsys.readouterr().out.split("\n")[:2] == ["50 of 120 images", "100 of 120 images"]

@@ -1,0 +1,206 @@
+"""The training step against a plain loop that is written from the protocol in the adaptation literature."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import nn
+from torch.nn import functional as F
+
+from dem_apps.rng import seed_everything
+from seg.config import DiscriminatorConfig, ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
+from seg.step import Pass, Training, set_up, training_step
+
+C, H, W = 4, 32, 64
+BASE = TrainConfig(
+    method="minent",
+    loss="entropy",
+    reduction="mean",
+    max_steps=10,
+    model=ModelConfig(encoder="resnet18", depth=3, output_stride=8),
+    optimizer=OptimizerConfig(name="sgd", lr=0.02, head_factor=10.0, horizon=20),
+    weights=WeightConfig(target_main=0.3, target_aux=0.1, adversarial_main=0.2, adversarial_aux=0.05),
+    discriminator=DiscriminatorConfig(lr=1e-3, channels=4),
+)
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    AcceleratorState._reset_state()
+    return Accelerator(cpu=True)
+
+
+def passes_of(seed: int, images: int = 2) -> list[Pass]:
+    generator = torch.Generator().manual_seed(seed)
+    source = {
+        "image": torch.randn(images, 3, H, W, generator=generator),
+        "label": torch.randint(0, C, (images, H, W), generator=generator),
+        "name": [f"source-{seed}-{i}" for i in range(images)],
+    }
+    source["label"][:, :3] = 255
+    target = {"image": torch.randn(images, 3, H, W, generator=generator) + 0.5, "name": ["target"] * images}
+    return [(source, target)]
+
+
+def fresh(config: TrainConfig, accelerator: Accelerator) -> Training:
+    seed_everything(0)
+    return set_up(config, C, accelerator)
+
+
+def full_size(logits: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {head: F.interpolate(v, (H, W), mode="bilinear", align_corners=True) for head, v in logits.items()}
+
+
+def self_information(logits: torch.Tensor) -> torch.Tensor:
+    p = F.softmax(logits, 1)
+    return -p * torch.log2(p + 1e-30) / math.log2(C)
+
+
+def plain_loop(config: TrainConfig, training: Training, steps: int) -> nn.Module:
+    """AdvEnt or MinEnt with entropy, written out: one head after the other, loss by loss, on NCHW float32."""
+    model, weights = training.model.to(memory_format=torch.contiguous_format), config.weights
+    heads = [*model.main_head.parameters(), *model.auxiliary_head.parameters()]
+    optimizer = torch.optim.SGD(
+        [{"params": list(model.encoder.parameters())}, {"params": heads}], lr=0.0, momentum=0.9, weight_decay=5e-4
+    )
+    judges = training.adversary.discriminators if training.adversary else {}
+    judge_optimizers = {head: torch.optim.Adam(d.parameters(), betas=(0.9, 0.99)) for head, d in judges.items()}
+    bce = nn.BCEWithLogitsLoss()
+    for step in range(steps):
+        factor = (1 - step / 20) ** 0.9
+        optimizer.param_groups[0]["lr"], optimizer.param_groups[1]["lr"] = 0.02 * factor, 0.2 * factor
+        for judge_optimizer in judge_optimizers.values():
+            judge_optimizer.param_groups[0]["lr"] = 1e-3 * factor
+            judge_optimizer.zero_grad()
+        optimizer.zero_grad()
+        model.train()
+        ((source, target),) = passes_of(step)
+        source_maps = full_size(model(source["image"]))
+        loss = weights.seg_main * F.cross_entropy(source_maps["main"], source["label"], ignore_index=255)
+        loss = loss + weights.seg_aux * F.cross_entropy(source_maps["aux"], source["label"], ignore_index=255)
+        loss.backward()
+        target_maps = full_size(model(target["image"]))
+        loss = torch.zeros(())
+        if config.loss == "entropy":
+            for head, weight in (("main", weights.target_main), ("aux", weights.target_aux)):
+                loss = loss + weight * self_information(target_maps[head]).sum() / (2 * H * W)
+        for head, weight in (("main", weights.adversarial_main), ("aux", weights.adversarial_aux)):
+            if judges:
+                verdict = judges[head](self_information(target_maps[head]))
+                loss = loss + weight * bce(verdict, torch.zeros_like(verdict))
+        loss.backward()
+        for head, judge in judges.items():
+            judge.zero_grad()  # of the fooling loss
+            for maps, label in ((source_maps, 0.0), (target_maps, 1.0)):
+                verdict = judge(self_information(maps[head].detach()))
+                (bce(verdict, torch.full_like(verdict, label)) / 2).backward()
+            judge_optimizers[head].step()
+        optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize(("method", "loss"), [("minent", "entropy"), ("advent", "none"), ("advent", "entropy")])
+def test_three_steps_equal_a_plain_loop(method: str, loss: str, accelerator: Accelerator) -> None:
+    config = dataclasses.replace(BASE, method=method, loss=loss)
+    ours, theirs = fresh(config, accelerator), fresh(config, accelerator)
+    plain_loop(config, theirs, steps=3)
+    for step in range(3):
+        training_step(ours, config, accelerator, passes_of(step))
+    theirs_model = theirs.model.state_dict()
+    for name, value in ours.model.state_dict().items():
+        torch.testing.assert_close(value, theirs_model[name], rtol=2e-4, atol=2e-6, msg=name)
+    if method == "advent":
+        # Adam divides by the gradient's own size, which magnifies the rounding of tiny ones: compare the way gone
+        start = fresh(config, accelerator).adversary.state_dict()
+        expected = theirs.adversary.state_dict()
+        for name, value in ours.adversary.state_dict().items():
+            assert float((value - expected[name]).norm()) < 0.02 * float((expected[name] - start[name]).norm()), name
+
+
+def test_control_differs_from_source_only_in_running_statistics_alone(accelerator: Accelerator) -> None:
+    control = dataclasses.replace(BASE, loss="none")
+    source_only = dataclasses.replace(BASE, method="source")
+    first, second = fresh(control, accelerator), fresh(source_only, accelerator)
+    values = training_step(first, control, accelerator, passes_of(0))
+    ((source, _),) = passes_of(0)
+    training_step(second, source_only, accelerator, [(source, None)])
+    assert values["target/entropy"] > 0
+    theirs = second.model.state_dict()
+    differing = {name for name, value in first.model.state_dict().items() if not torch.equal(value, theirs[name])}
+    assert differing
+    assert all("running" in name or "num_batches" in name for name in differing)
+
+
+def test_accumulated_passes_equal_one_larger_batch(accelerator: Accelerator) -> None:
+    # frozen: with batch statistics two halves are not the whole
+    config = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, batch_norm="frozen"))
+    ((source, target),) = passes_of(0, images=4)
+    halves = [
+        ({k: v[part] for k, v in source.items()}, {k: v[part] for k, v in target.items()})
+        for part in (slice(0, 2), slice(2, 4))
+    ]
+    whole, accumulated = fresh(config, accelerator), fresh(config, accelerator)
+    expected = training_step(whole, config, accelerator, [(source, target)])
+    actual = training_step(accumulated, config, accelerator, halves)
+    assert actual == pytest.approx(expected, rel=1e-5)
+    theirs = whole.model.state_dict()
+    for name, value in accumulated.model.state_dict().items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_discriminators_follow_the_networks_schedule(accelerator: Accelerator) -> None:
+    config = dataclasses.replace(BASE, method="advent")
+    training = fresh(config, accelerator)
+    training.step = 10
+    training_step(training, config, accelerator, passes_of(0))
+    factor = 0.5**0.9
+    assert training.adversary_optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor)
+    assert [group["lr"] for group in training.optimizer.param_groups] == pytest.approx([0.02 * factor, 0.2 * factor])
+
+
+def test_bf16_keeps_objectives_in_float32_and_stays_near(accelerator: Accelerator) -> None:
+    config = dataclasses.replace(BASE, method="advent", loss="adadem")
+    exact = training_step(fresh(config, accelerator), config, accelerator, passes_of(0))
+    AcceleratorState._reset_state()
+    half = Accelerator(cpu=True, mixed_precision="bf16")
+    rough = dataclasses.replace(config, precision="bf16")
+    training = fresh(rough, half)
+    values = training_step(training, rough, half, passes_of(0))
+    assert values == pytest.approx(exact, rel=0.05)
+    assert values != exact
+    assert {parameter.dtype for parameter in training.model.parameters()} == {torch.float32}
+    assert training.minent.objectives["main"].class_marginals.dtype == torch.float32
+
+
+def test_objectives_of_the_heads_have_tables_of_their_own(accelerator: Accelerator) -> None:
+    config = dataclasses.replace(BASE, loss="adadem")
+    training = fresh(config, accelerator)
+    training_step(training, config, accelerator, passes_of(0))
+    main, aux = (training.minent.objectives[head].class_marginals for head in ("main", "aux"))
+    assert not torch.equal(main, aux)
+    uniform = torch.full((C, C), 1 / C)
+    assert not torch.equal(main, uniform)
+    assert not torch.equal(aux, uniform)
+
+
+def test_an_image_without_any_label_adds_nothing(accelerator: Accelerator) -> None:
+    training = fresh(BASE, accelerator)
+    ((source, target),) = passes_of(0)
+    source["label"][:] = 255
+    values = training_step(training, BASE, accelerator, [(source, target)])
+    assert values["source/cross_entropy_main"] == 0.0
+
+
+def test_a_loss_that_is_not_finite_names_step_and_images(accelerator: Accelerator) -> None:
+    training = fresh(BASE, accelerator)
+    ((source, target),) = passes_of(0)
+    target["image"][0, 0, 0, 0] = math.nan
+    before = {name: value.clone() for name, value in training.model.named_parameters()}
+    with pytest.raises(ValueError, match=r"step 1: a loss is not finite .* source-0-0, source-0-1, target, target"):
+        training_step(training, BASE, accelerator, [(source, target)])
+    assert all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
