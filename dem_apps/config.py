@@ -32,7 +32,13 @@ def option(default: Any, help: str, choices: Iterable[str] | None = None) -> Any
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def parse_config(config_class: type[Config], prog: str, example: str, argv: Sequence[str] | None = None) -> Config:
+def parse_config(
+    config_class: type[Config],
+    prog: str,
+    example: str,
+    argv: Sequence[str] | None = None,
+    config_help: str = "YAML file with any of the keys below; flags win over it",
+) -> Config:
     """Read a command's configuration from ``--config FILE`` and flags.
 
     Args:
@@ -40,6 +46,7 @@ def parse_config(config_class: type[Config], prog: str, example: str, argv: Sequ
         prog: how the command is called, for the help text (``python -m seg.train``).
         example: one full command line, shown at the end of the help.
         argv: the arguments; those of the process when None.
+        config_help: the help line of ``--config``.
 
     Raises:
         InputError: an unknown key, a value of the wrong type, an unreadable file.
@@ -47,7 +54,7 @@ def parse_config(config_class: type[Config], prog: str, example: str, argv: Sequ
     With ``--resume`` the settings are those of the run folder in ``--run-dir``. A setting that is given again
     must be the same: a run that changes its settings half-way could not be repeated.
     """
-    parser = _build_parser(config_class, prog, example)
+    parser = _build_parser(config_class, prog, example, config_help)
     arguments = _normalise(sys.argv[1:] if argv is None else argv, config_class)
     try:
         namespace = parser.parse_args(arguments)
@@ -86,7 +93,7 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     return config_class(**nested)
 
 
-def _build_parser(config_class: type, prog: str, example: str) -> ArgumentParser:
+def _build_parser(config_class: type, prog: str, example: str, config_help: str) -> ArgumentParser:
     parser = ArgumentParser(
         prog=prog,
         description=(config_class.__doc__ or "").strip(),
@@ -94,7 +101,7 @@ def _build_parser(config_class: type, prog: str, example: str) -> ArgumentParser
         exit_on_error=False,
         allow_abbrev=False,  # --los is a mistake, not --loss
     )
-    parser.add_argument("--config", action="config", help="YAML file with any of the keys below; flags win over it")
+    parser.add_argument("--config", action="config", help=config_help)
     _add_fields(parser, config_class(), prefix="")
     return parser
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -40,7 +41,7 @@ class TrainingProgress:
             self._bar.update(self._task, note=text)
             return
         rate = self._rate(step)
-        left = time.strftime("%H:%M:%S", time.gmtime(max(self.total - step, 0) / rate)) if rate else "?"
+        left = str(timedelta(seconds=round(max(self.total - step, 0) / rate))) if rate else "?"
         print(f"step {step:,}/{self.total:,}  {text}  {self._rate_text(step)}  {left} left", flush=True)
 
     def close(self) -> None:

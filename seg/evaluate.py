@@ -40,7 +40,7 @@ from seg.data.stream import normalised
 from seg.metrics import SegmentationScores
 from seg.minent import upsampled
 from seg.selection import LabelFreeScores
-from seg.trained import open_trained
+from seg.trained import checkpoint_name, open_trained
 
 OnSample = Callable[[int, Sample, Tensor], None]
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
@@ -296,7 +296,7 @@ def _main() -> None:
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
     _check(config)
     run, device = Path(str(config.run)), torch_device(config.device)
-    trained = open_trained(run, _checkpoint(run, config.checkpoint), device)
+    trained = open_trained(run, checkpoint_name(run, config.checkpoint), device)
     writer = None
     if config.save_predictions is not None:
         writer = PredictionWriter(Path(config.save_predictions), trained.classes)
@@ -325,12 +325,6 @@ def _check(config: EvaluateConfig) -> None:
         raise InputError(f"--scales: expected factors above 0 such as [0.75,1.0,1.25], got {config.scales}")
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
-
-
-def _checkpoint(run: Path, name: str) -> str:
-    if name != "auto":
-        return name
-    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
 
 
 def _target(own: DataConfig, other: TargetConfig) -> DataConfig:

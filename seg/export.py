@@ -31,7 +31,7 @@ from seg.data.pictures import distinct, find_images, output_names, read_image
 from seg.data.stream import normalised
 from seg.entropy_tables import EntropyTables
 from seg.minent import upsampled
-from seg.trained import Trained, open_trained
+from seg.trained import Trained, checkpoint_name, open_trained
 
 RAW_FORMATS = ("png16", "npz")
 CHECKPOINTS = ("auto", "last", "selected", "best")
@@ -156,7 +156,7 @@ def _open_runs(config: ExportConfig, out: Path) -> list[_Run]:
     for path, count in Counter(path.resolve() for path in paths).items():
         if count > 1:
             raise InputError(f"--run: {path} is given more than once")
-    opened = [open_trained(path, _checkpoint(path, config.checkpoint), device) for path in paths]
+    opened = [open_trained(path, checkpoint_name(path, config.checkpoint), device) for path in paths]
     for path, trained in zip(paths, opened, strict=True):
         if trained.classes != opened[0].classes:
             raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
@@ -173,12 +173,6 @@ def _open_runs(config: ExportConfig, out: Path) -> list[_Run]:
         )
         for title, trained, folder in zip(titles, opened, folders, strict=True)
     ]
-
-
-def _checkpoint(run: Path, name: str) -> str:
-    if name != "auto":
-        return name
-    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
 
 
 def _size(wanted: list[int] | str | None, run: TrainConfig) -> tuple[int, int] | None:

@@ -179,7 +179,9 @@ def _finish(session: Session, trained: bool) -> None:
     console = Console()
     console.print(score_table(result, f"target validation, {len(session.pair.target_val)} images, last checkpoint"))
     console.print(checkpoints_table(chosen))
-    print(f"entropy maps: {session.path / 'entropy_maps'}\nscores:       {session.path / 'eval.json'}")
+    if config.maps:
+        print(f"entropy maps: {session.path / 'entropy_maps'}")
+    print(f"scores:       {session.path / 'eval.json'}")
 
 
 def _scores(session: Session, write_maps: bool) -> dict[str, Any]:

@@ -60,6 +60,13 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> Trained:
     return Trained(config, classes, model.to(device).eval(), checkpoint, int(state["step"]))
 
 
+def checkpoint_name(run: Path, wanted: str) -> str:
+    """``auto`` is the run's checkpoint ``selected``, chosen without labels, where it has one, else ``last``."""
+    if wanted != "auto":
+        return wanted
+    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
+
+
 def saved_weights(run: Path) -> dict[str, Tensor]:
     """The weights that another training starts from: of the run's ``selected`` checkpoint, else of its last.
 
@@ -67,9 +74,7 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
         InputError: no run folder, or one without a checkpoint.
     """
     read_config(run)
-    folder = run / "checkpoints"
-    name = "selected" if (folder / "selected.json").is_file() else "last"
-    weights: dict[str, Tensor] = load_checkpoint(folder, name)["model"]
+    weights: dict[str, Tensor] = load_checkpoint(run / "checkpoints", checkpoint_name(run, "auto"))["model"]
     return weights
 
 

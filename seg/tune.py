@@ -274,7 +274,8 @@ def _refuse_bare_train_flag(name: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     own, train_flags = _split(sys.argv[1:] if arguments is None else arguments)
-    config = parse_config(TuneConfig, "python -m seg.tune", _EXAMPLE, own)
+    # --config goes to the training, and is named in this help all the same
+    config = parse_config(TuneConfig, "python -m seg.tune", _EXAMPLE, own, config_help="YAML file of seg.train")
     tune(config, parse_config(TrainConfig, "python -m seg.train", _EXAMPLE, train_flags), train_flags)
 
 

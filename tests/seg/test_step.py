@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from torch.nn import functional as F
 
+from dem_apps.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.rng import seed_everything
 from seg.config import DiscriminatorConfig, ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.step import Pass, Training, set_up, training_step
@@ -151,6 +153,31 @@ def test_accumulated_passes_equal_one_larger_batch(accelerator: Accelerator) -> 
     theirs = whole.model.state_dict()
     for name, value in accumulated.model.state_dict().items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["minent", "advent"])
+def test_a_restored_checkpoint_goes_on_to_the_same_numbers(
+    method: str, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(BASE, method=method, loss="adadem", optimizer=OptimizerConfig(name="adamw"))
+    unbroken = fresh(config, accelerator)
+    for step in range(2):
+        training_step(unbroken, config, accelerator, passes_of(step))
+    save_checkpoint(tmp_path, "last", unbroken.state(), tag="2")
+    seed_everything(1)
+    resumed = set_up(config, C, accelerator)  # other weights
+    resumed.restore(load_checkpoint(tmp_path, "last"))
+    for step in range(2, 4):
+        values = [training_step(training, config, accelerator, passes_of(step)) for training in (unbroken, resumed)]
+        assert values[0] == values[1]
+    states = [training.model.state_dict() for training in (unbroken, resumed)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_weights_alone_cannot_be_resumed(accelerator: Accelerator) -> None:
+    training = fresh(BASE, accelerator)
+    with pytest.raises(ValueError, match=r"--resume: .* holds no 'optimizer'.* --model.start-from"):
+        training.restore({"model": training.model.state_dict(), "step": 0})
 
 
 def test_discriminators_follow_the_networks_schedule(accelerator: Accelerator) -> None:
