@@ -47,7 +47,9 @@ class ExportConfig:
     out: str | None = option(None, "folder to write to; new or empty")
     checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS)
     size: list[int] | str | None = option("run", "W,H that the network sees; run: its target size; null: the image's")
-    raw: list[str] = option([], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1), npz (nats), or both")
+    raw: list[str] = option(
+        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both"
+    )
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
     legend: bool = option(True, "list the predicted classes below each panel")
     device: str = option("auto", "cpu, cuda, or auto")
@@ -299,7 +301,7 @@ class _Progress:
 
 
 def _gathered(arguments: Sequence[str]) -> list[str]:
-    """``--run A B`` and ``--run A --run B`` as the one list that the parser takes; ``--raw`` likewise."""
+    """``--run A B`` and ``--run A --run B`` as the one list that the parser takes; so for ``--raw``, alone png16."""
     lists: dict[str, list[str]] = {"--run": [], "--raw": []}
     rest: list[str] = []
     current: list[str] | None = None
@@ -313,6 +315,8 @@ def _gathered(arguments: Sequence[str]) -> list[str]:
                 current.append(value)
         else:
             (rest if current is None else current).append(argument)
+    if "--raw" in arguments and not lists["--raw"]:
+        lists["--raw"].append(RAW_FORMATS[0])
     return rest + [f"{flag}={json.dumps(values)}" for flag, values in lists.items() if values]
 
 

@@ -358,6 +358,12 @@ def test_several_runs_are_given_as_one_would_write_them(arguments):
     assert config.label_ids
 
 
+@pytest.mark.parametrize("arguments", [["--run", "a", "--raw", "--label-ids"], ["--raw", "--run", "a", "--label-ids"]])
+def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
+    config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
+    assert (config.run, config.raw, config.label_ids) == (["a"], ["png16"], True)
+
+
 def test_a_long_export_prints_a_line_now_and_then(capsys):
     with _Progress(120) as progress:
         for _ in range(120):
