@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seg.advent import build_discriminator
+from seg.atrous_head import AtrousHead
 from seg.config import TrainConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.trained import network
@@ -31,6 +32,8 @@ class PlainLoop:
         self.config, self.classes, self.device, self.done = config, classes, device, 0
         self.horizon = config.optimizer.horizon or config.max_steps
         self.model = network(config.model, classes).to(device).train()
+        for head in ("main_head", "auxiliary_head"):
+            setattr(self.model, head, _FourConvolutions(getattr(self.model, head)))
         for layer in self.model.modules():
             if isinstance(layer, nn.BatchNorm2d):
                 layer.requires_grad_(False)
@@ -105,6 +108,20 @@ class PlainLoop:
                 half.backward()
                 halves.append(half.detach())
             losses[f"discriminator/loss_{head}"] = halves[0] + halves[1]
+
+
+class _FourConvolutions(nn.Module):
+    """A head with the same weights that computes its four convolutions one after the other, as ADVENT does."""
+
+    def __init__(self, head: AtrousHead) -> None:
+        super().__init__()
+        self.branches = head.branches
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.branches[0](features)
+        for branch in self.branches[1:]:
+            logits = logits + branch(features)
+        return logits
 
 
 def self_information(logits: Tensor) -> Tensor:

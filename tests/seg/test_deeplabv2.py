@@ -66,3 +66,30 @@ def test_weights_that_cannot_be_downloaded_name_the_way_out(monkeypatch):
     monkeypatch.setattr("segmentation_models_pytorch.encoders.get_encoder", no_network)
     with pytest.raises(ValueError, match=r"'imagenet' weights could not be loaded .*--model.encoder-weights null"):
         build_model("deeplabv2", encoder="resnet18", num_classes=4, weights="imagenet")
+
+
+def test_the_head_is_the_sum_of_its_four_convolutions_in_value_and_accumulated_gradient():
+    torch.manual_seed(0)
+    head = AtrousHead(6, 3).double()
+    features = torch.randn(2, 6, 20, 30, dtype=torch.float64, requires_grad=True)
+    outgoing = torch.randn(2, 3, 20, 30, dtype=torch.float64)
+
+    def convolutions(inputs):
+        return torch.stack([branch(inputs) for branch in head.branches]).sum(0)
+
+    results = []
+    for forward in (head, convolutions):
+        head.zero_grad()
+        features.grad = None
+        for scale in (1.0, 0.5):  # the second backward adds to the gradients of the first
+            logits = forward(features)
+            (scale * logits * outgoing).sum().backward()
+        results.append([logits.detach(), features.grad, *(parameter.grad for parameter in head.parameters())])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_heads_logits_are_float32_under_autocast():
+    head = AtrousHead(6, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert head(torch.randn(1, 6, 8, 8)).dtype == torch.float32
