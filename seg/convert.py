@@ -78,7 +78,7 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
             f"--advent: {file} is no checkpoint of tensors alone: it is damaged or asks for code to be run, which is "
             "refused; save the model's state_dict() where the file comes from"
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
         raise InputError(f"--advent: {file} is no checkpoint of torch, or it is cut short") from error
     if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")

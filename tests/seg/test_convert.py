@@ -219,7 +219,16 @@ class Code:
         return (open, ("never-opened", "w"))
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no pickle", pickle.dumps(Code(), protocol=2)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK\x03\x04 cut short",
+        b"no pickle",
+        b"root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1\n",
+        pickle.dumps(Code(), protocol=2),
+    ],
+)
 def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.pth").write_bytes(content)
