@@ -1,49 +1,57 @@
-"""The one hook between the objectives and Stable-Baselines3: the entropy term of PPO and A2C.
+"""The one hook between the objectives and Stable-Baselines3: the entropy term of its on-policy algorithms.
 
-Both algorithms maximise ``ent_coef * mean(entropy)``, where ``entropy`` is the third value that
-``policy.evaluate_actions`` returns. A policy that returns something else there changes the term, and neither
-``train()`` nor any file of SB3 has to be touched. The objective is a submodule of the policy, so its state is in
-``policy.state_dict()`` and in the zip file that ``model.save`` writes.
+PPO, A2C and sb3-contrib's MaskablePPO and RecurrentPPO maximise ``ent_coef * mean(entropy)``, where ``entropy`` is
+the third value that ``policy.evaluate_actions`` returns. A policy that returns something else there changes the term
+(:mod:`rl.objective_policy`), and no line of their updates has to be copied. The objective is a submodule of the
+policy, so its state is in ``policy.state_dict()`` and in the zip file that ``model.save`` writes.
 """
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.type_aliases import PyTorchObs
-from torch import nn
+from stable_baselines3.common.save_util import load_from_zip_file
 
-from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, nearest
 from rl.envs import warn_if_observations_are_cut
+from rl.objective_policy import NONE, STOCK, EntropyObjectivePolicy, action_sizes, policy_with_objective
+
+__all__ = ["NONE", "STOCK", "EntropyObjectivePolicy", "with_entropy_objective"]
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
-#: No entropy term at all, whatever ``ent_coef`` says.
-NONE = "none"
-#: SB3's own entropy, untouched: the same run bit for bit.
-STOCK = "entropy"
+_log = logging.getLogger(__name__)
+_STATE = "entropy_objective."
 
 
 def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem", **options: Any) -> type[Algorithm]:
     """A class that is ``algorithm`` with another entropy term; use it as you would use ``algorithm``.
 
     Args:
-        algorithm: ``stable_baselines3.PPO``, ``stable_baselines3.A2C`` or a subclass.
+        algorithm: ``stable_baselines3.PPO`` or ``A2C``, ``sb3_contrib.MaskablePPO`` or ``RecurrentPPO``, or a subclass.
         objective: a name of ``dem_apps.OBJECTIVE_NAMES``, or ``"none"``. ``"entropy"`` is SB3's own term and gives
             SB3's own numbers, bit for bit.
         **options: options of the objective, such as ``tau`` and ``alpha`` of ``"dem"``.
 
     Returns:
-        a subclass. Its ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"`` and any policy class of your own get
-        the term. It logs ``train/entropy_objective`` (the term's value) and ``train/policy_entropy`` (Shannon
-        entropy of the actions in nats, whatever is trained), both means over the minibatches of an update.
+        a subclass. Its policy aliases ("MlpPolicy", "MlpLstmPolicy", …) and any policy class of your own get the
+        term. ``ent_coef`` may also be a schedule: a callable of the remaining progress, which falls from 1 to 0.
+        ``load`` takes zip files of this class and of the plain algorithm; with the latter the objective starts afresh.
+
+        It logs, as means over the minibatches of an update: ``train/entropy_objective`` (the term's value) and
+        ``train/policy_entropy`` (Shannon entropy of the actions in nats, whatever is trained). Beside them
+        ``train/ent_coef`` and, for A2C, which logs none itself, ``train/approx_kl`` of the update.
 
     Raises:
         InputError: (a ``ValueError``) another algorithm, an unknown name; when the model is made: an action space
@@ -54,66 +62,21 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
         >>> PPOAda = with_entropy_objective(PPO, "adadem")
         >>> model = PPOAda("MlpPolicy", "CartPole-v1", ent_coef=0.001)
     """
-    if not (isinstance(algorithm, type) and issubclass(algorithm, (PPO, A2C))):
+    if not (isinstance(algorithm, type) and issubclass(algorithm, (PPO, A2C, MaskablePPO, RecurrentPPO))):
         name = getattr(algorithm, "__name__", repr(algorithm))
-        raise InputError(f"with_entropy_objective: supports PPO and A2C of stable_baselines3, not {name}")
+        raise InputError(
+            "with_entropy_objective: supports PPO and A2C of stable_baselines3, MaskablePPO and RecurrentPPO of "
+            f"sb3_contrib, not {name}"
+        )
     _check_objective(objective, options)
     wrapped = issubclass(algorithm, _EntropyObjectiveAlgorithm)
     bases = (algorithm,) if wrapped else (_EntropyObjectiveAlgorithm, algorithm)
-    attributes = _attributes(objective, options, algorithm)
-    return type(f"{algorithm.__name__}_{objective.replace('-', '_')}", bases, attributes)
-
-
-class EntropyObjectivePolicy(ActorCriticPolicy):
-    """Mixin for an actor-critic policy: ``evaluate_actions`` returns the objective in place of the entropy.
-
-    The objective acts, and its state moves, only while the policy is in training mode and gradients are on;
-    otherwise the third value is SB3's own entropy.
-    """
-
-    objective: ClassVar[str]
-    objective_options: ClassVar[dict[str, Any]]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # After super().__init__(), so that the optimiser and the initialisation of the weights never see it.
-        sizes = [] if self.objective in (NONE, STOCK) else _action_sizes(self.action_space)
-        self.entropy_objective = nn.ModuleList(
-            build_objective(self.objective, num_classes=size, **self.objective_options) for size in sizes
-        )
-        #: Sum of the objective, sum of the Shannon entropy and number of minibatches since this was last zeroed.
-        self.entropy_totals = np.zeros(3)
-
-    def evaluate_actions(
-        self, obs: PyTorchObs, actions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """As in SB3: values and log-probabilities of the actions, one per sample, and the entropy term.
-
-        The term is one value per sample too, or their mean where an objective makes it.
-        """
-        # The distribution keeps normalised logits only, on which CADF would be the entropy; so listen to the layer.
-        logits: list[torch.Tensor] = []
-        with self.action_net.register_forward_hook(lambda _layer, _inputs, output: logits.append(output)):
-            values, log_prob, entropy = super().evaluate_actions(obs, actions)
-        if not (self.training and torch.is_grad_enabled()):
-            return values, log_prob, entropy
-        term = self._entropy_term(logits[-1], log_prob, entropy)
-        if term is not None and entropy is not None:
-            self.entropy_totals += (term.mean().item(), entropy.mean().item(), 1)
-        return values, log_prob, term
-
-    def _entropy_term(
-        self, logits: torch.Tensor, log_prob: torch.Tensor, entropy: torch.Tensor | None
-    ) -> torch.Tensor | None:
-        if self.objective == STOCK:
-            return entropy
-        if self.objective == NONE:
-            return torch.zeros_like(log_prob)
-        # One table per action dimension; like the entropy, the terms of independent dimensions add up.
-        heads = logits.split(_action_sizes(self.action_space), dim=1)
-        # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
-        terms = [objective(head, dim=1) for objective, head in zip(self.entropy_objective, heads, strict=True)]
-        return torch.stack(terms).sum()
+    attributes = {
+        "objective": objective, "objective_options": options, "__doc__": algorithm.__doc__, "__module__": __name__,
+        "__qualname__": f"{algorithm.__qualname__}_{objective.replace('-', '_')}",
+    }  # fmt: skip
+    # The name stays, since SB3's messages speak of it; repr() shows the qualified name.
+    return type(algorithm.__name__, bases, attributes)
 
 
 class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
@@ -121,45 +84,109 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
 
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
-    policy: EntropyObjectivePolicy
+    policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
     def _setup_model(self) -> None:
         if self.objective not in (NONE, STOCK):
-            _action_sizes(self.action_space)
+            action_sizes(self.action_space)
+            if not callable(self.ent_coef) and self.ent_coef == 0:
+                # a line of the log and no warning: SB3's default is 0, and a model of defaults is no mistake in SB3
+                _log.warning(
+                    "ent_coef is 0, so the entropy objective '%s' has no effect; give ent_coef=0.001 or another weight",
+                    self.objective,
+                )
         warn_if_observations_are_cut(self.get_vec_normalize_env())
-        self.policy_class: type[EntropyObjectivePolicy] = _policy_with_objective(
+        self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(
             self.policy_class, self.objective, self.objective_options
         )
         super()._setup_model()
 
     def train(self) -> None:
-        """SB3's own update, then two more lines in the log."""
+        """The algorithm's own update, then more lines in the log."""
         self.policy.entropy_totals[:] = 0
-        super().train()
+        with self._ent_coef_of_now() as ent_coef, self._padding_left_out():
+            super().train()
         objective, entropy, count = self.policy.entropy_totals
         if count:
             self.logger.record("train/entropy_objective", objective / count)
             self.logger.record("train/policy_entropy", entropy / count)
+        self.logger.record("train/ent_coef", ent_coef)
+        if isinstance(self, A2C):
+            self.logger.record("train/approx_kl", _kl_of_the_update(self))
+
+    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto") -> None:
+        """As in SB3. Parameters without any state of the objective, those of a plain model, start it afresh."""
+        params = load_path_or_dict
+        if not isinstance(params, dict):
+            params = load_from_zip_file(load_path_or_dict, device=device, load_data=False)[1]
+        if exact_match and "policy" in params:
+            params = {**params, "policy": self._with_fresh_state(params["policy"])}
+        super().set_parameters(params, exact_match, device)
+
+    def _with_fresh_state(self, policy: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        state = {name: value for name, value in self.policy.state_dict().items() if name.startswith(_STATE)}
+        if not state or any(name.startswith(_STATE) for name in policy):
+            return policy
+        warnings.warn(
+            f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
+            UserWarning,
+            stacklevel=3,
+        )
+        for objective in self.policy.entropy_objective:
+            assert isinstance(objective, EntropyObjective)
+            objective.reset()
+        return {**policy, **state}  # the values are the tables themselves, so they are as reset
+
+    @contextmanager
+    def _ent_coef_of_now(self) -> Iterator[float]:
+        """While this lasts ``self.ent_coef`` is a number; before and after, what was given, so that it can be saved."""
+        given = self.ent_coef
+        # a number stays what it is, so that SB3 computes with the same type
+        now = float(given(self._current_progress_remaining)) if callable(given) else given
+        self.ent_coef = now
+        try:
+            yield now
+        finally:
+            self.ent_coef = given
+
+    @contextmanager
+    def _padding_left_out(self) -> Iterator[None]:
+        """RecurrentPPO pads sequences to one length and drops the padded rows after the policy has seen them.
+
+        So whenever its update takes a batch from the buffer, the policy is told which rows count.
+        """
+        if not isinstance(self, RecurrentPPO):
+            yield
+            return
+        buffer: Any = self.rollout_buffer
+        get = buffer.get
+
+        def get_and_tell(batch_size: int | None = None) -> Iterator[Any]:
+            for samples in get(batch_size):
+                self.policy.counted_rows = samples.mask > 1e-8
+                yield samples
+
+        buffer.get = get_and_tell
+        try:
+            yield
+        finally:
+            del buffer.get
+            self.policy.counted_rows = None
 
 
-def _policy_with_objective(
-    policy_class: type[Any], objective: str, options: dict[str, Any]
-) -> type[EntropyObjectivePolicy]:
-    if issubclass(policy_class, EntropyObjectivePolicy):
-        # a policy class that comes out of a saved zip
-        if (policy_class.objective, policy_class.objective_options) != (objective, options):
-            raise InputError(
-                f"the policy was saved with the objective '{policy_class.objective}' {policy_class.objective_options}, "
-                f"but this class trains '{objective}' {options}; load it with the class it was saved with"
-            )
-        return policy_class
-    attributes = _attributes(objective, options, policy_class)
-    # The name stays: SB3 compares it to advise against a GPU for small networks.
-    return type(policy_class.__name__, (EntropyObjectivePolicy, policy_class), attributes)
-
-
-def _attributes(objective: str, options: dict[str, Any], base: type) -> dict[str, Any]:
-    return {"objective": objective, "objective_options": options, "__doc__": base.__doc__, "__module__": __name__}
+@torch.no_grad()
+def _kl_of_the_update(model: OnPolicyAlgorithm) -> float:
+    """KL divergence of the updated policy from the one that acted, in nats: PPO's estimator, on the rollout."""
+    buffer, policy = model.rollout_buffer, model.policy
+    # by index and not through get(), which would shuffle and so draw random numbers that SB3 does not draw
+    samples = buffer._get_samples(np.arange(buffer.buffer_size * buffer.n_envs))
+    actions = samples.actions
+    if isinstance(model.action_space, spaces.Discrete):
+        actions = actions.long().flatten()
+    policy.set_training_mode(False)  # as during the rollout
+    log_ratio = policy.evaluate_actions(samples.observations, actions)[1] - samples.old_log_prob
+    policy.set_training_mode(True)
+    return (log_ratio.exp() - 1 - log_ratio).mean().item()
 
 
 def _check_objective(objective: str, options: dict[str, Any]) -> None:
@@ -172,15 +199,3 @@ def _check_objective(objective: str, options: dict[str, Any]) -> None:
         raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
     if objective != NONE:
         build_objective(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
-
-
-def _action_sizes(space: spaces.Space) -> list[int]:
-    """The number of choices of each action dimension."""
-    if isinstance(space, spaces.Discrete):
-        return [int(space.n)]
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return [int(size) for size in space.nvec]
-    raise InputError(
-        f"the entropy objectives act on logits over choices: Discrete and one-dimensional MultiDiscrete action spaces "
-        f"are supported, not {type(space).__name__}; with 'entropy' or 'none' any action space works"
-    )

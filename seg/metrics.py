@@ -64,7 +64,8 @@ class SegmentationScores:
         ``per_class_entropy`` that by predicted class (None where no pixel is predicted so). ``calibration_error``
         is the expected calibration error over 15 equal bins of confidence. ``error_ranking_auroc`` is the
         probability that a wrong pixel has a higher entropy than a right one (ties count half); None without wrong
-        or without right pixels.
+        or without right pixels. ``reliability`` and ``entropy_histogram`` are what the report draws: pixels, mean
+        confidence and accuracy per bin of confidence; wrong and right pixels per bin of normalised entropy.
         """
         sums = self._unpacked()
         confusion = sums["confusion"][:-1]
@@ -89,6 +90,11 @@ class SegmentationScores:
             },
             "calibration_error": float((sums["confidence"] - right).abs().sum() / (wrong + right).sum().clamp_min(1)),
             "error_ranking_auroc": _auroc(*sums["entropy_pixels"]),
+            "per_class_label_share": dict(
+                zip(self.class_names, (confusion.sum(1) / confusion.sum().clamp_min(1)).tolist(), strict=True)
+            ),
+            "reliability": _reliability(sums["confidence"], wrong, right),
+            "entropy_histogram": _entropy_histogram(*sums["entropy_pixels"]),
         }
 
     def _unpacked(self) -> dict[str, Tensor]:
@@ -143,3 +149,22 @@ def _auroc(wrong: Tensor, right: Tensor) -> float | None:
         return None
     below = right.cumsum(0) - right
     return float((wrong * (below + right / 2)).sum() / (wrong.sum() * right.sum()))
+
+
+def _reliability(confidence: Tensor, wrong: Tensor, right: Tensor) -> dict[str, list[float | None]]:
+    """Per bin of confidence its pixels, their mean confidence and the share that is right (None in an empty bin)."""
+    pixels = wrong + right
+    means = [
+        [float(value / count) if count else None for value, count in zip(values, pixels, strict=True)]
+        for values in (confidence, right)
+    ]
+    return {"pixels": list(pixels.tolist()), "confidence": means[0], "accuracy": means[1]}
+
+
+def _entropy_histogram(wrong: Tensor, right: Tensor, bins: int = 20) -> dict[str, list[float]]:
+    """Wrong and right pixels in equal bins of normalised entropy, from the uneven ones of :func:`_entropy_bin`."""
+    ratio = (torch.arange(_ENTROPY_BINS, dtype=torch.float64) + 0.5) / _ENTROPY_BINS
+    entropy = ratio**4 / (ratio**4 + (1 - ratio) ** 4)  # the inverse of its map, at the middle of each bin
+    place = (entropy * bins).long().clamp_max_(bins - 1)
+    counts = [torch.zeros(bins, dtype=torch.float64).index_add_(0, place, part).tolist() for part in (wrong, right)]
+    return {"edges": [edge / bins for edge in range(bins + 1)], "wrong": counts[0], "right": counts[1]}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,15 +14,25 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
-from dem_apps import build_objective
+from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 from rl.envs import make_training_envs
 
 torch.set_num_threads(1)
 
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
+OBJECTIVES = [
+    ("adadem", {}),
+    ("cadf", {}),
+    ("dem", {"tau": 0.8, "alpha": 1.2}),
+    ("adadem-norm", {}),
+    ("adadem-mec", {}),
+]
+TABLE = "entropy_objective.0.class_marginals"
 
 
 class ToyEnv(gym.Env):
@@ -75,7 +89,7 @@ def doorkey(count: int = 8) -> VecEnv:
 
 @pytest.mark.parametrize(("algorithm", "steps"), [(PPO, 1024), (A2C, 800)])
 def test_entropy_is_sb3_bit_for_bit(algorithm: Any, steps: int) -> None:
-    arguments = {"n_steps": 128, "batch_size": 64, "learning_rate": 2.5e-4} if algorithm is PPO else {}
+    arguments = {"n_steps": 128, "batch_size": 64, "n_epochs": 3, "learning_rate": 2.5e-4} if algorithm is PPO else {}
     arguments = {"ent_coef": 0.001, "seed": 0, "device": "cpu", **arguments}
     stock = algorithm("MlpPolicy", doorkey(), **arguments).learn(steps)
     ours = with_entropy_objective(algorithm, "entropy")("MlpPolicy", doorkey(), **arguments).learn(steps)
@@ -84,13 +98,24 @@ def test_entropy_is_sb3_bit_for_bit(algorithm: Any, steps: int) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_an_objective_changes_what_is_learned(algorithm: Any) -> None:
-    assert same_weights(stock_model(algorithm), toy_model("adadem", algorithm=algorithm))  # they start alike
-    # one update, from the same samples: each model seeds the global generators when it is made
-    steps = SMALL[algorithm.__name__]["n_steps"]
-    stock = stock_model(algorithm).learn(steps)
-    assert same_weights(stock, toy_model("entropy", algorithm=algorithm).learn(steps))
-    assert not same_weights(stock, toy_model("adadem", algorithm=algorithm).learn(steps))
+@pytest.mark.parametrize(("name", "options"), OBJECTIVES)
+def test_an_objective_changes_what_is_learned(
+    name: str, options: dict[str, float], algorithm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learned(objective: str, **options: float) -> Any:
+        # one update, from the same samples: each model seeds the global generators when it is made
+        return toy_model(objective, algorithm=algorithm, **options).learn(SMALL[algorithm.__name__]["n_steps"])
+
+    assert same_weights(stock_model(algorithm), toy_model(name, algorithm=algorithm, **options))  # they start alike
+    without_term = learned("none")
+    ours = learned(name, **options)
+    assert not same_weights(learned("entropy"), ours)
+    assert not same_weights(without_term, ours)
+
+    # and a term that has lost its gradient would not have passed: it learns what is learned without a term
+    forward = EntropyObjective.forward
+    monkeypatch.setattr(EntropyObjective, "forward", lambda *args, **kwargs: forward(*args, **kwargs).detach())
+    assert same_weights(without_term, learned(name, **options))
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
@@ -99,10 +124,7 @@ def test_none_is_sb3_without_entropy_term(algorithm: Any) -> None:
     assert same_weights(stock, toy_model("none", algorithm=algorithm, ent_coef=5.0).learn(64))
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("adadem", {}), ("cadf", {}), ("dem", {"tau": 0.8, "alpha": 1.2}), ("adadem-norm", {}), ("adadem-mec", {})],
-)
+@pytest.mark.parametrize(("name", "options"), OBJECTIVES)
 def test_term_and_gradient_are_those_of_the_objective_on_the_raw_logits(name: str, options: dict[str, float]) -> None:
     model = toy_model(name, **options)
     with torch.no_grad():
@@ -136,8 +158,7 @@ def test_cadf_is_not_the_entropy() -> None:
 def test_the_table_moves_only_when_the_policy_trains() -> None:
     model = toy_model("adadem")
     observations, actions = batch(model)
-    table = "entropy_objective.0.class_marginals"
-    before = model.policy.state_dict()[table].clone()
+    before = model.policy.state_dict()[TABLE].clone()
 
     model.policy.set_training_mode(False)
     in_eval = model.policy.evaluate_actions(observations, actions)[2]
@@ -145,28 +166,30 @@ def test_the_table_moves_only_when_the_policy_trains() -> None:
     with torch.no_grad():
         without_gradients = model.policy.evaluate_actions(observations, actions)[2]
     entropy = model.policy.get_distribution(observations).entropy()
-    assert torch.equal(model.policy.state_dict()[table], before)
+    assert torch.equal(model.policy.state_dict()[TABLE], before)
     assert torch.equal(in_eval, entropy)
     assert torch.equal(without_gradients, entropy)
 
     model.policy.evaluate_actions(observations, actions)
-    assert not torch.equal(model.policy.state_dict()[table], before)
+    assert not torch.equal(model.policy.state_dict()[TABLE], before)
 
 
 def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path: Any) -> None:
     PPOAda = with_entropy_objective(PPO, "adadem")
-    model = PPOAda("MlpPolicy", ToyEnv(spaces.Discrete(5)), seed=0, **SMALL["PPO"]).learn(64)
+    model = PPOAda("MlpPolicy", ToyEnv(spaces.Discrete(5)), seed=0, ent_coef=0.1, **SMALL["PPO"]).learn(64)
     model.save(tmp_path / "model.zip")
-    loaded = PPOAda.load(tmp_path / "model.zip", env=ToyEnv(spaces.Discrete(5)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing starts afresh
+        loaded = PPOAda.load(tmp_path / "model.zip", env=ToyEnv(spaces.Discrete(5)))
     saved, read = model.policy.state_dict(), loaded.policy.state_dict()
     assert saved.keys() == read.keys()
     assert all(torch.equal(saved[name], read[name]) for name in saved)
-    table = read["entropy_objective.0.class_marginals"].clone()
+    table = read[TABLE].clone()
     assert table.shape == (5, 5)
     assert not torch.equal(table, torch.full((5, 5), 0.2))
 
     loaded.learn(32, reset_num_timesteps=False)
-    assert not torch.equal(loaded.policy.entropy_objective[0].class_marginals, table)
+    assert not torch.equal(loaded.policy.state_dict()[TABLE], table)
     optimised = {id(parameter) for group in model.policy.optimizer.param_groups for parameter in group["params"]}
     assert optimised == {id(parameter) for parameter in model.policy.parameters()}
 
@@ -175,6 +198,32 @@ def test_a_zip_of_another_objective_is_refused(tmp_path: Any) -> None:
     toy_model("adadem").save(tmp_path / "model.zip")
     with pytest.raises(ValueError, match=r"saved with the objective 'adadem'.*trains 'cadf'"):
         with_entropy_objective(PPO, "cadf").load(tmp_path / "model.zip")
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm: Any, tmp_path: Path) -> None:
+    stock = stock_model(algorithm).learn(32)
+    stock.save(tmp_path / "plain.zip")
+    Hooked = with_entropy_objective(algorithm, "adadem")
+    with pytest.warns(UserWarning, match="come from a model without an entropy objective; 'adadem' starts afresh"):
+        loaded = Hooked.load(tmp_path / "plain.zip", env=ToyEnv(stock.action_space))
+    assert same_weights(stock, loaded)
+    assert str(loaded.policy.optimizer.state_dict()) == str(stock.policy.optimizer.state_dict())
+    uniform = torch.full((5, 5), 0.2)
+    assert torch.equal(loaded.policy.state_dict()[TABLE], uniform)
+    loaded.learn(32, reset_num_timesteps=False)
+    assert not torch.equal(loaded.policy.state_dict()[TABLE], uniform)
+    with pytest.warns(UserWarning, match="starts afresh"):
+        loaded.set_parameters(stock.get_parameters())  # of a model that has learned: what it knew is forgotten
+    assert torch.equal(loaded.policy.state_dict()[TABLE], uniform)
+
+    broken = stock.get_parameters()
+    del broken["policy"]["action_net.bias"]
+    with (
+        pytest.warns(UserWarning, match="starts afresh"),
+        pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "action_net\.bias"\.'),
+    ):
+        loaded.set_parameters(broken)
 
 
 def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
@@ -190,6 +239,16 @@ def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
     tables = [objective.class_marginals.shape for objective in model.policy.entropy_objective]
     assert tables == [(3, 3), (4, 4)]
     model.learn(32)
+
+
+def test_a_dimension_without_a_choice_adds_nothing() -> None:
+    model = toy_model("cadf", spaces.MultiDiscrete([1, 3]))
+    model.policy.set_training_mode(True)
+    observations, actions = batch(model)
+    term = model.policy.evaluate_actions(observations, actions)[2]
+    logits = model.policy.action_net(model.policy.mlp_extractor(observations)[0])
+    torch.testing.assert_close(term, build_objective("cadf", num_classes=3)(logits[:, 1:]))
+    assert len(model.policy.entropy_objective) == 1
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
@@ -211,22 +270,89 @@ def test_policy_entropy_is_logged_beside_the_objective() -> None:
     assert logged["train/entropy_objective"] != pytest.approx(logged["train/policy_entropy"], abs=0.1)
 
 
+class SetEntCoef(BaseCallback):
+    """What SB3's users do for want of a schedule: change the attribute before each update."""
+
+    def __init__(self, schedule: Any, total: int) -> None:
+        super().__init__()
+        self.schedule, self.total = schedule, total
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.model.ent_coef = self.schedule(1 - self.num_timesteps / self.total)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_ent_coef_may_be_a_schedule(algorithm: Any, tmp_path: Path) -> None:
+    schedule = LinearSchedule(0.5, 0.1, 0.75)
+    stock = stock_model(algorithm).learn(64, callback=SetEntCoef(schedule, 64))
+    ours = toy_model("entropy", algorithm=algorithm, ent_coef=schedule).learn(64)
+    assert same_weights(stock, ours)
+    assert not same_weights(ours, toy_model("entropy", algorithm=algorithm, ent_coef=lambda _progress: 0.5).learn(64))
+    assert ours.logger.name_to_value["train/ent_coef"] == 0.1
+
+    ours.save(tmp_path / "model.zip")
+    loaded = type(ours).load(tmp_path / "model.zip")
+    assert [loaded.ent_coef(progress) for progress in (1, 0.5, 0)] == [schedule(progress) for progress in (1, 0.5, 0)]
+    assert type(ours).load(tmp_path / "model.zip", ent_coef=0.25).ent_coef == 0.25
+
+
+def test_a2c_logs_the_kl_divergence_of_its_update() -> None:
+    model = toy_model("adadem", algorithm=A2C)
+    before = copy.deepcopy(model.policy)  # one rollout, one update
+    model.learn(8)
+    observations, actions = (
+        torch.as_tensor(model.rollout_buffer.__dict__[name]) for name in ("observations", "actions")
+    )
+    with torch.no_grad():
+        old, new = (
+            policy.get_distribution(observations).log_prob(actions.flatten()) for policy in (before, model.policy)
+        )
+    expected = ((new - old).exp() - 1 - (new - old)).mean().item()
+    assert expected > 1e-6
+    assert model.logger.name_to_value["train/approx_kl"] == pytest.approx(expected, rel=1e-2)
+    assert model.policy.training  # as SB3 leaves it
+
+
+def test_an_objective_without_weight_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+    toy_model("entropy", ent_coef=0.0)
+    toy_model("adadem", ent_coef=0.1)
+    assert not caplog.records
+    toy_model("adadem", ent_coef=0.0)
+    assert "ent_coef is 0, so the entropy objective 'adadem' has no effect" in caplog.text
+
+
+def test_a_policy_without_logits_is_told() -> None:
+    class Mute(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
+        def evaluate_actions(self, obs: Any, actions: Any) -> Any:
+            return torch.zeros(16), torch.zeros(16), torch.zeros(16)
+
+    model = with_entropy_objective(PPO, "adadem")(Mute, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"])
+    model.policy.set_training_mode(True)
+    with pytest.raises(ValueError, match=re.escape("Mute.evaluate_actions did not call its action_net")):
+        model.policy.evaluate_actions(*batch(model))
+
+
 def test_other_policies_work() -> None:
     class OwnPolicy(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
         pass
 
     PPOAda = with_entropy_objective(PPO, "adadem")
-    model = PPOAda(OwnPolicy, ToyEnv(spaces.Discrete(5)), **SMALL["PPO"]).learn(32)
+    model = PPOAda(OwnPolicy, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"]).learn(32)
     assert isinstance(model.policy, OwnPolicy)
-    assert "entropy_objective.0.class_marginals" in model.policy.state_dict()
+    assert TABLE in model.policy.state_dict()
     for alias in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
         assert alias in PPOAda.policy_aliases
     # SB3 compares this name to advise against a GPU for small networks
     assert toy_model("adadem").policy_class.__name__ == "ActorCriticPolicy"
+    assert PPOAda.__name__ == "PPO"  # which that advice names
+    assert repr(PPOAda) == "<class 'rl.bonus.PPO_adadem'>"
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ValueError, match="supports PPO and A2C of stable_baselines3, not DQN"):
+    with pytest.raises(ValueError, match="MaskablePPO and RecurrentPPO of sb3_contrib, not DQN"):
         with_entropy_objective(DQN, "adadem")
     with pytest.raises(ValueError, match="unknown entropy objective 'adadm'; did you mean 'adadem'"):
         with_entropy_objective(PPO, "adadm")

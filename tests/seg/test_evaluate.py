@@ -70,10 +70,11 @@ def numbers(result):
     """All numbers of a result, flat, for pytest.approx."""
     flat = {}
     for name, value in result.items():
+        inner = dict(enumerate(value)) if isinstance(value, list) else value
         flat |= (
-            {f"{name}/{key}": item for key, item in numbers(value).items()}
-            if isinstance(value, dict)
-            else {name: value}
+            {f"{name}/{key}": item for key, item in numbers(inner).items()}
+            if isinstance(inner, dict)
+            else {name: inner}
         )
     return flat
 

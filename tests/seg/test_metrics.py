@@ -131,9 +131,12 @@ def test_sums_of_parts_add_up():
     together, first, second = scored(*batches), scored(batches[0]), scored(batches[1])
     first.sums += second.sums
     ours, theirs = first.result(), together.result()
-    assert ours.pop("per_class_iu") == pytest.approx(theirs.pop("per_class_iu"))
-    assert ours.pop("per_class_entropy") == pytest.approx(theirs.pop("per_class_entropy"))
-    assert ours == pytest.approx(theirs, abs=1e-12)
+    assert ours.keys() == theirs.keys()
+    for name in ("reliability", "entropy_histogram"):
+        for part, values in theirs.pop(name).items():
+            assert ours[name][part] == pytest.approx(values, abs=1e-9), (name, part)
+    for name, value in theirs.items():
+        assert ours[name] == pytest.approx(value, abs=1e-12), name
 
 
 def test_layout_number_format_and_chunks_change_nothing(monkeypatch):
@@ -159,3 +162,31 @@ def test_a_label_that_is_no_train_id_is_refused(wrong):
     label[0, 1, 1] = wrong
     with pytest.raises(ValueError, match="train ids are 0 to 3, or 255 where nothing counts"):
         scored((logits_for(torch.zeros(1, 2, 2, dtype=torch.long)), label))
+
+
+def test_what_the_report_draws_adds_up():
+    torch.manual_seed(0)
+    scores = SegmentationScores(("a", "b", "c"), 255)
+    logits, label = 2 * torch.randn(1, 3, 40, 50), torch.randint(0, 3, (1, 40, 50))
+    label[0, :4] = 255
+    scores.update(logits, label)
+    result = scores.result()
+    counted = label != 255
+    entropy = torch.distributions.Categorical(logits=logits.movedim(1, -1)).entropy() / math.log(3)
+    correct = logits.argmax(1) == label
+    histogram = result["entropy_histogram"]
+    for name, which in (("right", correct), ("wrong", ~correct)):
+        expected = torch.histogram(entropy[counted & which], bins=20, range=(0.0, 1.0)).hist
+        # a pixel at the edge of a bin may fall to either side
+        assert (torch.tensor(histogram[name]) - expected).abs().max() <= 3
+        assert sum(histogram[name]) == expected.sum()
+    reliability = result["reliability"]
+    pixels, confidence, accuracy = (
+        torch.tensor([value or 0.0 for value in reliability[name]]) for name in ("pixels", "confidence", "accuracy")
+    )
+    assert pixels.sum() == counted.sum()
+    assert float((pixels * accuracy).sum() / pixels.sum()) == pytest.approx(result["pixel_accuracy"], abs=1e-6)
+    gap = float((pixels * (confidence - accuracy).abs()).sum() / pixels.sum())
+    assert gap == pytest.approx(result["calibration_error"], abs=1e-6)
+    shares = [float((label == k).sum() / counted.sum()) for k in range(3)]
+    assert list(result["per_class_label_share"].values()) == pytest.approx(shares)

@@ -1,0 +1,96 @@
+"use strict";
+
+// A picture with the same content as an earlier one is held once in the page.
+for (const image of document.querySelectorAll("img[data-same]")) {
+  image.src = document.getElementById(image.dataset.same).src;
+}
+document.documentElement.classList.add("scripted");
+
+for (const part of document.querySelectorAll(".part")) {
+  const gallery = part.querySelector(".gallery");
+  if (gallery) startGallery(gallery);
+  const compare = part.querySelector(".compare");
+  if (compare) startCompare(compare, gallery);
+}
+
+function startGallery(gallery) {
+  const images = [...gallery.querySelectorAll(".image")];
+  const radios = [...gallery.querySelectorAll("input[type=radio]")];
+  const output = gallery.querySelector("output");
+  let current = 0;
+
+  function show() {
+    const wanted = radios.find((radio) => radio.checked).value;
+    images.forEach((image, position) => {
+      image.hidden = position !== current;
+      const views = [...image.querySelectorAll(".view")];
+      // an image without the wanted view shows its first
+      const shown = views.find((view) => view.dataset.view === wanted) || views[0];
+      for (const view of views) view.hidden = view !== shown;
+    });
+    output.textContent = `${current + 1} of ${images.length}: ${images[current].dataset.name}`;
+  }
+
+  function step(by) {
+    current = (current + by + images.length) % images.length;
+    show();
+  }
+
+  for (const button of gallery.querySelectorAll("button")) {
+    button.addEventListener("click", () => step(Number(button.dataset.step)));
+  }
+  for (const radio of radios) radio.addEventListener("change", show);
+  gallery.addEventListener("keydown", (event) => {
+    // in the views the arrows belong to the radio buttons
+    if (event.target.type === "radio") return;
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      event.preventDefault();
+      step(event.key === "ArrowLeft" ? -1 : 1);
+    }
+  });
+  gallery.addEventListener("click", (event) => {
+    if (event.target.tagName !== "IMG") return;
+    const next = (radios.findIndex((radio) => radio.checked) + 1) % radios.length;
+    radios[next].checked = true;
+    show();
+  });
+  show();
+}
+
+function startCompare(compare, gallery) {
+  const chosen = (side) => compare.querySelector(`select[data-side=${side}]`).value;
+  const under = compare.querySelector(".under");
+  const over = compare.querySelector(".over");
+  const edge = compare.querySelector(".edge");
+  const range = compare.querySelector("input[type=range]");
+  const note = compare.querySelector(".note");
+
+  function source(side) {
+    const [run, image, view] = [chosen(side), chosen("image"), chosen("view")];
+    return [...gallery.querySelectorAll("img[data-run]")].find(
+      (one) => one.dataset.run === run && one.dataset.image === image && one.dataset.view === view,
+    );
+  }
+
+  function move() {
+    over.style.clipPath = `inset(0 ${100 - range.value}% 0 0)`;
+    edge.style.left = `${range.value}%`;
+  }
+
+  function choose() {
+    const sides = { left: over, right: under };
+    const missing = [];
+    for (const [side, shown] of Object.entries(sides)) {
+      const found = source(side);
+      shown.hidden = !found;
+      if (found) [shown.src, shown.alt] = [found.src, `${side}: ${found.alt}`];
+      else missing.push(side);
+    }
+    note.textContent = missing.length ? `The ${missing.join(" and the ")} run has no such picture.` : "";
+    move();
+  }
+
+  for (const select of compare.querySelectorAll("select")) select.addEventListener("change", choose);
+  range.addEventListener("input", move);
+  choose();
+}

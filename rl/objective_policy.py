@@ -1,0 +1,153 @@
+"""The policy's half of the hook: a mixin whose ``evaluate_actions`` returns an objective in place of the entropy."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.maskable.distributions import MaskableDistribution, MaskableMultiCategoricalDistribution
+from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import PyTorchObs
+from torch import Tensor, nn
+
+from dem_apps import build_objective
+from dem_apps.errors import InputError
+
+#: No entropy term at all, whatever ``ent_coef`` says.
+NONE = "none"
+#: SB3's own entropy, untouched: the same run bit for bit.
+STOCK = "entropy"
+
+
+class EntropyObjectivePolicy(BasePolicy):
+    """Mixin for an actor-critic policy of SB3 or sb3-contrib: the third value of ``evaluate_actions`` is the objective.
+
+    The objective acts, and its state moves, only while the policy is in training mode and gradients are on;
+    otherwise the third value is SB3's own entropy.
+
+    Actions that a mask forbids (MaskablePPO) and rows that ``counted_rows`` leaves out (RecurrentPPO's padding) change
+    neither the value nor the gradient nor the state.
+    """
+
+    objective: ClassVar[str]
+    objective_options: ClassVar[dict[str, Any]]
+    action_net: nn.Module
+    action_dist: Distribution
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # After super().__init__(), so that the optimiser and the initialisation of the weights never see it.
+        sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
+        #: One objective per action dimension that has a choice.
+        self.entropy_objective = nn.ModuleList(
+            build_objective(self.objective, num_classes=size, **self.objective_options) for size in sizes if size > 1
+        )
+        #: Sum of the objective, sum of the Shannon entropy and number of minibatches since this was last zeroed.
+        self.entropy_totals = np.zeros(3)
+        #: (rows,) bool, the rows of the next batch that count; None: all of them.
+        self.counted_rows: Tensor | None = None
+
+    def evaluate_actions(
+        self, obs: PyTorchObs, actions: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As in the policy's own class: values and log-probabilities of the actions, (rows,), and the entropy term.
+
+        The term is (rows,), or a scalar, their mean, where an objective makes it and all rows count.
+        """
+        # The distribution keeps normalised logits only, on which CADF would be the entropy; so listen to the layer.
+        outputs: list[Tensor] = []
+        with self.action_net.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)):
+            values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
+        if not (self.training and torch.is_grad_enabled()):
+            return values, log_prob, entropy
+        term = self._entropy_term(outputs, log_prob, entropy)
+        if term is not None and entropy is not None:
+            self.entropy_totals += (self._mean(term), self._mean(entropy), 1)
+        return values, log_prob, term
+
+    def _entropy_term(self, outputs: list[Tensor], log_prob: Tensor, entropy: Tensor | None) -> Tensor | None:
+        if self.objective == STOCK:
+            return entropy
+        if self.objective == NONE:
+            return torch.zeros_like(log_prob)
+        if not outputs:
+            raise InputError(
+                f"{type(self).__name__}.evaluate_actions did not call its action_net, on whose logits the entropy "
+                f"objective '{self.objective}' acts; use a policy that does, or the objective '{STOCK}'"
+            )
+        sizes = action_sizes(self.action_space)
+        heads = outputs[-1].reshape(-1, sum(sizes)).split(sizes, dim=1)
+        choices = [
+            (head, forbidden)
+            for head, forbidden in zip(heads, self._forbidden_actions(len(heads)), strict=True)
+            if head.shape[1] > 1
+        ]
+        # Like the entropy, the terms of independent dimensions add up.
+        # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
+        term = sum(
+            (
+                objective(head, dim=1, mask=self.counted_rows, class_mask=forbidden)
+                for objective, (head, forbidden) in zip(self.entropy_objective, choices, strict=True)
+            ),
+            start=log_prob.new_zeros(()),
+        )
+        # RecurrentPPO picks the rows that count out of the term before it averages
+        return term if self.counted_rows is None else term.expand_as(log_prob)
+
+    def _forbidden_actions(self, dimensions: int) -> list[Tensor | None]:
+        """Per action dimension (rows, choices), True where MaskablePPO's mask forbids; None without a mask."""
+        distribution = self.action_dist
+        if not isinstance(distribution, MaskableDistribution):
+            return [None] * dimensions
+        # evaluate_actions has just left the masked distributions here, whichever way the masks were passed
+        if isinstance(distribution, MaskableMultiCategoricalDistribution):
+            distributions = distribution.distributions
+        else:
+            distributions = [distribution.distribution]  # type: ignore[list-item]  # the class for Discrete
+        return [None if head.masks is None else ~head.masks for head in distributions]
+
+    def _mean(self, term: Tensor) -> float:
+        if term.dim() == 0 or self.counted_rows is None:
+            return term.mean().item()
+        return term[self.counted_rows].mean().item()
+
+
+def policy_with_objective(
+    policy_class: type[Any], objective: str, options: dict[str, Any]
+) -> type[EntropyObjectivePolicy]:
+    """``policy_class`` with :class:`EntropyObjectivePolicy` mixed in.
+
+    Raises:
+        InputError: the class comes out of a zip file that was saved with another objective.
+    """
+    if issubclass(policy_class, EntropyObjectivePolicy):
+        if (policy_class.objective, policy_class.objective_options) != (objective, options):
+            raise InputError(
+                f"the policy was saved with the objective '{policy_class.objective}' {policy_class.objective_options}, "
+                f"but this class trains '{objective}' {options}; load it with the class it was saved with"
+            )
+        return policy_class
+    # The name stays: SB3 compares it to advise against a GPU for small networks.
+    attributes = {
+        "objective": objective, "objective_options": options, "__doc__": policy_class.__doc__, "__module__": __name__,
+    }  # fmt: skip
+    return type(policy_class.__name__, (EntropyObjectivePolicy, policy_class), attributes)
+
+
+def action_sizes(space: spaces.Space) -> list[int]:
+    """The number of choices of each action dimension.
+
+    Raises:
+        InputError: an action space without logits over choices (Box, MultiBinary).
+    """
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return [int(size) for size in space.nvec]
+    raise InputError(
+        f"the entropy objectives act on logits over choices: Discrete and one-dimensional MultiDiscrete action spaces "
+        f"are supported, not {type(space).__name__}; with 'entropy' or 'none' any action space works"
+    )

@@ -1,0 +1,298 @@
+"""Reports: what they read, what they say is missing, what they compute, and that nothing of a run is trusted."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+import runpy
+import statistics
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dem_apps.errors import InputError
+from dem_apps.report import MOST_BYTES, main, render
+from dem_apps.report_charts import Series, line_chart, short, ticks
+from dem_apps.report_curves import entropy_chart, reliability_chart
+from dem_apps.report_groups import against, differing, grouped, t_quantile
+from dem_apps.report_pictures import embed, find_pictures, panel_boxes
+from dem_apps.report_run import flat, number, read_run, read_runs, shown
+from dem_apps.report_scores import SEG_SCORES, class_table, comparison_table
+
+make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
+EVIL = "<img src=x onerror=alert(1)><script>alert(2)<script>"
+
+
+def page(*paths: Path) -> str:
+    return render(read_runs(paths)).decode()
+
+
+def text_of(source: str) -> str:
+    """What a reader sees, more or less."""
+    bare = re.sub(r"<(style|script)>.*?</\1>", "", source, flags=re.S)
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", bare).split()))
+
+
+def test_a_seg_run(tmp_path: Path) -> None:
+    shown = text_of(page(make.seg_run(tmp_path / "run", miou=0.3123)))
+    assert "mean IoU %, last end of training 31.23" in shown
+    assert "best chosen with target labels 10 32.23 target labels" in shown
+    assert "step 10: 99.0 % of the pixels are predicted as one class" in shown
+    assert "train tail –" in shown  # 0.5 % of the labels
+    assert "pole tail" not in shown  # 2.5 %
+    assert "Reliability" in shown
+    assert "Entropy of the pixels" in shown
+    assert "protocol" in shown.lower()
+    assert "Missing or broken" not in shown
+
+
+def test_an_rl_run_with_a_gif(tmp_path: Path) -> None:
+    run = make.rl_run(tmp_path / "run", mean=0.9)
+    make.write_gif(run / "videos" / "episode.gif")
+    (run / "videos" / "broken.mp4").write_bytes(b"<script>")
+    source = page(run)
+    assert "return, sampled last policy 0.900 ± 0.200" in text_of(source)
+    assert "1 further metrics" in text_of(source)  # train/own
+    assert 'src="data:image/gif;base64,' in source
+    assert "videos/broken.mp4 is no MP4 file that can be read." in source
+    assert "band c0" in source
+
+
+def test_a_run_from_elsewhere_that_has_next_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
+    run = read_run(tmp_path / "run")
+    assert run.metrics == [{"step": 1, "loss": 0.5}]
+    shown = text_of(page(tmp_path / "run"))
+    for sentence in (
+        "config.yaml is missing",
+        "eval.json is missing: the run has not finished",
+        "metrics.jsonl: line 2 cannot be read and is left out.",
+        "checkpoints/ holds no checkpoint.",
+    ):
+        assert sentence in shown
+
+
+@pytest.mark.parametrize(
+    "content", [b"[1, 2]", b"{", b"\xff\xfe", b'{"miou": "high", "per_class_iu": [1], "checkpoints": 3}', b"[" * 100000]
+)
+def test_a_broken_eval_json_breaks_nothing_else(tmp_path: Path, content: bytes) -> None:
+    run = make.seg_run(tmp_path / "run")
+    (run / "eval.json").write_bytes(content)
+    assert "Target mean IoU" in page(run)
+
+
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    lines = [
+        {"step": 1, "loss": math.nan}, {"step": 2, "loss": True}, {"step": 3, "loss": 10**400},
+        {"step": 4, "loss": 2.0}, {"step": "5", "loss": 1.0}, {"step": 6, "loss": None},
+    ]  # fmt: skip
+    run = read_run(make.write_run(tmp_path / "run", {"a": 1}, lines))
+    assert run.curve("loss") == ([4], [2.0])
+    assert any("line 5 cannot be read" in sentence for sentence in run.missing)
+    assert number(math.inf) is None
+
+
+def test_everything_of_a_run_is_escaped(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / EVIL.replace("/", ""), loss=EVIL)
+    other = make.seg_run(tmp_path / "other", loss="adadem")
+    evaluation = json.loads((run / "eval.json").read_text())
+    evaluation["per_class_iu"][EVIL] = 0.5
+    evaluation["protocol"][EVIL] = EVIL
+    evaluation["checkpoints"]["last"]["chosen_by"] = EVIL
+    make.write_json(run / "eval.json", evaluation)
+    make.write_json(run / "classes.json", {"classes": [{"name": EVIL, "color": ['"/><script>', 0, 0]}]})
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 20, "alarm": EVIL, EVIL: 1.0}) + "\n")
+    make.write_picture(run / "entropy_maps" / EVIL / "image.png", "x")
+    for source in (page(run), page(run, other)):
+        assert "<img src=x" not in source
+        assert source.count("<script>") == 1  # the page's own
+        assert html.escape(EVIL).replace("&quot;", "&#34;") in source
+
+
+def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run", loss="https://example.org/x.js")
+    source = page(run, make.rl_run(tmp_path / "rl"))
+    assert re.findall(r'(?:src|href|srcset|action)="(?!data:)', source) == []
+    assert "default-src 'none'" in html.unescape(source)
+    assert len(re.findall(r"https?://", source)) == source.count("https://example.org/x.js")
+
+
+def test_a_large_run_stays_below_the_limit(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    for image in range(3):
+        make.write_picture(run / "entropy_maps" / f"large{image}" / "image.png", str(image), (1000, 900))
+    source = render([read_run(run)])
+    assert len(source) < MOST_BYTES
+    assert "To keep the page small" in source.decode()
+    assert source.decode().count('data-view="image"') > 3
+
+
+def test_pictures_that_fit_nowhere_are_said(tmp_path: Path) -> None:
+    pictures, _ = find_pictures(read_run(make.seg_run(tmp_path / "run")))
+    assert embed(pictures, 1_000_000)[1] is None
+    assert embed(pictures, 10) == ([], "The pictures do not fit into the page; they are in the run folders.")
+    some, note = embed(pictures, 4000)
+    assert {one.picture.name for one in some} == {"a"}
+    assert note is not None
+    assert "1 further images did not fit" in note
+
+
+def test_a_panel_is_cut_into_its_pictures() -> None:
+    panel = np.full((70, 6 + 3 * 40 + 2 * 4 + 50, 3), 255, np.uint8)
+    for column, left in enumerate((6, 50, 94)):
+        panel[2:10, left + 2 : left + 20] = 0  # the title
+        panel[20:60, left : left + 40] = 10 * (column + 1)
+    panel[20:60, 142:154] = 90
+    assert panel_boxes(panel) == [(6, 20, 46, 60), (50, 20, 90, 60), (94, 20, 134, 60)]
+    assert panel_boxes(panel[:, :100]) is None
+    assert panel_boxes(np.zeros((50, 200, 3), np.uint8)) is None
+
+
+def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    (run / "entropy_maps" / "bad.png").write_bytes(b"no picture")
+    Image.new("RGB", (30, 30)).save(run / "entropy_maps" / "plain.png")
+    pictures, unreadable = find_pictures(read_run(run))
+    assert unreadable == ["entropy_maps/bad.png is no picture that can be read."]
+    assert [one.view for one in pictures if one.name == "plain"] == ["panel"]
+
+
+def test_seeds_are_put_together_and_settings_told_apart(tmp_path: Path) -> None:
+    paths = [
+        make.seg_run(tmp_path / f"{loss}-seed{seed}", loss=loss, seed=seed, miou=miou)
+        for loss, seed, miou in (("entropy", 0, 0.30), ("adadem", 0, 0.34), ("entropy", 1, 0.31), ("adadem", 1, 0.37))
+    ]
+    groups = grouped(read_runs(paths))
+    assert [(group.name, [run.seed for run in group.runs]) for group in groups] == [
+        ("entropy", [0, 1]), ("adadem", [0, 1]),
+    ]  # fmt: skip
+    assert differing([group.settings for group in groups]) == {"loss": ["entropy", "adadem"]}
+    table = comparison_table(SEG_SCORES, groups, groups[0])
+    (name, seeds, cells) = table.rows[1]
+    # differences by seed 4 and 6: mean 5, t(1) = 12.706, standard error 1
+    assert (name, seeds, cells[0].main, cells[0].small) == ("adadem", "2 runs", "35.50 ± 2.12", "+5.00 [-7.71, +17.71]")
+    assert not cells[0].strong
+    assert table.rows[0][2][0].small == "baseline"
+    shown = text_of(page(*paths))
+    assert shown.index("What differs") < shown.index("Final scores by setting") < shown.index("Target mean IoU")
+
+
+def test_lost_settings_belong_to_no_group(tmp_path: Path) -> None:
+    paths = [make.seg_run(tmp_path / f"run{i}") for i in range(2)]
+    for path in paths:
+        (path / "config.yaml").unlink()
+    assert len(grouped(read_runs(paths))) == 2
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216), (30, 2.04227)]
+)
+def test_t_quantiles(freedom: int, expected: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(expected, rel=1e-5)  # any printed table
+
+
+def test_intervals() -> None:
+    paired = against({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 2.5})
+    differences = [2.0, 3.0, 1.5]
+    half = 4.30265 * statistics.stdev(differences) / math.sqrt(3)
+    assert (paired.paired, paired.difference) == (True, pytest.approx(statistics.fmean(differences)))
+    assert paired.high == pytest.approx(paired.difference + half, rel=1e-4)
+    assert paired.excludes_zero
+    welch = against({0: 1.0, 1: 2.0, 2: 3.0}, {7: 4.0, 8: 6.0, 9: 8.0})
+    # variances 1 and 4: 2.94 degrees of freedom, rounded down to 2
+    assert welch.low == pytest.approx(-4 - 4.30265 * math.sqrt(5 / 3), rel=1e-4)
+    assert not welch.paired
+    alone = against({0: 1.0}, {0: 2.0})
+    assert (alone.difference, alone.low, alone.excludes_zero) == (-1.0, None, False)
+
+
+def test_distributions_are_pooled_by_pixels(tmp_path: Path) -> None:
+    paths = [make.seg_run(tmp_path / f"run-seed{seed}", seed=seed) for seed in range(2)]
+    document = make.seg_evaluation(0.3)
+    document["reliability"] = {"pixels": [0, 90, 0], "confidence": [None, 0.6, None], "accuracy": [None, 0.8, None]}
+    make.write_json(paths[1] / "eval.json", document)
+    chart = reliability_chart(grouped(read_runs(paths)))
+    assert chart is not None
+    # (30 · 0.5 + 90 · 0.6) / 120 and (30 · 0.4 + 90 · 0.8) / 120
+    assert chart.rows[0] == ["0.5750", "0.7000"]
+    histogram = entropy_chart(grouped(read_runs(paths)))
+    assert histogram is not None
+    assert histogram.rows == [["0.2500", "0.6000", "0.1000"], ["0.7500", "0.1000", "0.2000"]]
+
+
+def test_tail_classes_by_name(tmp_path: Path) -> None:
+    run = read_run(make.seg_run(tmp_path / "run"))
+    table = class_table(grouped([run]), ["pole"])
+    assert table is not None
+    assert [name for name, mark, _ in table.rows if mark == "tail"] == ["pole"]
+    assert table.rows[-1][0] == "mean over tail classes"
+    assert table.rows[-1][2][0].main == "25.0"
+
+
+def test_charts() -> None:
+    many = Series("many", range(2000), [5.0 if x == 777 else 1.0 for x in range(2000)])
+    chart = line_chart("<Title>", [many])
+    assert chart.svg.count(",") < 400
+    assert ' aria-label="Line chart, &lt;Title&gt;: many ends at 1, range 1 to 5"' in chart.svg
+    heights = {point.split(",")[1] for point in re.search(r'points="([^"]+)"', chart.svg).group(1).split()}  # type: ignore[union-attr]
+    assert len(heights) == 2  # the spike is there
+    banded = line_chart("t", [Series("s", [0, 1], [0.9, 1.0], ([0.5, 0.8], [1.3, 1.2]))], bounds=(0, 1))
+    # the picture ends where values end, the numbers are as they are
+    assert 'class="band c0 d0" points="50.0,10.0 370.0,10.0 ' in banded.svg
+    assert banded.rows[0][2] == "0.5000 to 1.300"
+    assert ticks(0, 100352, 4) == [0, 50000, 100000]
+    assert [short(value) for value in (None, 0.0, 12345.6, 0.20614, 1.2e-6)] == [
+        "–",
+        "0",
+        "12346",
+        "0.2061",
+        "1.200e-06",
+    ]
+
+
+def test_settings_stay_short() -> None:
+    nested: object = 1
+    for _ in range(50):
+        nested = {"a": nested}
+    assert len(str(flat({"deep": nested}))) < 2000
+    assert len(shown("x" * 10_000)) < 500
+    assert flat({"a": {"b": None, "c": True}, "d": [1, 2.5], "e": []}) == {
+        "a.b": "none", "a.c": "yes", "d": "1, 2.5", "e": "none",
+    }  # fmt: skip
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(make.rl_run(tmp_path / name, loss=name)) for name in ("entropy", "adadem")]
+    out = tmp_path / "deep" / "report.html"
+    main([*runs, "--out", str(out), "--baseline", runs[1]])
+    assert "2 runs" in capsys.readouterr().out
+    assert re.search(r"adadem.{0,40}1 run.{0,40}baseline", text_of(out.read_text()))
+    main([runs[0], "--out", str(out)])  # its own page is replaced
+    assert out.read_text().count("<title>entropy</title>") == 1
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "grid" / "run")
+    mine = tmp_path / "mine.html"
+    mine.write_text("<p>mine")
+    for arguments, sentence in (
+        ([], "the following arguments are required: RUN"),
+        ([str(tmp_path / "none")], "is no folder"),
+        ([str(tmp_path / "grid")], "it holds run folders, so give those"),
+        ([str(run), str(run)], "given twice"),
+        ([str(run), "--out", str(mine)], "is no report of this command"),
+        ([str(run), "--out", str(tmp_path)], "is no file"),
+        ([str(run), "--out", str(mine / "x.html")], "cannot be written"),
+        ([str(run), "--out", str(tmp_path / "r.html"), "--baseline", str(tmp_path)], "none of the runs given"),
+        ([str(run), "--out", str(tmp_path / "r.html"), "--tail", "pol"], "did you mean 'pole'"),
+    ):
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            main(arguments)
+    assert mine.read_text() == "<p>mine"

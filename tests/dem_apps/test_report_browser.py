@@ -1,0 +1,123 @@
+"""Reports in a real browser: no complaint in the console, the gallery steps, the slider moves, nothing is cut off."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dem_apps.report import render
+from dem_apps.report_run import read_runs
+
+make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install -e '.[dev]')")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt install chromium)")
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        # the sandbox needs rights that containers do not give, and the pages are our own
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_report(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens the report of some runs; at the end nothing may have been said in the console, nor asked of a network."""
+    contexts, complaints = [], []
+
+    def open_report(*runs: Path, width: int = 1280, scheme: str = "light") -> Any:
+        file = tmp_path / "report.html"
+        file.write_bytes(render(read_runs(runs)))
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on(
+            "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else complaints.append(asked.url)
+        )
+        page.goto(file.as_uri())
+        return page
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def visible(page: Any) -> list[str]:
+    return [image.get_attribute("alt") for image in page.locator(".gallery img:visible").all()]
+
+
+def test_the_gallery_steps(open_report: Open, tmp_path: Path) -> None:
+    page = open_report(make.seg_run(tmp_path / "run"))
+    assert visible(page) == ["image a"]
+    page.get_by_text("next →").click()
+    assert visible(page) == ["image b"]
+    page.keyboard.press("ArrowRight")  # the button has the focus
+    assert visible(page) == ["image a"]
+    page.locator(".gallery img:visible").click()
+    assert visible(page) == ["classes that run predicts on a"]
+    page.get_by_label("label", exact=True).check()
+    assert visible(page) == ["labels of a"]
+    assert page.locator(".gallery output").inner_text() == "1 of 2: a"
+    assert page.locator(".gallery img:visible").evaluate("image => image.naturalWidth") == 48
+
+
+def test_the_slider_moves(open_report: Open, tmp_path: Path) -> None:
+    page = open_report(make.seg_run(tmp_path / "one"), make.seg_run(tmp_path / "two", loss="adadem"))
+    over, under = page.locator(".stack .over"), page.locator(".stack .under")
+    assert over.get_attribute("alt").startswith("left: entropy of one on a")
+    assert under.get_attribute("alt").startswith("right: entropy of two on a")
+    assert over.get_attribute("src") != under.get_attribute("src")
+    slider = page.locator("input[type=range]")
+    slider.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowLeft")
+    assert over.evaluate("image => image.style.clipPath") == "inset(0px 60% 0px 0px)"
+    page.locator("select[data-side=view]").select_option("image")
+    assert over.get_attribute("src") == under.get_attribute("src")  # both runs saw one image, held once
+    page.locator("select[data-side=image]").select_option("1")
+    assert under.get_attribute("alt") == "right: image b"
+
+
+@pytest.mark.parametrize("kind", ["rl", "seg"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_it_is_as_wide_as_the_window(open_report: Open, tmp_path: Path, kind: str, width: int, scheme: str) -> None:
+    maker = getattr(make, f"{kind}_run")
+    runs = [
+        maker(tmp_path / f"{loss}-seed{seed}", loss=loss, seed=seed) for loss in ("entropy", "x") for seed in range(3)
+    ]
+    page = open_report(*runs, width=width, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator("svg .band").count() > 0
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 28)"}[scheme]
+
+
+def test_an_episode_plays(open_report: Open, tmp_path: Path) -> None:
+    run = make.rl_run(tmp_path / "run")
+    make.write_gif(run / "videos" / "best.gif")
+    page = open_report(run)
+    film = page.get_by_alt_text("recorded episode best.gif of run")
+    assert film.evaluate("image => image.naturalWidth") == 16
+
+
+def test_a_run_cannot_run_a_script(open_report: Open, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)><script>alert(2)<script>"
+    page = open_report(make.seg_run(tmp_path / evil, loss=evil, finished=False))
+    assert page.locator("h1").inner_text() == evil
+    assert "eval.json is missing" in page.locator(".warning").inner_text()

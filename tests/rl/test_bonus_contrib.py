@@ -1,0 +1,289 @@
+"""The hook on sb3-contrib: masked actions and padded rows take no part in the objective, and all else is contrib's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.utils import LinearSchedule
+
+from dem_apps import EntropyObjective, build_objective
+from rl import with_entropy_objective
+
+torch.set_num_threads(1)
+
+POLICY = {"PPO": "MlpPolicy", "A2C": "MlpPolicy", "MaskablePPO": "MlpPolicy", "RecurrentPPO": "MlpLstmPolicy"}
+CASES = [
+    (MaskablePPO, spaces.Discrete(5)),
+    (MaskablePPO, spaces.MultiDiscrete([3, 4])),
+    (RecurrentPPO, spaces.Discrete(5)),
+    (RecurrentPPO, spaces.MultiDiscrete([3, 4])),
+]
+ALGORITHMS = [MaskablePPO, RecurrentPPO]
+TABLE = "entropy_objective.0.class_marginals"
+#: Of Discrete(5) in the tests that pass masks by hand: action 2 is never allowed, action 4 not in every second state.
+FORBIDDEN = torch.tensor([[False, False, True, False, False], [False, False, True, False, True]]).repeat(8, 1)
+
+
+class ToyEnv(gym.Env):
+    """Random observations, rewards, ends and allowed actions over any action space; at least one is always allowed."""
+
+    def __init__(self, action_space: spaces.Space) -> None:
+        self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._observe(), float(self.np_random.normal()), bool(self.np_random.random() < 0.2), False, {}
+
+    def action_masks(self) -> np.ndarray:
+        sizes = [self.action_space.n] if isinstance(self.action_space, spaces.Discrete) else self.action_space.nvec
+        masks = [self.np_random.random(size) < 0.6 for size in sizes]
+        for mask in masks:
+            mask[self.np_random.integers(len(mask))] = True
+        return np.concatenate(masks)
+
+    def _observe(self) -> np.ndarray:
+        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+
+def make(algorithm: Any, space: spaces.Space | None = None, **arguments: Any) -> Any:
+    small: dict[str, Any] = {"n_steps": 32, "batch_size": 16, "n_epochs": 2}
+    if issubclass(algorithm, A2C):
+        small = {"n_steps": 32}
+    if issubclass(algorithm, RecurrentPPO):
+        small["policy_kwargs"] = {"lstm_hidden_size": 8}
+    policy = next(POLICY[base.__name__] for base in algorithm.__mro__ if base.__name__ in POLICY)
+    return algorithm(policy, ToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments})
+
+
+def same_weights(one: Any, two: Any) -> bool:
+    first, second = (dict(model.policy.named_parameters()) for model in (one, two))
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def masked_policy(name: str, space: spaces.Space | None = None) -> Any:
+    """A policy in training whose logits are far from uniform."""
+    policy = make(with_entropy_objective(MaskablePPO, name), space).policy
+    with torch.no_grad():
+        policy.action_net.weight.mul_(100)
+        policy.action_net.bias.add_(3.0)
+    policy.set_training_mode(True)
+    return policy
+
+
+OBSERVATIONS = torch.rand(16, 4, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_entropy_is_contribs_own_bit_for_bit(algorithm: Any, space: spaces.Space) -> None:
+    stock = make(algorithm, space).learn(96)
+    assert same_weights(stock, make(with_entropy_objective(algorithm, "entropy"), space).learn(96))
+    without = make(algorithm, space, ent_coef=0.0).learn(96)
+    assert same_weights(without, make(with_entropy_objective(algorithm, "none"), space, ent_coef=5.0).learn(96))
+    assert not same_weights(stock, without)
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_an_objective_changes_what_is_learned(
+    algorithm: Any, space: spaces.Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learned(objective: str) -> Any:
+        return make(with_entropy_objective(algorithm, objective), space).learn(32)
+
+    without_term = learned("none")
+    ours = learned("adadem")
+    assert not same_weights(learned("entropy"), ours)
+    assert not same_weights(without_term, ours)
+
+    # and a term that has lost its gradient would not have passed: it learns what is learned without a term
+    forward = EntropyObjective.forward
+    monkeypatch.setattr(EntropyObjective, "forward", lambda *args, **kwargs: forward(*args, **kwargs).detach())
+    assert same_weights(without_term, learned("adadem"))
+
+
+@pytest.mark.parametrize("name", ["adadem", "cadf", "dem", "adadem-norm", "adadem-mec"])
+def test_forbidden_actions_leave_value_gradient_and_table_alone(name: str) -> None:
+    def evaluate(logit: float) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        policy = masked_policy(name)
+        with torch.no_grad():
+            policy.action_net.bias[2] = logit
+        term = policy.evaluate_actions(OBSERVATIONS, torch.zeros(16), action_masks=~FORBIDDEN)[2]
+        return term, torch.autograd.grad(term, policy.action_net.weight)[0], policy
+
+    term, gradient, policy = evaluate(0.0)
+    logits = policy.action_net(policy.mlp_extractor(OBSERVATIONS)[0])
+    objective = build_objective(name, num_classes=5)
+    expected = objective(logits, class_mask=FORBIDDEN)
+    torch.testing.assert_close(term, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, policy.action_net.weight)[0])
+    assert torch.equal(gradient[2], torch.zeros_like(gradient[2]))
+    assert gradient[4].abs().max() > 0  # forbidden in every second state only
+
+    for logit in (50.0, -1e8, 1e8):
+        other_term, other_gradient, other_policy = evaluate(logit)
+        assert torch.equal(term, other_term)
+        assert torch.equal(gradient, other_gradient)
+        assert all(
+            torch.equal(table, other_policy.state_dict()[key])
+            for key, table in policy.state_dict().items()
+            if key.startswith("entropy_objective")
+        )
+    if objective.has_table:
+        assert torch.equal(policy.state_dict()[TABLE], objective.class_marginals)
+        assert not torch.equal(objective.class_marginals, build_objective(name, num_classes=5).class_marginals)
+
+
+def test_every_dimension_has_its_own_mask_however_it_is_passed() -> None:
+    space = spaces.MultiDiscrete([3, 4])
+    allowed = torch.tensor([True, False, True, True, True, False, True]).repeat(16, 1)
+    actions = torch.zeros(16, 2)
+    policy = masked_policy("adadem", space)
+    term = policy.evaluate_actions(OBSERVATIONS, actions, allowed.float().numpy())[
+        2
+    ]  # positional, as contrib stores it
+    logits = policy.action_net(policy.mlp_extractor(OBSERVATIONS)[0])
+    heads = zip(logits.split([3, 4], dim=1), allowed.split([3, 4], dim=1), strict=True)
+    expected = sum(build_objective("adadem", head.shape[1])(head, class_mask=~mask) for head, mask in heads)
+    torch.testing.assert_close(term, expected)
+    assert [objective.class_marginals.shape for objective in policy.entropy_objective] == [(3, 3), (4, 4)]
+
+    unmasked = masked_policy("adadem", space).evaluate_actions(OBSERVATIONS, actions)[2]
+    plain = sum(build_objective("adadem", part.shape[1])(part) for part in logits.split([3, 4], dim=1))
+    torch.testing.assert_close(unmasked, plain)
+    assert (unmasked - term).abs() > 0.01
+
+
+def test_rows_that_do_not_count_leave_value_gradient_and_table_alone() -> None:
+    model = make(with_entropy_objective(RecurrentPPO, "adadem"))
+    with torch.no_grad():
+        model.policy.action_net.weight.mul_(100)
+    counted = torch.arange(16) % 3 > 0
+
+    def evaluate(observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        model.policy.set_training_mode(True)
+        model.policy.entropy_objective[0].reset()
+        model.policy.counted_rows = counted
+        states = type(model._last_lstm_states)(*(tuple(torch.zeros(1, 16, 8) for _ in range(2)) for _ in range(2)))
+        term = model.policy.evaluate_actions(observations, torch.zeros(16), states, torch.zeros(16))[2]
+        gradient = torch.autograd.grad(term[counted].mean(), model.policy.action_net.weight)[0]
+        return term[counted].mean(), gradient, model.policy.state_dict()[TABLE].clone()
+
+    results = evaluate(OBSERVATIONS)
+    objective = build_objective("adadem", num_classes=5)
+    captured = []
+    with model.policy.action_net.register_forward_hook(lambda _layer, _inputs, output: captured.append(output)):
+        evaluate(OBSERVATIONS)
+    torch.testing.assert_close(results[0], objective(captured[0][counted]))
+    torch.testing.assert_close(results[2], objective.class_marginals)
+    changed = torch.where(counted.unsqueeze(1), OBSERVATIONS, 7.0)
+    assert all(torch.equal(one, two) for one, two in zip(results, evaluate(changed), strict=True))
+
+
+def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(with_entropy_objective(RecurrentPPO, "adadem"), n_epochs=1, learning_rate=1e-12)
+    with torch.no_grad():
+        model.policy.action_net.weight.mul_(300)  # states that differ in entropy
+    seen: list[tuple[int, int]] = []
+    evaluate, buffer = type(model.policy).evaluate_actions, model.rollout_buffer
+
+    def spy(policy: Any, obs: torch.Tensor, *args: Any) -> Any:
+        seen.append((len(obs), int(policy.counted_rows.sum())))
+        return evaluate(policy, obs, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model.policy), "evaluate_actions", spy)
+        model.learn(32)
+    assert [count for _, count in seen] == [16, 16]  # batches of 16 steps
+    assert max(rows for rows, _ in seen) > 16  # and padding beside them
+    assert model.policy.counted_rows is None
+    assert "get" not in vars(buffer)
+
+    model.policy.set_training_mode(False)
+    with torch.no_grad():
+        entropies = [
+            model.policy.evaluate_actions(
+                data.observations, data.actions.flatten(), data.lstm_states, data.episode_starts
+            )[2][data.mask > 1e-8]
+            for data in buffer.get(16)
+        ]
+    assert model.logger.name_to_value["train/policy_entropy"] == pytest.approx(torch.cat(entropies).mean().item(), 1e-5)
+    logged = model.logger.name_to_value
+    assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], 1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, *ALGORITHMS])
+def test_what_is_logged_has_the_same_names_everywhere(algorithm: Any) -> None:
+    model = make(with_entropy_objective(algorithm, "adadem"), ent_coef=LinearSchedule(0.4, 0.2, 1.0)).learn(64)
+    logged = model.logger.name_to_value
+    assert 0 < logged["train/policy_entropy"] <= np.log(5)
+    assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], 1e-4)
+    assert logged["train/ent_coef"] == pytest.approx(0.2)
+    assert 0 <= logged["train/approx_kl"] < 0.1
+    assert ("train/clip_fraction" in logged) == (algorithm is not A2C)  # A2C clips nothing
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_state_is_saved_with_the_model_and_a_plain_zip_is_a_start(
+    algorithm: Any, space: spaces.Space, tmp_path: Path
+) -> None:
+    Hooked = with_entropy_objective(algorithm, "adadem")
+    model = make(Hooked, space).learn(32)
+    model.save(tmp_path / "model.zip")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing starts afresh
+        loaded = Hooked.load(tmp_path / "model.zip", env=ToyEnv(space))
+    saved, read = model.policy.state_dict(), loaded.policy.state_dict()
+    assert saved.keys() == read.keys()
+    assert all(torch.equal(saved[name], read[name]) for name in saved)
+    fresh = make(Hooked, space).policy.state_dict()
+    assert not torch.equal(read[TABLE], fresh[TABLE])
+
+    stock = make(algorithm, space).learn(32)
+    stock.save(tmp_path / "plain.zip")
+    with pytest.warns(UserWarning, match="'adadem' starts afresh"):
+        started = Hooked.load(tmp_path / "plain.zip", env=ToyEnv(space))
+    assert same_weights(stock, started)
+    assert torch.equal(started.policy.state_dict()[TABLE], fresh[TABLE])
+    started.learn(32)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_ent_coef_may_be_a_schedule(algorithm: Any) -> None:
+    def learned(ent_coef: float | Callable[[float], float]) -> Any:
+        return make(with_entropy_objective(algorithm, "entropy"), ent_coef=ent_coef).learn(64)
+
+    falling = learned(lambda progress: progress)  # 0.5 at the first update, 0 at the second
+    assert falling.logger.name_to_value["train/ent_coef"] == 0.0
+    assert same_weights(learned(0.5), learned(lambda _progress: 0.5))
+    assert not same_weights(learned(0.5), falling)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space"), [(MaskablePPO, spaces.MultiBinary(3)), (RecurrentPPO, spaces.Box(-1, 1, (2,)))]
+)
+def test_action_spaces_without_logits(algorithm: Any, space: spaces.Space) -> None:
+    with pytest.raises(ValueError, match=f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}"):
+        make(with_entropy_objective(algorithm, "adadem"), space)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_policies_keep_their_aliases_and_names(algorithm: Any) -> None:
+    Hooked = with_entropy_objective(algorithm, "adadem")
+    assert Hooked.policy_aliases == algorithm.policy_aliases
+    stock, hooked = make(algorithm), make(Hooked)
+    assert hooked.policy_class.__name__ == stock.policy_class.__name__
+    assert isinstance(hooked.policy, stock.policy_class)
