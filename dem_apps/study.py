@@ -107,11 +107,13 @@ class StudyFolder:
         if path.exists() and not self._lock_file.is_file() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path}: holds other files, and a study needs a folder of its own; name another one")
         try:
-            (path / "trials").mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
         except (PermissionError, NotADirectoryError) as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); name another folder") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        # the lock file comes first: a folder that has anything else and no lock file is somebody else's
         with self.locked():
+            (path / "trials").mkdir(exist_ok=True)
             name = self._identify({"storage": _shown(storage), **settings})
             backend = _journal(path / "journal.log") if storage is None else _database(storage)
             self._study = optuna.create_study(

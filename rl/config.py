@@ -16,9 +16,12 @@ from dem_apps.config import option
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, nearest
 from dem_apps.objectives import objective_options
+from rl.envpool_envs import check_envpool
 from rl.envs import check_env_id
+from rl.zoo import hyperparameter
 
 LOSSES = (*OBJECTIVE_NAMES, "none")
+ENGINES = ("minigrid", "envpool")
 ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 #: Keys of an entry that describe the environment; all others are arguments of the algorithm.
 ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
@@ -33,17 +36,24 @@ class TrainConfig:
     """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
 
     env: str = option("MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it")
-    loss: str = option("adadem", "entropy term to maximise; 'entropy' is SB3's own, bit for bit", choices=LOSSES)
+    loss: str = option(
+        "adadem", "entropy term to maximise; 'entropy' is SB3's own (bit for bit with --update sb3)", choices=LOSSES
+    )
     tau: float | None = option(None, "temperature of --loss dem")
     alpha: float | None = option(None, "weight of the second part of --loss dem and the adadem family")
-    ent_coef: float = option(0.001, "weight of the entropy term (a hyperparameter file's own value is not used)")
+    ent_coef: float | str = option(
+        0.001, "weight of the entropy term, or lin_0.001 to let it fall to 0 (a hyperparameter file's own is not used)"
+    )
     algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS))
+    engine: str = option("minigrid", "training environments: Python or envpool's (pip extra 'fast')", choices=ENGINES)
+    update: str = option("auto", "auto: fast where it can serve; sb3: SB3's own code", choices=("auto", "sb3"))
     timesteps: int | None = option(None, "environment steps; default: n_timesteps of the hyperparameter entry")
     seed: int = option(0, "seed of weights, sampling and environments")
     hyperparameters_file: str | None = option(None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml")
     hyperparameters: dict[str, Any] = option({}, "win over the entry: --hyperparameters.n_steps 256")
     eval_freq: int | None = option(None, "steps between evaluations; default: a twentieth of --timesteps")
     eval_episodes: int = option(10, "episodes per evaluation")
+    video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
     run_dir: str | None = option(None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE")
     resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
@@ -81,6 +91,9 @@ def _check_flags(config: TrainConfig) -> None:
             raise InputError(f"--{name.replace('_', '-')}: expected a number above 0, got {value}")
     if config.seed < 0:
         raise InputError(f"--seed: expected 0 or more, got {config.seed}")
+    if isinstance(config.ent_coef, str) and not config.ent_coef.startswith("lin_"):
+        raise InputError(f"--ent-coef: expected a number, or lin_ and a number, not '{config.ent_coef}'")
+    hyperparameter("ent_coef", config.ent_coef)
     if "ent_coef" in config.hyperparameters:
         raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
     for name in given_options(config):
@@ -89,6 +102,8 @@ def _check_flags(config: TrainConfig) -> None:
             raise InputError(f"--{name}: belongs to --loss {', '.join(losses)}, not to --loss {config.loss}")
     torch_device(config.device)
     check_env_id(config.env)
+    if config.engine == "envpool":
+        check_envpool(config.env)
 
 
 def _read_entry(file: Path, env_id: str) -> dict[str, Any]:

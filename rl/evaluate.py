@@ -7,6 +7,7 @@ evaluates MiniGrid like this and its published returns are such figures.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,14 +28,19 @@ from dem_apps.errors import InputError, run_command
 from dem_apps.rng import random_states, restore_random_states, seed_everything
 from dem_apps.run import read_config
 from rl.config import TrainConfig
-from rl.envs import make_env
+from rl.envs import Wrappers, make_env
+from rl.episodes import Episode, play
 from rl.model import build_envs, build_model, restore_policy
+from rl.video import check_video_file, record_episodes
 
 #: Evaluations during training and the final one must not see the same layouts: the best policy is chosen on the former.
 DURING_TRAINING, FINAL = 1, 2
 
 #: The kind of actions whose figures are on top and choose the best policy.
 HEADLINE = "sampled"
+
+#: Environments of an evaluation, which play at once; one that ends an episode begins the next.
+SIDE_BY_SIDE = 10
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class EvaluateConfig:
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
     episodes: int = option(10, "number of episodes")
     seed: int | None = option(None, "seed of the episodes; default: those of the run's own eval.json")
+    video: str | None = option(None, "write a .gif or .mp4 of episodes with sampled actions, best and worst among them")
+    video_episodes: int = option(4, "episodes in the video")
     out: str | None = option(None, "write the figures to this JSON file; without it nothing is written")
     device: str = option("cpu", "torch device")
 
@@ -55,53 +63,38 @@ class Evaluator:
     Args:
         env_id: the environment.
         wrapper: as in :func:`rl.envs.make_env`.
-        episodes: how many; each has an environment of its own, and all are played side by side.
+        episodes: how many.
         seed: the run's seed.
         purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.
     """
 
-    def __init__(self, env_id: str, wrapper: str | None, episodes: int, seed: int, purpose: int) -> None:
+    def __init__(self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int) -> None:
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
-        self._envs = [make_env(env_id, wrapper) for _ in range(episodes)]
+        self._envs = [make_env(env_id, wrapper) for _ in range(min(episodes, SIDE_BY_SIDE))]
 
     def __call__(self, model: OnPolicyAlgorithm) -> dict[str, dict[str, float]]:
         """Figures for ``"greedy"`` and ``"sampled"`` actions: see :func:`summary`."""
+        return {"greedy": summary(self.episodes(model, True)), "sampled": summary(self.episodes(model, False))}
+
+    def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
+        """The episodes themselves; a second call with the same policy gives the same ones."""
         with separate_random_state(self._sampling_seed):
-            return {"greedy": summary(*self._play(model, True)), "sampled": summary(*self._play(model, False))}
-
-    def _play(self, model: OnPolicyAlgorithm, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns, successes and lengths of all episodes."""
-        returns, lengths = np.zeros(len(self._envs)), np.zeros(len(self._envs))
-        successes = np.zeros(len(self._envs), dtype=bool)
-        observations = {
-            i: env.reset(seed=seed)[0] for i, (env, seed) in enumerate(zip(self._envs, self._seeds, strict=True))
-        }
-        while observations:
-            actions, _ = model.policy.predict(
-                _normalised(model, np.stack(list(observations.values()))), deterministic=greedy
-            )
-            for i, action in zip(list(observations), actions, strict=True):
-                observations[i], reward, terminated, truncated, info = self._envs[i].step(action)
-                returns[i] += float(reward)
-                lengths[i] += 1
-                if terminated or truncated:
-                    successes[i] = bool(info.get("is_success", returns[i] > 0))
-                    del observations[i]
-        return returns, successes, lengths
+            return play(model, self._envs, self._seeds, greedy)
 
 
-def summary(returns: np.ndarray, successes: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
+def summary(episodes: Sequence[Episode]) -> dict[str, float]:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
     An episode is a success if the environment says so (``is_success``), else if its return is above 0. In MiniGrid
     only a solved episode has a reward: 1 − 0.9 · steps / limit.
     """
+    returns = np.array([episode.total for episode in episodes])
     return {
         "mean_return": float(returns.mean()),
         "std_return": float(returns.std()),
-        "success_rate": float(successes.mean()),
-        "mean_length": float(lengths.mean()),
+        "success_rate": float(np.mean([episode.success for episode in episodes])),
+        "mean_length": float(np.mean([episode.length for episode in episodes])),
     }
 
 
@@ -146,14 +139,19 @@ def read_run(run_dir: Path) -> TrainConfig:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read a run, play, print, and write only where asked to."""
-    config = parse_config(EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey", argv)
+    config = parse_config(
+        EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
+    )
     if config.run is None:
         raise InputError("--run: needs the folder of a run that rl.train wrote")
     if config.episodes < 1:
         raise InputError(f"--episodes: expected a number above 0, got {config.episodes}")
     torch_device(config.device)
+    if config.video is not None:
+        check_video_file(Path(config.video), config.video_episodes)  # before minutes of evaluation
     run_dir = Path(config.run)
-    training = read_run(run_dir)
+    # episodes are played in Python's MiniGrid, whatever the training ran on
+    training = dataclasses.replace(read_run(run_dir), engine="minigrid")
     torch.set_num_threads(training.threads)
     model = build_model(training, build_envs(training))
     seed = training.seed if config.seed is None else config.seed
@@ -166,16 +164,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         document = {**result, "episodes": config.episodes, "env": training.env, "loss": training.loss, "seed": seed}
         write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())
         print(f"written to {config.out}")
-
-
-def _normalised(model: OnPolicyAlgorithm, observations: np.ndarray) -> np.ndarray:
-    """Normalise with the statistics of training, which are not moved."""
-    envs = model.get_vec_normalize_env()
-    if envs is None:
-        return observations
-    normalised = envs.normalize_obs(observations)
-    assert isinstance(normalised, np.ndarray)
-    return normalised
+    if config.video is not None:
+        about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
+        record_episodes(
+            model, training.env, wrapper, evaluator.episodes(model, False), Path(config.video), about,
+            config.video_episodes,
+        )  # fmt: skip
+        print(f"video {config.video}")
 
 
 if __name__ == "__main__":

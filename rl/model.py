@@ -7,25 +7,28 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps.errors import InputError
 from rl.bonus import with_entropy_objective
 from rl.config import ALGORITHMS, ENVIRONMENT_KEYS, TrainConfig, given_options
-from rl.envs import make_training_envs
+from rl.envpool_envs import make_envpool_envs
+from rl.envs import make_training_envs, normalised
+from rl.fast_ppo import FastPPO
+from rl.zoo import hyperparameter, normalisation
 
 
 def build_envs(config: TrainConfig) -> VecEnv:
     """The training environments of a resolved configuration."""
     entry = config.hyperparameters
-    return make_training_envs(
-        config.env,
-        wrapper=entry.get("env_wrapper"),
-        count=int(entry.get("n_envs", 1)),
-        normalise=bool(entry.get("normalize", False)),
-        gamma=entry.get("gamma", 0.99),
-    )
+    count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
+    wrapper, normalise = entry.get("env_wrapper"), normalisation(entry.get("normalize", False))
+    envs: VecEnv
+    if config.engine == "envpool":
+        envs = make_envpool_envs(config.env, wrapper, count, config.seed)
+    else:
+        envs = make_training_envs(config.env, wrapper, count, normalise=False, gamma=gamma)
+    return envs if normalise is None else normalised(envs, gamma, *normalise)
 
 
 def build_model(config: TrainConfig, envs: VecEnv) -> OnPolicyAlgorithm:
@@ -34,17 +37,32 @@ def build_model(config: TrainConfig, envs: VecEnv) -> OnPolicyAlgorithm:
     Raises:
         InputError: a hyperparameter or option that SB3 or the objective refuses.
     """
-    entry = {key: _value(key, value) for key, value in config.hyperparameters.items()}
+    entry = {key: hyperparameter(key, value) for key, value in config.hyperparameters.items()}
     arguments = {key: value for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
     try:
-        algorithm = with_entropy_objective(ALGORITHMS[config.algo], config.loss, **given_options(config))
+        plain = FastPPO if config.algo == "ppo" and config.update == "auto" else ALGORITHMS[config.algo]
+        algorithm = with_entropy_objective(plain, config.loss, **given_options(config))
         return algorithm(
-            entry["policy"], envs, ent_coef=config.ent_coef, seed=config.seed, device=config.device, **arguments
+            entry["policy"],
+            envs,
+            ent_coef=hyperparameter("ent_coef", config.ent_coef),
+            seed=config.seed,
+            device=config.device,
+            **arguments,
         )
     except InputError:
         raise
     except (AssertionError, TypeError, ValueError) as error:
         raise InputError(f"--env {config.env}, hyperparameters: {' '.join(str(error).split())}") from error
+
+
+def update_in_words(config: TrainConfig, model: OnPolicyAlgorithm) -> str:
+    """Which code trains the model, and why, as one line of the log."""
+    if not isinstance(model, FastPPO):
+        return "SB3's own (--update sb3)" if config.update == "sb3" else "SB3's own (the fast one knows only PPO)"
+    if model.not_fast is not None:
+        return f"SB3's own (the fast one cannot serve: {model.not_fast})"
+    return "fast, with SB3's numbers up to rounding"
 
 
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -88,15 +106,3 @@ def _running(statistics: dict[str, Any]) -> RunningMeanStd:
     running.var = np.asarray(statistics["var"])
     running.count = statistics["count"]
     return running
-
-
-def _value(key: str, value: Any) -> Any:
-    """An entry's value as SB3 takes it: ``lin_2.5e-4`` falls linearly to 0, and ``!!float 128`` is a whole number."""
-    if isinstance(value, str) and value.startswith("lin_"):
-        try:
-            return LinearSchedule(float(value[4:]), 0.0, 1.0)
-        except ValueError as error:
-            raise InputError(f"hyperparameters, {key}: expected lin_ and a number, not '{value}'") from error
-    if isinstance(value, float) and key in ("n_steps", "batch_size", "n_epochs"):
-        return int(value)
-    return value

@@ -10,18 +10,21 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
 from dem_apps.rng import random_states, restore_random_states
+from rl.envpool_envs import is_envpool
 from rl.model import policy_state, restore_policy
+from rl.normalise import CompactNormalize
 
 
 def training_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
 
-    Environments are kept as the start of their episode and the actions since (:mod:`rl.replay`). The rollout buffer
-    is not kept: between two rollouts it is empty.
+    Python's environments are kept as the start of their episode and the actions since (:mod:`rl.replay`); EnvPool's
+    cannot be kept. The rollout buffer is not kept: between two rollouts it is empty.
     """
     if model.env is None or model.ep_info_buffer is None or model.ep_success_buffer is None:
         raise RuntimeError("training_state: the model has not started to learn")
     normalised = model.get_vec_normalize_env()
+    columns = normalised.columns if isinstance(normalised, CompactNormalize) else None
     return {
         **policy_state(model),
         "optimizer": model.policy.optimizer.state_dict(),
@@ -34,7 +37,8 @@ def training_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
         "successes": [float(success) for success in model.ep_success_buffer],
         "discounted_returns": None if normalised is None else normalised.returns,
         "raw_obs": None if normalised is None else normalised.old_obs,
-        "envs": model.env.env_method("episode_record"),
+        "columns": columns,
+        "envs": None if is_envpool(model.env) else model.env.env_method("episode_record"),
         "random": random_states(),
     }
 
@@ -60,8 +64,22 @@ def restore_training_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> N
     if normalised is not None:
         normalised.returns = state["discounted_returns"]
         normalised.old_obs = state["raw_obs"]
-    _replay(model, state)
+    if isinstance(normalised, CompactNormalize):
+        normalised.use_columns(state["columns"])
+    if is_envpool(model.env):
+        _start_again(model)
+    else:
+        _replay(model, state)
     restore_random_states(state["random"])  # last: everything above may draw
+
+
+def _start_again(model: OnPolicyAlgorithm) -> None:
+    """New episodes: envpool's environments cannot be put back to where they were."""
+    assert model.env is not None
+    # with the first seed they would start with the layouts that the run started with
+    model.env.seed(int(np.random.SeedSequence([model.seed or 0, model.num_timesteps]).generate_state(1)[0] >> 1))
+    model._last_obs = model.env.reset()  # type: ignore[assignment]
+    model._last_episode_starts = np.ones(model.n_envs, dtype=bool)
 
 
 def _replay(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:

@@ -15,14 +15,16 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
 from dem_apps.errors import run_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
 from rl.config import TrainConfig, resolve
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
-from rl.model import build_envs, build_model, policy_state
+from rl.model import build_envs, build_model, policy_state, restore_policy, update_in_words
 from rl.state import restore_training_state, training_state
+from rl.video import record_episodes
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000
@@ -179,11 +181,22 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
         f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
     )
     print(
-        f"  on      {config.env}, {model.n_envs} environments, {_timesteps(config):,} steps, {config.device}, {threads}"
+        f"  on      {config.env}, {model.n_envs} environments ({config.engine}), {_timesteps(config):,} steps, "
+        f"{config.device}, {threads}"
     )
+    print(f"  update  {update_in_words(config, model)}")
     print(f"  results {run.path}", flush=True)
     if config.resume:
-        print(f"  resumed at step {model.num_timesteps:,}", flush=True)
+        print(f"  resumed at step {model.num_timesteps:,}{_what_is_not_exact(config)}", flush=True)
+
+
+def _what_is_not_exact(config: TrainConfig) -> str:
+    if config.engine == "minigrid":
+        return ""
+    return (
+        "; not exactly: envpool's environments start new episodes with layouts that an unbroken run would not have "
+        "had, while weights, optimiser, statistics and sampling go on from where they were"
+    )
 
 
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
@@ -197,7 +210,22 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     }  # fmt: skip
     file = run.write_json("eval.json", {**last, **about, "best": best})
     Console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
+    if config.video:
+        _record(config, run, model, evaluator)
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
+
+
+def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evaluator: Evaluator) -> None:
+    """The last policy's best and worst episodes; a finished run that is resumed has them already."""
+    video = run.path / "videos" / "last.gif"
+    if video.exists():
+        return
+    video.parent.mkdir(exist_ok=True)
+    restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
+    wrapper = config.hyperparameters.get("env_wrapper")
+    about = f"{config.env}, {config.loss}, last policy"
+    record_episodes(model, config.env, wrapper, evaluator.episodes(model, False), video, about)
+    print(f"video       {video}")
 
 
 def _timesteps(config: TrainConfig) -> int:

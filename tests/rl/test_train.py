@@ -171,12 +171,12 @@ def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path: Path) -> None
 
 
 def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> None:
-    arguments = ["--timesteps", "4096", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
-    rl.train.main([*arguments, "--loss", "entropy", "--run-dir", str(tmp_path / "run")])
+    arguments = ["--timesteps", "2048", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
+    rl.train.main([*arguments, "--loss", "entropy", "--update", "sb3", "--run-dir", str(tmp_path / "run")])
     stock = PPO(
         "MlpPolicy", build_envs(resolve(TrainConfig())), n_steps=128, batch_size=64, n_epochs=10, gamma=0.99,
         gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=3, device="cpu",
-    ).learn(4096)  # fmt: skip
+    ).learn(2048)  # fmt: skip
     trained = policy(tmp_path / "run")
     assert trained.keys() == stock.policy.state_dict().keys()
     assert all(torch.equal(trained[key], value) for key, value in stock.policy.state_dict().items())
@@ -221,6 +221,10 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
         (["--hyperparameters.n_steps", "0.5"], "n_steps must be a whole number"),
         (["--hyperparameters.ent_coef", "0.1"], "set with --ent-coef"),
         (["--hyperparameters.learning_rate", "lin_fast"], "expected lin_ and a number"),
+        (["--ent-coef", "lin_"], "hyperparameters, ent_coef: expected lin_ and a number"),
+        (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
+        (["--hyperparameters.policy_kwargs", "open('x')"], "policy_kwargs: 'open('x')' is not an expression"),
+        (["--engine", "envpol"], "--engine: 'envpol' is not one of"),
         (["--hyperparameters-file", "missing.yaml"], "missing.yaml: cannot be read"),
         (["--resume"], "--resume: needs --run-dir"),
         (["--resume", "--run-dir", "nowhere"], "nowhere: not a run folder"),

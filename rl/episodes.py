@@ -1,0 +1,91 @@
+"""Whole episodes of a policy, played side by side in a few environments and kept so that they can be shown again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+
+@dataclass
+class Episode:
+    """One episode: its seed and what was done in it, which is enough to repeat it.
+
+    Args:
+        number: its place among those that were asked for.
+        seed: of the environment.
+    """
+
+    number: int
+    seed: int
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    #: Whether the environment said ``is_success`` at the end, or, where it says nothing, the return was above 0.
+    success: bool = False
+
+    @property
+    def total(self) -> float:
+        """The undiscounted return."""
+        return sum(self.rewards)
+
+    @property
+    def length(self) -> int:
+        """Number of steps."""
+        return len(self.actions)
+
+
+def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool) -> list[Episode]:
+    """Play one episode per seed; an environment that ends one begins the next.
+
+    Args:
+        model: its policy acts, and the normalisation it was trained with is used and not moved.
+        envs: at least one; as many as there are play side by side.
+        seeds: of the episodes.
+        greedy: take the most probable action instead of drawing one from torch's global generator.
+
+    Returns:
+        the episodes, in the order of the seeds.
+    """
+    episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
+    waiting = iter(episodes)
+    playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
+    observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    while playing:
+        actions, _ = model.policy.predict(normalised(model, np.stack(observations)), deterministic=greedy)
+        still: list[tuple[gym.Env, Episode]] = []
+        observations = []
+        for (env, episode), action in zip(playing, actions, strict=True):
+            observation, over = _step(env, episode, action)
+            following = next(waiting, None) if over else episode
+            if following is None:
+                continue
+            if over:
+                observation = env.reset(seed=following.seed)[0]
+            still.append((env, following))
+            observations.append(observation)
+        playing = still
+    return episodes
+
+
+def normalised(model: OnPolicyAlgorithm, observations: np.ndarray) -> np.ndarray:
+    """Observations (N, …) normalised with the statistics of training, which are not moved."""
+    envs = model.get_vec_normalize_env()
+    if envs is None:
+        return observations
+    result = envs.normalize_obs(observations)
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[np.ndarray, bool]:
+    observation, reward, terminated, truncated, info = env.step(action)
+    episode.actions.append(action)
+    episode.rewards.append(float(reward))
+    over = terminated or truncated
+    if over:
+        episode.success = bool(info.get("is_success", episode.total > 0))
+    return observation, over

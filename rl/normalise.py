@@ -1,0 +1,163 @@
+"""VecNormalize that computes only with the columns of the observations that were ever different from 0.
+
+Most of MiniGrid's 2,835 numbers are the places of letters that no mission of an environment has. Such a column is 0
+in every observation, so it stays exactly 0 when normalised, its weights get no gradient, and its running variance is
+that of every other such column. Leaving it out changes no number. Which columns are in use is not asked of the
+environment but seen: the first value other than 0 adds its column.
+
+A column that is always 1 is not left out: VecNormalize starts from mean 0 and reaches 1 only after a while.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+
+class CompactNormalize(VecNormalize):
+    """``VecNormalize`` over one-axis float observations, the same numbers bit for bit.
+
+    Used as any VecNormalize it takes and returns whole observations (E, K). :meth:`step_compact` returns the columns in
+    use only, (E, D), which is what makes it fast; :attr:`columns` says which these are.
+
+    Args:
+        venv: E environments with observations of K floats.
+        gamma: discount of the returns whose variance scales the rewards.
+    """
+
+    def __init__(self, venv: VecEnv, gamma: float) -> None:
+        #: (D,) indices of the columns in use, rising.
+        self.columns = np.arange(0)
+        self._mean, self._var = np.empty(0), np.empty(0)
+        self._unused_var, self._count = 1.0, 0.0
+        self._bits = np.dtype(f"u{np.dtype(venv.observation_space.dtype).itemsize}")
+        super().__init__(venv, gamma=gamma)
+
+    @property
+    def obs_rms(self) -> Any:
+        """Running mean, variance (both (K,) float64) and count, as a copy; assign to change them."""
+        running = RunningMeanStd()
+        running.mean = np.zeros(self.observation_space.shape or ())
+        running.var = np.full(self.observation_space.shape or (), self._unused_var)
+        running.mean[self.columns], running.var[self.columns] = self._mean, self._var
+        running.count = self._count
+        return running
+
+    @obs_rms.setter
+    def obs_rms(self, running: Any) -> None:
+        self._count = float(running.count)
+        # a column that was 0 throughout has the smallest variance that is possible after so many observations
+        still = running.mean == 0
+        self._unused_var = float(running.var[still].min()) if still.any() else 1.0
+        self.columns = np.flatnonzero(~still | (running.var != self._unused_var))
+        self._select(running)
+
+    def use_columns(self, columns: np.ndarray) -> None:
+        """Take these columns into use as well, as a resumed run must to add up in the same order."""
+        running = self.obs_rms
+        self.columns = np.union1d(self.columns, columns).astype(np.intp)
+        self._select(running)
+
+    def _select(self, running: RunningMeanStd) -> None:
+        """What depends on :attr:`columns`."""
+        self._mean, self._var = running.mean[self.columns], running.var[self.columns]
+        self._unused_bits = np.full(running.mean.shape, np.iinfo(self._bits).max, self._bits)
+        self._unused_bits[self.columns] = 0
+
+    def expand(self, compact: np.ndarray) -> np.ndarray:
+        """Whole normalised observations (…, K) of those in use (…, D)."""
+        whole = np.zeros((*compact.shape[:-1], *(self.observation_space.shape or ())), np.float32)
+        whole[..., self.columns] = compact
+        return whole
+
+    def reset(self) -> np.ndarray:
+        """As in VecNormalize."""
+        observations = self.venv.reset()
+        assert isinstance(observations, np.ndarray)
+        self.old_obs = observations
+        self.returns = np.zeros(self.num_envs)
+        return self.expand(self._normalised(observations))
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """As in VecNormalize."""
+        observations, rewards, dones, infos = self._step_wait_compact()
+        return self.expand(observations), rewards, dones, infos
+
+    def step_compact(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """As ``step``, with the columns in use only; there may be more of them afterwards than before."""
+        self.step_async(actions)
+        return self._step_wait_compact()
+
+    def _step_wait_compact(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        assert isinstance(observations, np.ndarray)
+        self.old_obs, self.old_reward = observations, rewards
+        normalised = self._normalised(observations)
+        if self.training:
+            self.returns = self.returns * self.gamma + rewards
+            self.ret_rms.update_from_moments(*_moments(self.returns))
+        rewards = self.normalize_reward(rewards)
+        if dones.any():
+            normalised = self._normalise_last_observations(normalised, dones, infos)
+            self.returns[dones] = 0
+        return normalised, rewards, dones, infos
+
+    def _normalise_last_observations(
+        self, normalised: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
+    ) -> np.ndarray:
+        """Normalise what the finished episodes ended with; returns ``normalised`` over the columns now in use."""
+        columns = self.columns
+        for index in np.flatnonzero(dones):
+            last = infos[index].get("terminal_observation")
+            if last is not None:
+                self._take_into_use(last[None])
+                infos[index]["terminal_observation"] = self.normalize_obs(last)
+        return normalised if len(columns) == len(self.columns) else widened(normalised, columns, self.columns)
+
+    def _normalised(self, observations: np.ndarray) -> np.ndarray:
+        """Move the statistics if training, and return the columns in use, normalised."""
+        self._take_into_use(observations)
+        compact = observations.take(self.columns, axis=1)  # an index would give another order in memory
+        if self.training and self.norm_obs:
+            self._update(compact)
+        if not self.norm_obs:
+            return compact
+        scaled = compact - self._mean
+        scaled /= np.sqrt(self._var + self.epsilon)
+        return np.clip(scaled, -self.clip_obs, self.clip_obs, out=scaled).astype(np.float32)
+
+    def _take_into_use(self, observations: np.ndarray) -> None:
+        """Look for columns that are not in use and not 0."""
+        bits = np.bitwise_or.reduce(observations.view(self._bits), axis=0)
+        bits &= self._unused_bits
+        if bits.any():
+            self.use_columns(np.flatnonzero(bits))
+
+    def _update(self, compact: np.ndarray) -> None:
+        """The running moments with one more batch, in the order of operations that RunningMeanStd has."""
+        mean, var, batch = _moments(compact)
+        count, total = self._count, self._count + batch
+        delta = mean - self._mean
+        self._mean = self._mean + delta * batch / total
+        self._var = (self._var * count + var * batch + np.square(delta) * count * batch / total) / total
+        self._unused_var = self._unused_var * count / total
+        self._count = batch + count
+
+
+def widened(values: np.ndarray, columns: np.ndarray, more_columns: np.ndarray) -> np.ndarray:
+    """``values`` (…, D) over ``columns``, with zeros in those of ``more_columns`` that it lacks."""
+    wide = np.zeros((*values.shape[:-1], len(more_columns)), values.dtype)
+    wide[..., np.searchsorted(more_columns, columns)] = values
+    return wide
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Mean and variance over the first axis in the dtype of the values, as numpy has them, and the number of rows."""
+    number = values.shape[0]
+    mean = np.add.reduce(values, axis=0) / values.dtype.type(number)
+    centred = values - mean
+    centred *= centred
+    return mean, np.add.reduce(centred, axis=0) / values.dtype.type(number), number

@@ -1,0 +1,184 @@
+"""Figures and tables of runs: ``python -m rl.plots RUN… --out DIR`` for any run folders, or folders of them.
+
+``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the interquartile mean over seeds
+with its 95 % bootstrap interval (:mod:`rl.statistics`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from dem_apps.checkpoint import write_atomically
+from dem_apps.config import option, parse_config
+from dem_apps.errors import InputError, nearest, run_command
+from rl.results import (
+    ACTIONS,
+    Result,
+    find_runs,
+    markdown_table,
+    names,
+    read_results,
+    select,
+    short,
+    write_curves,
+    write_runs,
+)
+from rl.statistics import iqm, iqm_interval
+
+#: Told apart by people with any colour vision (Okabe and Ito, jfly.uni-koeln.de/color), and by line and marker.
+_STYLES = [
+    ("#000000", ":", "o"), ("#0072B2", "--", "s"), ("#D55E00", "-", "^"), ("#009E73", "-.", "D"),
+    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#56B4E9", (0, (8, 2)), "P"), ("#E69F00", (0, (1, 1)), "X"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlotsConfig:
+    """Draw the curves and the table of any runs of rl.train: python -m rl.plots RUN… --out DIR.
+
+    RUN is a run folder or a folder that holds runs at any depth; runs that are not finished are left out.
+    """
+
+    out: str | None = option(None, "folder for figures, table and CSV files (needed)")
+    baseline: str | None = option(None, "arm to compare with; default: 'none' where there is such an arm")
+
+
+def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> str:
+    """Write the figures, ``table.md``, ``runs.csv`` and ``curves.csv``; equal results write equal bytes.
+
+    Args:
+        results: finished runs.
+        out: folder; made if missing, earlier reports in it are replaced.
+        baseline: the arm that the table compares with, or None.
+
+    Returns:
+        the table.
+
+    Raises:
+        InputError: nothing to show, or a baseline that is no arm of these runs.
+    """
+    if not results:
+        raise InputError(f"{out}: no finished run, so there is nothing to report")
+    _, arms = names(results)
+    if baseline is not None and baseline not in arms:
+        raise InputError(f"--baseline: '{baseline}' is not one of the arms {', '.join(arms)}{nearest(baseline, arms)}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror}); name another folder") from error
+    table = markdown_table(results, baseline)
+    write_runs(out / "runs.csv", results)
+    write_curves(out / "curves.csv", results)
+    write_atomically(out / "table.md", table.encode())
+    for actions in ACTIONS:
+        _save(curves_figure(results, actions), out / f"returns_{actions}")
+    return table
+
+
+def curves_figure(results: Sequence[Result], actions: str) -> Figure:
+    """Return against steps: a panel per environment, a line per arm (IQM over seeds, 95 % interval shaded)."""
+    envs, arms = names(results)
+    columns = min(3, len(envs))
+    rows = math.ceil(len(envs) / columns)
+    figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    lines = {}
+    for panel, env in zip(panels, envs, strict=False):
+        for arm, style in zip(arms, _styles(len(arms)), strict=True):
+            group = select(results, env, arm)
+            if group:
+                lines[arm] = _draw(panel, group, actions, arm, style)
+        panel.set_title(short(env), fontsize=11)
+        panel.xaxis.set_major_formatter(FuncFormatter(_steps_text))
+        panel.xaxis.set_major_locator(MaxNLocator(5))
+        panel.grid(alpha=0.3)
+        panel.set_xlim(left=0)
+    for panel in list(panels)[len(envs) :]:
+        panel.axis("off")
+    figure.supxlabel(
+        "environment steps (line: interquartile mean over seeds; band: 95 % bootstrap interval)", fontsize=10
+    )
+    figure.supylabel(f"return, {actions} actions")
+    figure.legend(
+        list(lines.values()), list(lines), loc="outside upper center", ncols=min(len(lines), 4), frameon=False
+    )
+    return figure
+
+
+def _draw(panel: Axes, group: Sequence[Result], actions: str, arm: str, style: tuple) -> Line2D:
+    # the evaluations that all runs have: seeds of one training length share every step
+    steps = sorted(set.intersection(*(set(result.curve) for result in group)))
+    index = ACTIONS.index(actions)
+    values = np.array([[result.curve[step][index] for step in steps] for result in group])
+    colour, line, marker = style
+    (drawn,) = panel.plot(
+        steps, iqm(values) if steps else [], color=colour, linestyle=line, marker=marker, markersize=3.5, linewidth=1.6,
+        markevery=max(1, len(steps) // 7),
+    )  # fmt: skip
+    if len(group) > 1 and steps:
+        low, high = iqm_interval([values])
+        panel.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
+        for edge in (low, high):  # bands on top of each other can be told apart by their edges
+            panel.plot(steps, edge, color=colour, linestyle=line, linewidth=0.6, alpha=0.6)
+    return drawn
+
+
+def _styles(count: int) -> list[tuple]:
+    if count > len(_STYLES):
+        raise InputError(f"a figure can tell {len(_STYLES)} arms apart, not {count}; draw fewer runs at once")
+    return _STYLES[:count]
+
+
+def _steps_text(steps: float, _position: int) -> str:
+    if steps >= 1e6:
+        return f"{steps / 1e6:g}M"
+    return f"{steps / 1e3:g}k" if steps >= 1e3 else f"{steps:g}"
+
+
+def _save(figure: Figure, path: Path) -> None:
+    # without dates and random ids, so that equal results give equal files
+    with mpl.rc_context({"svg.hashsalt": "rl", "svg.fonttype": "path"}):
+        for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
+            content = io.BytesIO()
+            figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
+            write_atomically(path.with_suffix(suffix), content.getvalue())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; ``arguments`` are those of the process when None."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    first_flag = next((index for index, argument in enumerate(given) if argument.startswith("--")), len(given))
+    runs, flags = given[:first_flag], given[first_flag:]
+    config = parse_config(PlotsConfig, "python -m rl.plots", "python -m rl.plots runs/rl-paper --out report", flags)
+    if not runs:
+        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
+    if config.out is None:
+        raise InputError("--out: needs the folder to write figures, table and CSV files to")
+    results = read_results(find_runs(Path(run) for run in runs))
+    results = sorted(results, key=lambda result: (result.env, result.seed))
+    results = sorted(results, key=lambda result: _arm_order(result.arm))
+    arms = names(results)[1]
+    baseline = config.baseline or ("none" if "none" in arms and len(arms) > 1 else None)
+    print(write_report(results, Path(config.out), baseline), end="")
+    print(f"\n{len(results)} runs; figures, table.md, runs.csv and curves.csv are in {config.out}")
+
+
+def _arm_order(arm: str) -> tuple[bool, bool, str]:
+    """The plain arms first, so that colours stay the same from figure to figure."""
+    return not arm.startswith("none"), not arm.startswith("entropy"), arm
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,224 @@
+"""``python -m rl.tune``: search the weight of the entropy term and the objective's options, several seeds per trial.
+
+A trial trains one seed after another and may be pruned in between (:mod:`rl.trials`). The best of many noisy scores is
+an optimistic number, so the choice is trained again with seeds that no trial has used.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
+
+from dem_apps.checkpoint import write_atomically
+from dem_apps.config import option, parse_config, to_dict
+from dem_apps.errors import InputError, run_command
+from dem_apps.objectives import objective_options
+from dem_apps.run import default_run_dir
+from dem_apps.search import Space, TPEPlan, Values, best_trial, dem_allows, score, scored
+from dem_apps.search_report import trials_table, write_trials
+from dem_apps.study import StudyFolder, run_study
+from rl.benchmark import run_grid
+from rl.config import TrainConfig, resolve
+from rl.grid_progress import GridProgress
+from rl.jobs import Trainings
+from rl.trials import LOG_COEFFICIENT, PruningStudy, SeededTrials, final_return, settings_of
+
+_EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
+#: Quarters of a decade from 0.0001 to 0.1.
+_COEFFICIENTS = FloatDistribution(-4.0, -1.0, step=0.25)
+_OPTIONS = {
+    "tau": FloatDistribution(0.25, 2.0, step=0.25),
+    "alpha": FloatDistribution(0.0, 2.0, step=0.25),
+    "momentum": FloatDistribution(0.1, 0.9, step=0.2),
+}
+#: Where the search begins: rl.train's own weight and the objectives' own options.
+_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0, "momentum": 0.1}
+#: From a trial's first seed to the first of the seeds that the choice is judged with.
+_FRESH = 1000
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """Search ent_coef and the options of the objective, then train the choice again with fresh seeds.
+
+    --config is a file of rl.train, and --train.FLAG is any flag of rl.train (see python -m rl.train --help), such as
+    --train.env; an option that is given so is not searched. The same command again continues the study in --study-dir.
+    """
+
+    trials: int = option(20, "trials of the study, pruned and failed ones included")
+    seeds: int = option(3, "seeds of a trial: --train.seed and the next ones")
+    final_seeds: int = option(5, "fresh seeds that the choice is trained with in the end")
+    workers: int = option(1, "trainings at a time; each takes one core")
+    study_dir: str | None = option(None, "folder of the study; none makes one under runs/")
+    storage: str | None = option(None, "database URL such as sqlite:///study.db; none keeps journal.log in the folder")
+
+
+def search_space(config: TrainConfig) -> Space:
+    """The grid for a loss: its weight, and those of its options that were not given.
+
+    Raises:
+        InputError: a loss that has no weight to search.
+    """
+    if config.loss == "none":
+        raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
+    searched = [
+        name
+        for name in objective_options(config.loss)
+        if name in _OPTIONS and hasattr(config, name) and getattr(config, name) is None
+    ]
+    space = {LOG_COEFFICIENT: _COEFFICIENTS, **{name: _OPTIONS[name] for name in searched}}
+
+    def allowed(values: Values) -> bool:
+        given = {name: 1.0 if getattr(config, name) is None else getattr(config, name) for name in ("tau", "alpha")}
+        return config.loss != "dem" or dem_allows({**given, **values})
+
+    return Space(space, allowed)
+
+
+def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], module: str = "rl.train") -> Path:
+    """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
+
+    Args:
+        config: of the study.
+        train: what every trial trains with, apart from the point and the seed.
+        train_flags: the flags that made ``train``.
+        module: what trains.
+
+    Raises:
+        InputError: settings that do not fit, a folder of another study, no trial with a score.
+    """
+    _check(config, train)
+    resolved = resolve(train)
+    space = search_space(train)
+    path = Path(config.study_dir) if config.study_dir else default_run_dir("rl", "tune")
+    settings = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
+    folder = PruningStudy(path, settings, config.storage)
+    plan = TPEPlan(space, config.trials, train.seed, first=({name: _FIRST[name] for name in space.distributions},))
+    print(
+        f"search   {', '.join(space.distributions)} of {train.loss} on {train.env}, {plan.most} trials of "
+        f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
+        flush=True,
+    )
+    trainings = Trainings(module)
+    trials = SeededTrials(folder, train_flags, resolved, config.seeds, trainings)
+    try:
+        run_study(folder, space, plan, trials, config.workers, lambda line: print(line, flush=True))
+    finally:
+        trainings.stop()
+        with folder.locked():
+            write_trials(path / "trials.csv", space, folder.trials(), "return")
+    _judge(config, folder, trials, module)
+    _print_results(folder, space, train_flags)
+    return path
+
+
+def _judge(config: TuneConfig, folder: PruningStudy, trials: SeededTrials, module: str) -> None:
+    """Train the best point with fresh seeds; ``best.yaml`` and ``final.json``."""
+    best = _best(folder)
+    seeds = [trials.config.seed + _FRESH + index for index in range(config.final_seeds)]
+    jobs = [trials.job(folder.path / "final" / f"{best.number:04d}", dict(best.params), seed) for seed in seeds]
+    cells = {("choice", "fresh seeds"): jobs}
+    failures = run_grid(cells, config.workers, Trainings(module), GridProgress(cells, Console()))
+    if failures:
+        name, failure = next(iter(failures.items()))
+        raise InputError(f"{folder.path}: the choice could not be trained with fresh seeds ({name}: {failure})")
+    returns = [final_return(job) for job in jobs]
+    document = {
+        "trial": best.number, **settings_of(best.params), "search_return": score(best), "search_seeds": config.seeds,
+        "trials": len(folder.trials()), "fresh_seeds": seeds, "fresh_returns": returns,
+        "fresh_mean_return": statistics.fmean(returns),
+        "fresh_std_return": statistics.stdev(returns) if len(returns) > 1 else None,
+    }  # fmt: skip
+    with folder.locked():
+        write_atomically(folder.path / "final.json", (json.dumps(document, indent=2) + "\n").encode())
+        write_atomically(folder.path / "best.yaml", _best_yaml(document, trials.config.loss, best.params))
+
+
+def _best_yaml(final: dict[str, Any], loss: str, values: Values) -> bytes:
+    settings = {"loss": loss, **settings_of(values)}
+    return (
+        f"# The best of {final['trials']} trials: return {final['search_return']:.4f} in the search, "
+        f"{final['fresh_mean_return']:.4f} with {len(final['fresh_seeds'])} fresh seeds.\n"
+        f"# python -m rl.train --config THIS_FILE\n{yaml.safe_dump(settings, sort_keys=False)}"
+    ).encode()
+
+
+def _print_results(folder: PruningStudy, space: Space, train_flags: Sequence[str]) -> None:
+    trials = folder.trials()
+    final = json.loads((folder.path / "final.json").read_text())
+    pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
+    title = f"{len(scored(trials))} of {len(trials)} trials scored, {pruned} pruned"
+    Console().print(trials_table(space, trials, "return", title))
+    chosen = ", ".join(f"{name} {value:g}" for name, value in settings_of(_best(folder).params).items())
+    spread = "" if final["fresh_std_return"] is None else f" ± {final['fresh_std_return']:.4f}"
+    command = ["python", "-m", "rl.train", *train_flags, "--config", str(folder.path / "best.yaml")]
+    print(
+        f"choice   {chosen}\n"
+        f"search   return {final['search_return']:.4f} over {final['search_seeds']} seeds (the highest of "
+        f"{len(scored(trials))}, so too high)\n"
+        f"fresh    return {final['fresh_mean_return']:.4f}{spread} over {len(final['fresh_seeds'])} new seeds\n"
+        f"files    {folder.path}: best.yaml, final.json, trials.csv\n"
+        f"next     {shlex.join(command)}"
+    )
+
+
+def _best(folder: StudyFolder) -> FrozenTrial:
+    best = best_trial(folder.trials())
+    if best is None:
+        raise InputError(f"{folder.path}: no trial has a score; the logs in {folder.path / 'trials'} say why")
+    return best
+
+
+def _check(config: TuneConfig, train: TrainConfig) -> None:
+    for name in ("trials", "seeds", "final_seeds", "workers"):
+        value = getattr(config, name)
+        if value < 1:
+            raise InputError(f"--{name.replace('_', '-')}: expected 1 or more, got {value}")
+    if config.seeds > _FRESH:
+        raise InputError(f"--seeds: expected at most {_FRESH}, got {config.seeds}")
+    if train.run_dir is not None:
+        raise InputError("--train.run-dir: leave it out, each training has a folder of its own under --study-dir")
+    if train.resume:
+        raise InputError("--train.resume: leave it out, the same command again continues the study in --study-dir")
+    if train.ent_coef != TrainConfig.ent_coef:
+        raise InputError("--train.ent-coef: leave it out, the search finds it")
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The search's own flags, and those of rl.train: ``--config`` and ``--train.FLAG``, without that prefix."""
+    own: list[str] = []
+    train: list[str] = []
+    to = own
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0]
+            to = train if name == "--config" or name.startswith("--train.") else own
+            first = name[2:].partition(".")[0].replace("-", "_")
+            if to is own and first in {field.name for field in fields(TrainConfig)}:
+                raise InputError(f"{name}: a flag of rl.train; write --train.{name[2:]}")
+            argument = "--" + argument[2:].removeprefix("train.")
+        to.append(argument)
+    return own, train
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; ``arguments`` are those of the process when None."""
+    own, train_flags = _split(sys.argv[1:] if arguments is None else arguments)
+    # --config goes to the training, and is named in this help all the same
+    config = parse_config(TuneConfig, "python -m rl.tune", _EXAMPLE, own, config_help="YAML file of rl.train")
+    tune(config, parse_config(TrainConfig, "python -m rl.train", _EXAMPLE, train_flags), train_flags)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,285 @@
+"""The grid: kills, failures and mistakes. A stand-in for rl.train keeps it short; the real one is in the slow test."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+import rl.benchmark
+import rl.plots
+from dem_apps.errors import InputError
+from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
+from rl.grid_progress import GridProgress
+from rl.jobs import Job, Trainings, flags
+
+ROOT = Path(__file__).resolve().parents[2]
+ENV = "MiniGrid-Empty-Random-5x5-v0"
+FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
+# Like rl.train it makes its folder, saves where it is, refuses a folder that is in use, and continues with --resume
+# to the numbers of an unbroken run; a run of its own number of steps takes a fifth of a second. Seed 13 fails.
+TRAINER = """
+import json, os, sys, time
+arguments = sys.argv[1:]
+resume = "--resume" in arguments
+value = dict(zip(arguments[::2], arguments[1::2]))
+seed, run = int(value["--seed"]), value["--run-dir"]
+if seed == 13:
+    sys.exit("error: unlucky")
+if not resume and os.path.isdir(run) and os.listdir(run):
+    sys.exit("error: holds another run")
+os.makedirs(run + "/checkpoints", exist_ok=True)
+with open(run + "/starts", "a") as file:
+    file.write("x")
+if not resume:
+    with open(run + "/config.yaml", "w") as file:
+        json.dump({"env": value["--env"], "loss": value["--loss"], "seed": seed, "timesteps": 20}, file)
+pointer = run + "/checkpoints/last.json"
+step = json.load(open(pointer)) if resume else 0
+metrics = open(run + "/metrics.jsonl", "r+" if resume else "w")
+kept = [line for line in metrics if json.loads(line)["step"] <= step] if resume else []
+metrics.seek(0), metrics.truncate(), metrics.write("".join(kept)), metrics.flush()
+while step < 20:
+    step += 1
+    figure = (step * (seed + 3) * len(value["--loss"])) % 17 / 17
+    line = {"step": step, "eval/mean_return_sampled": figure, "eval/mean_return_greedy": figure / 3}
+    metrics.write(json.dumps(line) + "\\n")
+    metrics.flush()
+    with open(pointer + ".tmp", "w") as file:
+        json.dump(step, file)
+    os.replace(pointer + ".tmp", pointer)
+    time.sleep(0.01)
+kinds = {kind: {name: figure for name in FIGURES} for kind in ("sampled", "greedy")}
+scores = {"step": step, "episodes": 3, "mean_return": figure, **kinds}
+with open(run + "/eval.json.tmp", "w") as file:
+    json.dump({**scores, "best": scores}, file)
+os.replace(run + "/eval.json.tmp", run + "/eval.json")
+""".replace("FIGURES", repr(FIGURES))
+
+
+@pytest.fixture
+def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Trainings]:
+    (tmp_path / "stand_in.py").write_text(TRAINER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(rl.plots, "_save", lambda _figure, _path: None)  # a second each, and test_plots.py has them
+    return lambda: Trainings("stand_in", poll=0.05)
+
+
+def config(path: Path, **changes: Any) -> BenchmarkConfig:
+    settings: dict[str, Any] = {
+        "envs": {ENV: {"timesteps": 20}}, "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
+        "seeds": [0, 1, 2], "folder": str(path), "baseline": "none", "workers": 2, **changes,
+    }  # fmt: skip
+    return BenchmarkConfig(**settings)
+
+
+def reports(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "report").iterdir()}
+
+
+def starts(folder: Path) -> int:
+    return sum(len(file.read_text()) for file in folder.rglob("starts"))
+
+
+def start_and_kill(settings: BenchmarkConfig, trainings: Trainings, with_trainings: bool) -> None:
+    """SIGKILL a benchmark, in a process of its own, as soon as it has finished two runs and more are under way."""
+    folder = Path(str(settings.folder))
+
+    def work() -> None:
+        os.setsid()
+        benchmark(settings, trainings)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    deadline = time.monotonic() + 120
+    while len(list(folder.rglob("eval.json"))) < 2 or len(list(folder.rglob("last.json"))) < 3:
+        assert process.is_alive(), "the grid ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    (os.killpg if with_trainings else os.kill)(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    process.join()
+    assert len(list(folder.rglob("eval.json"))) < 6
+
+
+@pytest.mark.parametrize("with_trainings", [True, False], ids=["all", "only-the-grid"])
+def test_a_killed_grid_goes_on_to_the_same_files(
+    with_trainings: bool, tmp_path: Path, trainings: Callable[[], Trainings]
+) -> None:
+    assert benchmark(config(tmp_path / "whole"), trainings()) == {}
+    assert starts(tmp_path / "whole") == 6
+    killed = config(tmp_path / "killed")
+    start_and_kill(killed, trainings(), with_trainings)
+    assert benchmark(killed, trainings()) == {}
+    assert reports(tmp_path / "killed") == reports(tmp_path / "whole")
+    csv = (tmp_path / "killed" / "report" / "runs.csv").read_text().splitlines()
+    assert len(csv) == 1 + 6
+    # trainings that outlive the grid are waited for; killed ones are started once more
+    extra = starts(tmp_path / "killed") - 6
+    assert extra in (1, 2) if with_trainings else extra == 0
+    before = starts(tmp_path / "killed")
+    assert benchmark(killed, trainings()) == {}
+    assert starts(tmp_path / "killed") == before  # nothing finished is repeated
+
+
+def test_a_failure_is_listed_and_does_not_stop_the_rest(
+    tmp_path: Path, trainings: Callable[[], Trainings], capsys: pytest.CaptureFixture
+) -> None:
+    settings = config(tmp_path / "grid", seeds=[13, 1], workers=1)
+    assert len(benchmark(settings, trainings())) == 2
+    output = capsys.readouterr()
+    assert "2 of 4 runs" in output.out
+    assert re.search(r"2 of 4 runs done, 2 failed, 0 running\n", output.out)
+    log = tmp_path / "grid" / ENV / "none" / "seed13.log"
+    assert f"failed: {ENV}  none  seed 13: status 1, error: unlucky (all of its output: {log})" in output.err
+    assert (tmp_path / "grid" / "report" / "runs.csv").read_text().count("\n") == 3
+
+
+def test_the_command_ends_with_status_1_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rl.benchmark, "benchmark", lambda _config: {"a run": "status 1"})
+    with pytest.raises(SystemExit) as ended:
+        rl.benchmark.main(["--folder", str(tmp_path)])
+    assert ended.value.code == 1
+
+
+def test_what_a_kill_left_before_the_first_checkpoint_is_cleared_but_nothing_else(
+    tmp_path: Path, trainings: Callable[[], Trainings]
+) -> None:
+    settings = config(tmp_path / "grid", seeds=[0, 1], arms={"none": {"loss": "none"}})
+    first, second = (tmp_path / "grid" / ENV / "none" / f"seed{seed}" for seed in (0, 1))
+    for run in (first, second):
+        run.mkdir(parents=True)
+        (run / "environment.json").write_text("{}")
+    (second / "my notes.txt").write_text("mine")
+    failures = benchmark(settings, trainings())
+    assert list(failures) == [f"{ENV}  none  seed 1"]
+    assert "holds another run" in failures[f"{ENV}  none  seed 1"]
+    assert (first / "eval.json").is_file()
+    assert (second / "my notes.txt").read_text() == "mine"
+
+
+def test_report_only_trains_nothing(
+    tmp_path: Path, trainings: Callable[[], Trainings], capsys: pytest.CaptureFixture
+) -> None:
+    benchmark(config(tmp_path / "grid", seeds=[0]), trainings())
+    capsys.readouterr()
+    benchmark(config(tmp_path / "grid", report_only=True, out=str(tmp_path / "other")))
+    assert "2 of 6 runs" in capsys.readouterr().out
+    assert starts(tmp_path / "grid") == 2
+    assert (tmp_path / "other" / "table.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
+        ({"folder": None}, "--folder: needs the folder"),
+        ({"seeds": [1, 1]}, "--seeds: expected different numbers of at least 0, got [1, 1]"),
+        ({"workers": 0}, "--workers: expected 1 or more, got 0"),
+        ({"baseline": "nothing"}, "--baseline: 'nothing' is not one of the arms none, adadem"),
+        ({"envs": {"MiniGrid-Unlok-v0": {}}}, "unknown environment 'MiniGrid-Unlok-v0'; did you mean"),
+        ({"arms": {"none": {"loss": "adaden"}}}, f"{ENV}, none: --loss: 'adaden' is not one of"),
+        ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown argument '--los'; did you mean '--loss'?"),
+        ({"arms": {"a": "adadem"}}, "arms, a: expected a mapping of settings such as {}, got 'adadem'"),
+        ({"arms": {"../a": {}}}, "arms: '../a' cannot be the name of a folder"),
+        ({"train": {"seed": 4}}, f"{ENV}, none: leave 'seed' out, the grid sets it"),
+        ({"train": {"hyperparameters": {"n_stepps": 4}}}, "unknown key 'n_stepps'; did you mean 'n_steps'?"),
+        ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_anything_runs(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        benchmark(config(tmp_path / "grid", **changes))
+    assert not (tmp_path / "grid").exists()
+
+
+def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / ENV / "adadem" / "seed1"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump({"env": ENV, "loss": "adadem", "ent_coef": 0.5}))
+    with pytest.raises(InputError, match=r"seed1: was trained with ent_coef 0.5, this grid asks for 0.001"):
+        grid_jobs(config(tmp_path))
+
+
+@pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 36, 10_800_000)])
+def test_the_grids_in_configs(file: str, runs: int, steps: int) -> None:
+    settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "rl" / f"{file}.yaml").read_text()))
+    jobs = [job for jobs in grid_jobs(settings).values() for job in jobs]
+    assert (len(jobs), len({job.run for job in jobs})) == (runs, runs)
+    assert sum(job.steps for job in jobs) == steps
+
+
+def test_flags_of_settings() -> None:
+    assert flags({"loss": "none", "eval_freq": 5, "tau": None, "hyperparameters": {"n_steps": 4}}) == (
+        "--loss", "none", "--eval-freq", "5", "--tau", "null", "--hyperparameters", '{"n_steps": 4}',
+    )  # fmt: skip
+
+
+def test_the_live_table_shows_what_runs_and_the_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    jobs = [Job(f"job {number}", (), tmp_path / f"{number}", 1000) for number in range(4)]
+    jobs[0].run.mkdir()
+    (jobs[0].run / "eval.json").write_text("{}")
+    text = io.StringIO()
+    view = GridProgress({("env", "one"): jobs[:2], ("env", "two"): jobs[2:]}, Console(file=text, force_terminal=True))
+    view.started(jobs[1])
+    view.started(jobs[2])
+    clock[0] += 10
+    jobs[1].run.mkdir()
+    (jobs[1].run / "metrics.jsonl").write_text('{"step": 250}\n{"step": 500}\n{"st')
+    view.refresh()
+    assert view.outlook() == "1 of 4 runs done, 2 running, 0:00:50 left"  # 2,500 steps at 50 a second
+    view.ended(jobs[2], "status 1")
+    view.close()
+    assert view.outlook() == "1 of 4 runs done, 1 failed, 1 running, 0:00:30 left"
+    shown = io.StringIO()
+    Console(file=shown, width=100).print(view.table())
+    assert "1 of 2, 1 running" in shown.getvalue()
+    assert "0 of 2, 1 failed" in shown.getvalue()
+    assert re.search(r"job 1 *│ *500 *│ *1,000 *│ *50 *│ *0:00:10", shown.getvalue())
+
+
+@pytest.mark.slow
+def test_a_killed_grid_of_real_trainings_goes_on_to_the_same_csv(tmp_path: Path) -> None:
+    small = {"n_envs": 4, "n_steps": 64, "n_epochs": 2}
+    settings = {
+        "envs": {ENV: {"timesteps": 8192}}, "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
+        "seeds": [0, 1, 2], "train": {"hyperparameters": small, "eval_freq": 2000, "eval_episodes": 3},
+    }  # fmt: skip
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
+
+    def command(name: str) -> list[str]:
+        arguments = ["--config", str(tmp_path / "grid.yaml"), "--folder", str(tmp_path / name), "--workers", "2"]
+        return [sys.executable, "-m", "rl.benchmark", *arguments]
+
+    killed = subprocess.Popen(command("killed"), cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    while len(list((tmp_path / "killed").rglob("eval.json"))) < 2 or not _under_way(tmp_path / "killed"):
+        assert killed.poll() is None, "the grid ended before it could be killed"
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert len(list((tmp_path / "killed").rglob("eval.json"))) < 6
+    for name in ("killed", "whole"):
+        subprocess.run(command(name), cwd=ROOT, check=True)
+    resumed = [log for log in (tmp_path / "killed").rglob("*.log") if "resumed at step" in log.read_text()]
+    assert resumed
+    for file in ("runs.csv", "curves.csv", "table.md"):
+        assert (tmp_path / "killed/report" / file).read_bytes() == (tmp_path / "whole/report" / file).read_bytes()
+
+
+def _under_way(folder: Path) -> bool:
+    pointers = [p for p in folder.rglob("last.json") if not (p.parents[1] / "eval.json").exists()]
+    return any(json.loads(pointer.read_text())["state"]["step"] > 2000 for pointer in pointers)

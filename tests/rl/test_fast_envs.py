@@ -1,0 +1,224 @@
+"""The fast environments give MiniGrid's and VecNormalize's numbers; EnvPool's agree with MiniGrid's."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import DtypeObservation
+from minigrid.core.world_object import Key
+from minigrid.wrappers import FlatObsWrapper
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+from dem_apps.errors import InputError
+from rl.envpool_envs import EnvPoolEnvs, check_envpool, is_envpool, make_envpool_envs
+from rl.envs import make_env, make_training_envs, normalised
+from rl.flat_observation import FlatObservation, mission_one_hot
+from rl.normalise import CompactNormalize, widened
+
+DOORKEY = "MiniGrid-DoorKey-5x5-v0"
+FLAT = "minigrid.wrappers.FlatObsWrapper"
+NINE = [
+    "DoorKey-5x5", "Empty-Random-5x5", "Unlock", "KeyCorridorS3R1", "RedBlueDoors-6x6", "Fetch-5x5-N2", "FourRooms",
+    "GoToDoor-5x5", "PutNear-6x6-N2",
+]  # fmt: skip
+#: Often forwards, and using what is there: keys are carried and doors opened.
+ACTIONS = [0, 1, 2, 2, 2, 3, 4, 5, 5]
+
+needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="envpool is not installed")
+
+
+def stock_envs(env_id: str, count: int) -> VecNormalize:
+    def make() -> gym.Env:
+        return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
+
+    return VecNormalize(DummyVecEnv([make] * count), gamma=0.99)
+
+
+@pytest.mark.parametrize("name", [*NINE, "LavaCrossingS9N1", "MultiRoom-N6"])
+def test_observations_are_those_of_minigrid(name: str) -> None:
+    stock = DtypeObservation(FlatObsWrapper(gym.make(f"MiniGrid-{name}-v0")), np.float32)
+    ours = FlatObservation(gym.make(f"MiniGrid-{name}-v0"))
+    assert ours.observation_space == stock.observation_space
+    random = np.random.default_rng(0)
+    for seed in range(3):
+        one, two = stock.reset(seed=seed)[0], ours.reset(seed=seed)[0]
+        for _ in range(60):
+            assert two.dtype == np.float32
+            assert np.array_equal(one, two)
+            action = random.choice(ACTIONS)
+            (one, *outcome), (two, *same) = stock.step(action), ours.step(action)
+            assert outcome == same
+            if outcome[1] or outcome[2]:
+                break
+
+
+def test_what_the_agent_carries_is_shown() -> None:
+    views = []
+    for env in (gym.make(DOORKEY), FlatObservation(gym.make(DOORKEY))):
+        env.reset(seed=0)
+        env.unwrapped.carrying = Key("purple")  # type: ignore[attr-defined]
+        views.append(env.unwrapped.gen_obs()["image"])  # type: ignore[attr-defined]
+    assert np.array_equal(*views)
+    assert views[0][3, 6].tolist() == [5, 3, 0]
+
+
+def test_the_agent_sees_through_walls_where_the_environment_says_so() -> None:
+    views = []
+    for fast in (False, True):
+        env = gym.make(DOORKEY, see_through_walls=True)
+        env = FlatObservation(env) if fast else FlatObsWrapper(env)
+        views.append(env.reset(seed=1)[0])
+    assert np.array_equal(*views)
+    assert not np.array_equal(views[0], FlatObsWrapper(gym.make(DOORKEY)).reset(seed=1)[0])
+
+
+def test_an_environment_with_a_view_of_its_own_keeps_it() -> None:
+    class Blind(type(gym.make(DOORKEY).unwrapped)):  # type: ignore[misc]
+        def gen_obs(self) -> dict[str, Any]:
+            return {**super().gen_obs(), "image": np.zeros((7, 7, 3), np.uint8)}
+
+    env = FlatObservation(Blind(size=5))
+    assert not env.reset(seed=0)[0][:147].any()
+
+
+def test_a_mission_that_cannot_be_spelled_is_refused() -> None:
+    with pytest.raises(ValueError, match="has the character '3'; expected letters"):
+        mission_one_hot("get 3 keys")
+    with pytest.raises(ValueError, match="has 97 characters"):
+        mission_one_hot("a" * 97)
+
+
+@pytest.mark.parametrize("env_id", ["MiniGrid-GoToDoor-5x5-v0", "CartPole-v1"])
+def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id: str) -> None:
+    wrapper = FLAT if "MiniGrid" in env_id else None
+    ours = make_training_envs(env_id, wrapper, 4, normalise=True, gamma=0.99)
+    stock = stock_envs(env_id, 4) if wrapper else VecNormalize(DummyVecEnv([lambda: Monitor(gym.make(env_id))] * 4))
+    assert isinstance(ours, CompactNormalize)
+    stock.seed(3), ours.seed(3)
+    assert np.array_equal(stock.reset(), ours.reset())
+    random, ended = np.random.default_rng(0), 0
+    for step in range(160):
+        actions = random.integers(0, ours.action_space.n, 4)  # type: ignore[attr-defined]
+        expected, got = stock.step(actions), ours.step(actions)
+        for one, two in zip(expected[:3], got[:3], strict=True):
+            assert one.dtype == two.dtype
+            assert np.array_equal(one, two), step
+        for one, two in zip(expected[3], got[3], strict=True):
+            assert one.keys() == two.keys()
+            if "terminal_observation" in one:
+                ended += 1
+                assert np.array_equal(one["terminal_observation"], two["terminal_observation"])
+                assert one["TimeLimit.truncated"] == two["TimeLimit.truncated"]
+                assert (one["episode"]["r"], one["episode"]["l"]) == (two["episode"]["r"], two["episode"]["l"])
+    assert ended > 3
+    for name in ("mean", "var", "count"):
+        assert np.array_equal(getattr(stock.obs_rms, name), getattr(ours.obs_rms, name))
+        assert np.array_equal(getattr(stock.ret_rms, name), getattr(ours.ret_rms, name))
+    assert len(ours.columns) < 300
+
+
+def test_statistics_can_be_put_back_and_go_on_the_same() -> None:
+    envs = [make_training_envs(DOORKEY, FLAT, 2, normalise=True, gamma=0.99) for _ in range(2)]
+    one, two = envs
+    for env in envs:
+        env.seed(0), env.reset()
+    for _ in range(30):
+        one.step(np.array([2, 0])), two.venv.step(np.array([2, 0]))
+    two.obs_rms, two.ret_rms, two.returns = one.obs_rms, one.ret_rms, one.returns
+    assert set(two.columns) <= set(one.columns)
+    two.use_columns(one.columns)
+    assert np.array_equal(two.columns, one.columns)
+    for _ in range(10):
+        assert np.array_equal(one.step(np.array([1, 2]))[0], two.step(np.array([1, 2]))[0])
+
+
+def test_a_column_comes_into_use_with_its_first_value() -> None:
+    envs = make_training_envs(DOORKEY, FLAT, 2, normalise=True, gamma=0.99)
+    envs.reset()
+    unused = np.setdiff1d(np.arange(2835), envs.columns)[[0, -1]]
+    inner = envs.venv.step_wait
+
+    def with_new_columns() -> Any:
+        observations, *rest = inner()
+        observations[1, unused] = 5.0
+        return observations, *rest
+
+    envs.venv.step_wait = with_new_columns
+    before = envs.columns
+    compact = envs.step_compact(np.array([0, 0]))[0]
+    assert set(unused) <= set(envs.columns)
+    assert compact.shape == (2, len(envs.columns))
+    assert (envs.expand(compact)[1, unused] > 1).all()
+    rows = np.ones((3, len(before)), np.float32)
+    wide = widened(rows, before, envs.columns)
+    assert wide.sum() == rows.sum()
+    assert not wide[:, np.searchsorted(envs.columns, unused)].any()
+
+
+def test_wrappers_as_the_zoo_writes_them() -> None:
+    for wrapper in (FLAT, [FLAT], [{FLAT: {}}]):
+        assert make_env(DOORKEY, wrapper).observation_space.shape == (2835,)
+    time_too = [{"sb3_contrib.common.wrappers.TimeFeatureWrapper": {"max_steps": 100}}]
+    assert make_env("CartPole-v1", time_too).observation_space.shape == (5,)
+    with pytest.raises(InputError, match="expected a mapping of arguments"):
+        make_env(DOORKEY, {FLAT: 3})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="cannot wrap CartPole-v1"):
+        make_env("CartPole-v1", FLAT)
+
+
+@needs_envpool
+def test_envpool_has_the_observations_limits_and_ends_of_minigrid() -> None:
+    ours, python = EnvPoolEnvs(DOORKEY, 3, 0), make_training_envs(DOORKEY, FLAT, 3, normalise=False, gamma=0.99)
+    assert ours.observation_space == python.observation_space
+    assert ours.action_space == python.action_space
+    first, expected = ours.reset(), python.reset()
+    assert first.dtype == expected.dtype
+    assert np.array_equal(first[:, 147:], expected[:, 147:])  # one mission
+    assert set(np.unique(first[:, :147])) <= set(range(11))  # kinds of cells, colours and states
+    turning = np.zeros(3, np.int64)
+    for _ in range(249):
+        dones = ours.step(turning)[2]
+        assert not dones.any()
+    observations, rewards, dones, infos = ours.step(turning)
+    assert dones.all()
+    assert rewards.dtype == np.float32
+    for index, info in enumerate(infos):
+        assert info["TimeLimit.truncated"]
+        assert info["episode"]["l"] == 250
+        assert info["episode"]["r"] == 0
+        assert info["terminal_observation"].shape == observations[index].shape
+    # the next step belongs to the new episode: 249 more do not end it, the 250th does
+    for _ in range(249):
+        assert not ours.step(turning)[2].any()
+    assert ours.step(turning)[2].all()
+
+
+@needs_envpool
+def test_envpool_ends_single_environments_and_pays_as_minigrid() -> None:
+    envs: VecEnv = normalised(make_envpool_envs("MiniGrid-Empty-Random-5x5-v0", FLAT, 4, 1), 0.99)
+    assert is_envpool(envs)
+    envs.reset()
+    random, episodes = np.random.default_rng(0), []
+    for _ in range(400):
+        _, _, dones, infos = envs.step(random.choice([0, 1, 2, 2], 4))
+        episodes += [info["episode"] for info in infos if "episode" in info]
+        assert [("episode" in info) for info in infos] == dones.tolist()
+    assert len(episodes) > 5
+    for episode in episodes:
+        assert episode["r"] == pytest.approx(1 - 0.9 * episode["l"] / 100, abs=1e-5) or episode["l"] == 100
+
+
+def test_envpool_mistakes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("envpool") is not None:
+        with pytest.raises(InputError, match=r"has no 'CartPole-v1'.*--engine minigrid has every environment"):
+            check_envpool("CartPole-v1")
+        with pytest.raises(InputError, match="knows env_wrapper"):
+            make_envpool_envs(DOORKEY, None, 2, 0)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r'envpool is not installed; pip install -e "\.\[fast\]"'):
+        check_envpool(DOORKEY)

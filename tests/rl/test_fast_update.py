@@ -1,0 +1,194 @@
+"""FastPPO trains to SB3's weights, whatever the objective and the settings, and knows what it cannot train."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from torch import nn
+
+from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps.errors import InputError
+from rl import with_entropy_objective
+from rl.envs import make_training_envs
+from rl.fast_ppo import FastPPO
+from rl.fast_update import log_softmax
+from rl.small_terms import SmallObjective, entropy_gradient
+from rl.zoo import hyperparameter, normalisation
+
+torch.set_num_threads(1)
+
+FLAT = "minigrid.wrappers.FlatObsWrapper"
+SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "ent_coef": 0.01}
+
+
+def trained(algorithm: type, env_id: str, steps: int, **arguments: Any) -> Any:
+    wrapper = FLAT if "MiniGrid" in env_id else None
+    count = arguments.pop("count", 4)
+    envs = make_training_envs(env_id, wrapper, count, normalise=True, gamma=0.99)
+    return algorithm("MlpPolicy", envs, **{**SMALL, **arguments}).learn(steps)
+
+
+def difference(one: Any, two: Any) -> float:
+    first, second = one.policy.state_dict(), two.policy.state_dict()
+    assert first.keys() == second.keys()
+    return max((first[name] - second[name]).abs().max().item() for name in first)
+
+
+@pytest.mark.parametrize("loss", [None, "adadem"])
+def test_weights_are_sb3s_after_320_updates(loss: str | None) -> None:
+    """DoorKey with the Zoo's hyperparameters; with a loss, against the hook on SB3's own code."""
+    arguments = {
+        "n_steps": 128,
+        "batch_size": 64,
+        "n_epochs": 10,
+        "learning_rate": 2.5e-4,
+        "count": 8,
+        "ent_coef": 0.001,
+    }
+    models = []
+    for algorithm in (PPO, FastPPO):
+        hooked = algorithm if loss is None else with_entropy_objective(algorithm, loss)
+        models.append(trained(hooked, "MiniGrid-DoorKey-5x5-v0", 2048, **arguments))
+    stock, fast = models
+    assert fast.not_fast is None
+    assert stock._n_updates == fast._n_updates == 20
+    assert 0 < difference(stock, fast) <= 1e-6
+    assert np.array_equal(stock._last_obs, fast._last_obs)
+    for (name, one), (same, two) in zip(moments(stock).items(), moments(fast).items(), strict=True):
+        assert name == same
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-6)
+
+
+def moments(model: Any) -> dict[str, torch.Tensor]:
+    state = model.policy.optimizer.state_dict()["state"]
+    return {f"{i} {name}": state[i][name] for i in sorted(state) for name in sorted(state[i])}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"clip_range_vf": 0.05, "vf_coef": 0.3, "gae_lambda": 0.9, "gamma": 0.9},
+        {"target_kl": 1e-4, "learning_rate": 3e-3, "clip_range": 0.02},
+        {"batch_size": 48, "normalize_advantage": False, "max_grad_norm": 0.05},
+        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": nn.ReLU}},
+        {"policy_kwargs": {"net_arch": []}},
+    ],
+)  # fmt: skip
+def test_every_setting_means_what_it_means_in_sb3(arguments: dict[str, Any]) -> None:
+    stock, fast = (trained(algorithm, "CartPole-v1", 768, **arguments) for algorithm in (PPO, FastPPO))
+    assert fast.not_fast is None
+    assert stock._n_updates == fast._n_updates
+    assert difference(stock, fast) <= 1e-5
+    one, two = stock.logger.name_to_value, fast.logger.name_to_value
+    names = [name for name in one if name.startswith("train/")]
+    assert len(names) >= 9
+    for name in names:
+        assert one[name] == pytest.approx(two[name], rel=2e-3, abs=2e-5), name
+
+
+@pytest.mark.parametrize("loss", ["entropy", "none", "cadf", "adadem-norm"])
+def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
+    stock, fast = (
+        trained(with_entropy_objective(algorithm, loss), "CartPole-v1", 512, ent_coef=0.1)
+        for algorithm in (PPO, FastPPO)
+    )
+    assert difference(stock, fast) <= 1e-5
+    for name in ("train/entropy_objective", "train/policy_entropy", "train/entropy_loss"):
+        assert fast.logger.name_to_value[name] == pytest.approx(stock.logger.name_to_value[name], abs=1e-5)
+
+
+OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
+    ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
+    ("adadem", {"delta": "entropy", "momentum": 0.5}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) -> None:
+    module = build_objective(name, num_classes=7, **options).train()
+    small = SmallObjective(copy.deepcopy(module))
+    generator = torch.Generator().manual_seed(0)
+    for scale in (0.01, 3.0, 100.0):
+        logits = torch.randn(64, 7, generator=generator) * scale
+        logits[:3] = 0.0  # uniform, where all classes are the largest
+        logits.requires_grad_()
+        expected = module(logits, dim=1)
+        gradient = torch.autograd.grad(expected, logits)[0]
+        array = logits.detach().numpy()
+        value, by_logits = small(array, log_softmax(array)[1])
+        assert value == pytest.approx(expected.item(), rel=1e-5, abs=2e-6 * scale)
+        np.testing.assert_allclose(by_logits, gradient.numpy(), rtol=1e-4, atol=1e-7 * max(scale, 1))
+    if module.has_table:
+        np.testing.assert_allclose(small._table, module.class_marginals.numpy(), atol=1e-6)
+
+
+def test_entropy_gradient() -> None:
+    logits = (torch.randn(16, 5, dtype=torch.float64) * 3).requires_grad_()
+    entropy = torch.distributions.Categorical(logits=logits).entropy()
+    expected = torch.autograd.grad(entropy.mean(), logits)[0]
+    log_p, p = log_softmax(logits.detach().numpy())
+    np.testing.assert_allclose(entropy_gradient(log_p, p, entropy.detach().numpy()), expected.numpy(), atol=1e-7)
+
+
+def test_what_cannot_be_trained_fast_is_trained_by_sb3() -> None:
+    for arguments, reason in (
+        ({"policy_kwargs": {"activation_fn": nn.ELU}}, "the activation is ELU"),
+        ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "the optimiser is SGD"),
+        ({"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.1}}}, "the optimiser is Adam with options"),
+    ):
+        fast = trained(FastPPO, "CartPole-v1", 256, **arguments)
+        assert reason in fast.not_fast
+        assert difference(trained(PPO, "CartPole-v1", 256, **arguments), fast) == 0
+    assert "the action space is Box" in FastPPO("MlpPolicy", "Pendulum-v1", **SMALL).not_fast
+    assert "Discrete(16)" in FastPPO("MlpPolicy", gym.make("FrozenLake-v1"), **SMALL).not_fast
+
+
+def test_a_callback_can_end_a_fast_rollout() -> None:
+    class Stop(BaseCallback):
+        def _on_step(self) -> bool:
+            return self.num_timesteps < 100
+
+    model = trained(FastPPO, "CartPole-v1", 100)
+    before = model.policy.state_dict()["action_net.weight"].clone()
+    model.learn(1000, callback=Stop())
+    assert model.num_timesteps == 100
+    assert model._last_obs.shape == (4, 4)
+    assert torch.equal(before, model.policy.state_dict()["action_net.weight"])
+
+
+def test_expressions_of_the_zoo_are_read_and_never_run() -> None:
+    text = "dict(net_arch=dict(pi=[64, 64], vf=[32]), activation_fn=nn.ReLU, ortho_init=False, log_std_init=-2)"
+    assert hyperparameter("policy_kwargs", text) == {
+        "net_arch": {"pi": [64, 64], "vf": [32]}, "activation_fn": nn.ReLU, "ortho_init": False, "log_std_init": -2,
+    }  # fmt: skip
+    assert hyperparameter("policy_kwargs", "{'net_arch': [8]}") == {"net_arch": [8]}
+    assert hyperparameter("ent_coef", "lin_0.001")(0.5) == pytest.approx(0.0005)
+    assert hyperparameter("n_steps", 128.0) == 128
+    for text in (
+        "dict(a=open('x'))",
+        "__import__('os')",
+        "dict(a=nn.Sequential)",
+        "dict(**{})",
+        "[i for i in (1,)]",
+        "(",
+    ):
+        with pytest.raises(InputError, match=r"policy_kwargs: .* is not an expression of numbers"):
+            hyperparameter("policy_kwargs", text)
+    with pytest.raises(InputError, match="expected a mapping"):
+        hyperparameter("policy_kwargs", "[1]")
+
+
+def test_normalize_as_the_zoo_writes_it() -> None:
+    assert normalisation(True) == normalisation("{}") == (True, True)
+    assert normalisation(False) is None
+    assert normalisation("{'norm_obs': True, 'norm_reward': False}") == (True, False)
+    assert normalisation({"norm_obs": False}) == (False, True)
+    with pytest.raises(InputError, match=r"normalize: expected true, false or dict\(norm_obs"):
+        normalisation("dict(clip=3)")

@@ -1,0 +1,207 @@
+"""Episodes and their video: the same episodes in few environments and many, and what a frame shows."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from stable_baselines3 import PPO
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.errors import InputError
+from rl import evaluate
+from rl.envs import make_env, make_training_envs
+from rl.episodes import Episode, normalised, play
+from rl.evaluate import FINAL, Evaluator, summary
+from rl.frame import Moment, draw
+from rl.video import MOST_FRAMES, action_names, check_video_file, chosen, probabilities, record_episodes, rendering_env
+
+torch.set_num_threads(1)
+
+EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
+FLAT = "minigrid.wrappers.FlatObsWrapper"
+
+
+@pytest.fixture(scope="module")
+def model() -> OnPolicyAlgorithm:
+    envs = make_training_envs(EMPTY, FLAT, 2, normalise=True, gamma=0.99)
+    return PPO("MlpPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(64)
+
+
+@pytest.fixture(scope="module")
+def episodes(model: OnPolicyAlgorithm) -> list[Episode]:
+    return Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
+
+
+def moment(**changes: Any) -> Moment:
+    settings: dict[str, Any] = {
+        "about": "", "title": "", "task": "", "step": 3, "steps": 9, "reward": 0.0, "total": 0.0,
+        "heads": [np.array([0.5, 0.25, 0.25])], "taken": [1], "names": [["left", "right", "on"]], **changes,
+    }  # fmt: skip
+    return Moment(**settings)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_greedy_episodes_do_not_depend_on_how_many_environments_play(count: int, model: OnPolicyAlgorithm) -> None:
+    seeds = [5, 6, 7, 8, 9]
+    together = play(model, [make_env(EMPTY, FLAT) for _ in seeds], seeds, greedy=True)
+    few = play(model, [make_env(EMPTY, FLAT) for _ in range(count)], seeds, greedy=True)
+    assert [(e.number, e.seed, e.rewards, e.success) for e in few] == [
+        (e.number, e.seed, e.rewards, e.success) for e in together
+    ]
+    assert all(np.array_equal(one.actions, two.actions) for one, two in zip(few, together, strict=True))
+
+
+def test_an_evaluation_opens_few_environments(monkeypatch: pytest.MonkeyPatch, model: OnPolicyAlgorithm) -> None:
+    opened = []
+    monkeypatch.setattr(evaluate, "make_env", lambda *args: opened.append(args) or make_env(*args))
+    figures = Evaluator(EMPTY, FLAT, 23, seed=0, purpose=FINAL)(model)
+    assert len(opened) == evaluate.SIDE_BY_SIDE
+    assert set(figures) == {"greedy", "sampled"}
+
+
+def test_an_episode_is_what_its_actions_do(model: OnPolicyAlgorithm, episodes: list[Episode]) -> None:
+    assert [episode.number for episode in episodes] == [0, 1, 2, 3, 4]
+    env = gym.make(EMPTY)
+    for episode in episodes:
+        env.reset(seed=episode.seed)
+        ends = [env.step(action) for action in episode.actions]
+        assert [end[1] for end in ends] == episode.rewards
+        assert [end[2] or end[3] for end in ends] == [False] * (episode.length - 1) + [True]
+        assert episode.success == (episode.total > 0)
+    again = Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
+    assert [e.rewards for e in again] == [e.rewards for e in episodes]
+
+
+def test_summary_of_episodes() -> None:
+    one, two = Episode(0, 1, [0, 0], [0.0, 1.0], True), Episode(1, 2, [0] * 4, [0.0] * 4, False)
+    expected = {"mean_return": 0.5, "std_return": 0.5, "success_rate": 0.5, "mean_length": 3.0}
+    assert summary([one, two]) == expected
+
+
+def test_best_worst_and_between() -> None:
+    episodes = [Episode(n, n, [0] * (n + 1), [total]) for n, total in enumerate([0.3, 0.9, 0.0, 0.5, 0.7])]
+    assert [(title.split(":")[0], episode.total) for title, episode in chosen(episodes, 3)] == [
+        ("best of 5", 0.9), ("number 3 of 5", 0.5), ("worst of 5", 0.0),
+    ]  # fmt: skip
+    assert [episode.total for _, episode in chosen(episodes, 9)] == [0.9, 0.7, 0.5, 0.3, 0.0]
+    assert [title for title, _ in chosen(episodes[:1], 4)] == ["the only one: return 0.300, 1 steps"]
+
+
+def test_probabilities_are_those_that_actions_are_drawn_from(model: OnPolicyAlgorithm) -> None:
+    observation, _ = make_env(EMPTY, FLAT).reset(seed=3)
+    (shown,) = probabilities(model, observation)
+    torch.manual_seed(0)
+    drawn = model.predict(normalised(model, np.repeat(observation[None], 20_000, axis=0)))[0]
+    frequencies = np.bincount(drawn, minlength=7) / len(drawn)
+    assert shown.shape == (7,)
+    assert np.abs(shown - frequencies).max() < 0.015
+
+
+def test_entropy_of_a_moment() -> None:
+    assert moment().entropy == pytest.approx(1.5 * math.log(2))
+    assert moment().most_entropy == pytest.approx(math.log(3))
+    two = moment(heads=[np.array([0.5, 0.5]), np.array([1.0, 0.0])], taken=[0, 0], names=[["a", "b"], ["c", "d"]])
+    assert two.entropy == pytest.approx(math.log(2))
+    assert two.most_entropy == pytest.approx(2 * math.log(2))
+    assert draw(np.zeros((9, 9, 3), np.uint8), two).size == draw(np.zeros((40, 20, 3), np.uint8), moment()).size
+
+
+def test_the_bar_of_the_taken_action_is_as_long_as_its_probability() -> None:
+    heads = [np.array([0.6, 0.3, 0.1])]
+
+    def coloured(taken: int) -> int:
+        frame = np.asarray(draw(np.zeros((8, 8, 3), np.uint8), moment(taken=[taken], heads=heads)))
+        bars = frame[:, 460:]  # right of the names and their mark
+        return int((bars == (0xD5, 0x5E, 0x00)).all(axis=2).sum(axis=1).max())
+
+    lengths = [coloured(taken) for taken in (0, 1, 2)]
+    assert lengths[0] / lengths[1] == pytest.approx(2, abs=0.1)
+    assert lengths[1] / lengths[2] == pytest.approx(3, abs=0.3)
+
+
+def test_a_gif_shows_every_step_of_the_episodes(
+    tmp_path: Path, model: OnPolicyAlgorithm, episodes: list[Episode]
+) -> None:
+    short = [episode for episode in episodes if episode.length < MOST_FRAMES]
+    file = tmp_path / "video.gif"
+    record_episodes(model, EMPTY, FLAT, short[:2], file, "about", count=2)
+    with Image.open(file) as video:
+        durations = []
+        for index in range(video.n_frames):
+            video.seek(index)
+            durations.append(video.info["duration"])
+    assert durations.count(1600) == min(2, len(short))
+    # equal frames in a row, such as a move against a wall, may be one frame that stays longer
+    steps = sum(episode.length for episode in short[:2])
+    assert sum(durations) == 200 * steps + 1600 * min(2, len(short))
+    with pytest.raises(InputError, match=r"video\.gif exists already; name another file"):
+        record_episodes(model, EMPTY, FLAT, short, file, "about")
+
+
+def test_an_mp4_holds_the_same_frames(
+    tmp_path: Path, model: OnPolicyAlgorithm, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for imageio-ffmpeg, which is optional."""
+    frames: list[np.ndarray] = []
+
+    def write_frames(path: str, size: tuple[int, int], **_options: Any) -> Iterator[None]:
+        assert size[0] % 2 == size[1] % 2 == 0  # what the encoder needs
+        while True:
+            try:
+                frames.append((yield))  # type: ignore[misc]
+            except GeneratorExit:
+                Path(path).write_bytes(b"mp4")
+                return
+
+    encoder = ModuleType("imageio_ffmpeg")
+    encoder.write_frames = write_frames  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", encoder)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
+    shortest = min(episodes, key=lambda episode: episode.length)
+    record_episodes(model, EMPTY, FLAT, [shortest], tmp_path / "video.mp4", "about")
+    assert [path.name for path in tmp_path.iterdir()] == ["video.mp4"]
+    stride = math.ceil(shortest.length / MOST_FRAMES)
+    assert len(frames) == math.ceil(shortest.length / stride) + 8
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("video.avi", "--video: expected a file ending in .gif or .mp4, got"),
+        ("missing/video.gif", "does not exist"),
+        ("video.mp4", "--video: .mp4 needs the package imageio-ffmpeg (pip install imageio-ffmpeg); .gif does not"),
+    ],
+)
+def test_files_that_will_not_do(file: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=re.escape(message)):
+        check_video_file(tmp_path / file)
+
+
+def test_continuous_actions_have_no_bars(tmp_path: Path) -> None:
+    model = PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8)
+    with pytest.raises(InputError, match="shows probabilities of discrete actions, Pendulum-v1 has Box"):
+        record_episodes(model, "Pendulum-v1", None, [Episode(0, 0)], tmp_path / "video.gif", "about")
+
+
+def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: OnPolicyAlgorithm) -> None:
+    wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
+    with pytest.raises(InputError, match="does not come out the same when its actions are repeated"):
+        record_episodes(model, EMPTY, FLAT, [wrong], tmp_path / "video.gif", "about")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_actions() -> None:
+    assert action_names(rendering_env(EMPTY), [7])[0][:3] == ["left", "right", "forward"]
+    assert action_names(gym.make("CartPole-v1"), [2]) == [["0", "1"]]
