@@ -104,14 +104,14 @@ class StudyFolder:
     def __init__(self, path: Path, settings: dict[str, Any], storage: str | None = None) -> None:
         self.path = path
         self._lock_file = path / "study.lock"
-        if path.exists() and not self._lock_file.is_file() and (not path.is_dir() or any(path.iterdir())):
+        # in this order: whoever makes a study makes the lock file first, so what is there comes after one
+        if path.exists() and (not path.is_dir() or any(path.iterdir())) and not self._lock_file.is_file():
             raise InputError(f"{path}: holds other files, and a study needs a folder of its own; name another one")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (PermissionError, NotADirectoryError) as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); name another folder") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        # the lock file comes first: a folder that has anything else and no lock file is somebody else's
         with self.locked():
             (path / "trials").mkdir(exist_ok=True)
             name = self._identify({"storage": _shown(storage), **settings})
