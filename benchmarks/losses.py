@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from machine import processor
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -194,13 +195,8 @@ def promises(medians: dict[str, dict[str, float]], memory: dict[str, float | Non
 
 def environment(threads: int, no_compiler: bool) -> dict[str, Any]:
     """The machine and the versions that the numbers belong to."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        cpu = platform.processor() or platform.machine()
     return {
-        "cpu": cpu,
+        "cpu": processor()[0],
         "cpu_count": os.cpu_count(),
         "load_before": os.getloadavg()[0],
         "threads": threads,

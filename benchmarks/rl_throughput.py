@@ -32,6 +32,7 @@ from gymnasium.wrappers import (
     TransformObservation,
     TransformReward,
 )
+from machine import processor
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
@@ -250,10 +251,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
-    info = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    name = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.processor())
     return {
-        "processor": name, "cores": os.cpu_count(), "load": os.getloadavg()[0], "threads": 1,
+        "processor": processor()[0], "cores": os.cpu_count(), "load": os.getloadavg()[0], "threads": 1,
         "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
         "stable_baselines3": stable_baselines3.__version__,
     }  # fmt: skip

@@ -31,6 +31,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from advent_loop import PlainLoop
+from machine import processor
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -253,19 +254,12 @@ def promises(setting: str, medians: dict[str, float], memory: Memory, cuda: bool
 
 def environment(device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
     """The machine and the versions that the numbers belong to."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu, flags = (
-            next(line.split(":", 1)[1].strip() for line in lines if line.startswith(key))
-            for key in ("model name", "flags")
-        )
-    except (OSError, StopIteration):
-        cpu, flags = platform.processor() or platform.machine(), ""
+    cpu, flags = processor()
     found = {
         "device": str(device),
         "cpu": cpu,
         "cpu_count": os.cpu_count(),
-        "bf16_instructions": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags.split()],
+        "bf16_instructions": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags],
         "load_before": os.getloadavg()[0],
         "threads": options.threads,
         "torch": torch.__version__,

@@ -22,6 +22,7 @@ from dem_apps.errors import InputError, nearest
 from dem_apps.run import read_config
 
 Config = TypeVar("Config")
+TrainingConfig = TypeVar("TrainingConfig")
 
 
 def option(default: Any, help: str, choices: Iterable[str] | None = None) -> Any:
@@ -66,6 +67,35 @@ def parse_config(
     if getattr(config, "resume", False):
         return _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
+
+
+def parse_search(
+    search_class: type[Config],
+    train_class: type[TrainingConfig],
+    module: str,
+    train_module: str,
+    example: str,
+    argv: Sequence[str] | None = None,
+) -> tuple[Config, TrainingConfig, list[str]]:
+    """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
+
+    ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search.
+
+    Args:
+        search_class: the search's settings.
+        train_class: the trainings' settings.
+        module: of the search, ``seg.tune``.
+        train_module: of the training, ``seg.train``.
+        example: see :func:`parse_config`.
+        argv: likewise.
+
+    Raises:
+        InputError: as of :func:`parse_config`, or a flag of the training without its prefix.
+    """
+    own, train_flags = _search_flags(sys.argv[1:] if argv is None else argv, search_class, train_class, train_module)
+    # --config goes to the training, and is named in the search's help all the same
+    search = parse_config(search_class, f"python -m {module}", example, own, f"YAML file of {train_module}")
+    return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -172,6 +202,25 @@ def _list_flags(config_class: type, prefix: str = "--") -> set[str]:
         elif any(get_origin(part) is list for part in (hint, *get_args(hint))):
             flags.add(flag)
     return flags
+
+
+def _search_flags(
+    arguments: Sequence[str], search_class: type, train_class: type, train_module: str
+) -> tuple[list[str], list[str]]:
+    """A search's own flags, and those of its trainings without their prefix."""
+    own: list[str] = []
+    train: list[str] = []
+    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
+    to = own
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0]
+            to = train if name == "--config" or name.startswith("--train.") else own
+            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
+                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
+            argument = "--" + argument[2:].removeprefix("train.")
+        to.append(argument)
+    return own, train
 
 
 def _resumed(config: Any, given: Namespace) -> Any:

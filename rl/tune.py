@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config, to_dict
+from dem_apps.config import option, parse_search, to_dict
 from dem_apps.errors import InputError, run_command
 from dem_apps.objectives import objective_options
 from dem_apps.run import default_run_dir
@@ -195,29 +194,9 @@ def _check(config: TuneConfig, train: TrainConfig) -> None:
         raise InputError("--train.ent-coef: leave it out, the search finds it")
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The search's own flags, and those of rl.train: ``--config`` and ``--train.FLAG``, without that prefix."""
-    own: list[str] = []
-    train: list[str] = []
-    to = own
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            to = train if name == "--config" or name.startswith("--train.") else own
-            first = name[2:].partition(".")[0].replace("-", "_")
-            if to is own and first in {field.name for field in fields(TrainConfig)}:
-                raise InputError(f"{name}: a flag of rl.train; write --train.{name[2:]}")
-            argument = "--" + argument[2:].removeprefix("train.")
-        to.append(argument)
-    return own, train
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
-    own, train_flags = _split(sys.argv[1:] if arguments is None else arguments)
-    # --config goes to the training, and is named in this help all the same
-    config = parse_config(TuneConfig, "python -m rl.tune", _EXAMPLE, own, config_help="YAML file of rl.train")
-    tune(config, parse_config(TrainConfig, "python -m rl.train", _EXAMPLE, train_flags), train_flags)
+    tune(*parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments))
 
 
 if __name__ == "__main__":

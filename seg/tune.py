@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import yaml
 from rich.console import Console
 
 from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config, to_dict
+from dem_apps.config import option, parse_search, to_dict
 from dem_apps.errors import InputError, run_command
 from dem_apps.run import default_run_dir
 from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
@@ -249,34 +249,9 @@ def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
     )
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The search's own flags, and those of seg.train: ``--config`` and ``--train.FLAG``, without that prefix."""
-    own: list[str] = []
-    train: list[str] = []
-    to = own
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            to = train if name == "--config" or name.startswith("--train.") else own
-            argument = "--" + argument.removeprefix("--train.") if name.startswith("--train.") else argument
-            if to is own:
-                _refuse_bare_train_flag(name)
-        to.append(argument)
-    return own, train
-
-
-def _refuse_bare_train_flag(name: str) -> None:
-    first = name[2:].partition(".")[0].replace("-", "_")
-    if first not in {field.name for field in fields(TuneConfig)} and first in {f.name for f in fields(TrainConfig)}:
-        raise InputError(f"{name}: a flag of seg.train; write --train.{name[2:]}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
-    own, train_flags = _split(sys.argv[1:] if arguments is None else arguments)
-    # --config goes to the training, and is named in this help all the same
-    config = parse_config(TuneConfig, "python -m seg.tune", _EXAMPLE, own, config_help="YAML file of seg.train")
-    tune(config, parse_config(TrainConfig, "python -m seg.train", _EXAMPLE, train_flags), train_flags)
+    tune(*parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments))
 
 
 if __name__ == "__main__":
