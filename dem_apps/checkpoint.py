@@ -82,7 +82,8 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
             raise InputError(
                 f"{tensor_file}: the content does not match the checksum in {pointer}; the file is damaged"
             )
-        return _decode(document["state"], load(content))
+        state: dict[str, Any] = _decode(document["state"], load(content))
+        return state
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{pointer}: not a checkpoint of this program ({type(error).__name__}: {error})") from error
     except FileNotFoundError as error:

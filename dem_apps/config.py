@@ -65,7 +65,7 @@ def parse_config(
         raise InputError(f"--config: not valid YAML: {' '.join(str(error).split())}") from error
     config = _instantiate(config_class, namespace)
     if getattr(config, "resume", False):
-        return _resumed(config, parser.parse_args(arguments, defaults=False))
+        config = _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
 
 

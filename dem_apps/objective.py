@@ -270,6 +270,6 @@ class _ReadyGradient(torch.autograd.Function):
 
 def _broadcasts(mask: Tensor, logits: Tensor) -> bool:
     try:
-        return torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape
+        return bool(torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape)
     except RuntimeError:
         return False

@@ -137,7 +137,7 @@ def policy_with_objective(
     return type(policy_class.__name__, (EntropyObjectivePolicy, policy_class), attributes)
 
 
-def action_sizes(space: spaces.Space) -> list[int]:
+def action_sizes(space: spaces.Space[Any]) -> list[int]:
     """The number of choices of each action dimension.
 
     Raises:

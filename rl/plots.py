@@ -37,8 +37,10 @@ from rl.results import (
 )
 from rl.statistics import iqm, iqm_interval
 
+#: Colour, line (a name, or the lengths of dashes and gaps) and marker.
+Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
 #: Told apart by people with any colour vision (Okabe and Ito, jfly.uni-koeln.de/color), and by line and marker.
-_STYLES = [
+_STYLES: list[Style] = [
     ("#000000", ":", "o"), ("#0072B2", "--", "s"), ("#D55E00", "-", "^"), ("#009E73", "-.", "D"),
     ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#56B4E9", (0, (8, 2)), "P"), ("#E69F00", (0, (1, 1)), "X"),
 ]  # fmt: skip
@@ -117,7 +119,7 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     return figure
 
 
-def _draw(panel: Axes, group: Sequence[Result], actions: str, arm: str, style: tuple) -> Line2D:
+def _draw(panel: Axes, group: Sequence[Result], actions: str, arm: str, style: Style) -> Line2D:
     # the evaluations that all runs have: seeds of one training length share every step
     steps = sorted(set.intersection(*(set(result.curve) for result in group)))
     index = ACTIONS.index(actions)
@@ -135,7 +137,7 @@ def _draw(panel: Axes, group: Sequence[Result], actions: str, arm: str, style: t
     return drawn
 
 
-def _styles(count: int) -> list[tuple]:
+def _styles(count: int) -> list[Style]:
     if count > len(_STYLES):
         raise InputError(f"a figure can tell {len(_STYLES)} arms apart, not {count}; draw fewer runs at once")
     return _STYLES[:count]

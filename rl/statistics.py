@@ -21,7 +21,8 @@ def iqm(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """
     count = values.shape[axis]
     cut = count // 4
-    return np.sort(values, axis=axis).take(range(cut, count - cut), axis=axis).mean(axis=axis)
+    mean: np.ndarray = np.sort(values, axis=axis).take(range(cut, count - cut), axis=axis).mean(axis=axis)
+    return mean
 
 
 def iqm_interval(tasks: Sequence[np.ndarray], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +60,8 @@ def improvement_interval(
 
 def _better(ours_RS: np.ndarray, baseline_RS: np.ndarray) -> np.ndarray:
     difference = ours_RS[:, :, None] - baseline_RS[:, None, :]
-    return ((difference > 0) + 0.5 * (difference == 0)).mean(axis=(1, 2))
+    share: np.ndarray = ((difference > 0) + 0.5 * (difference == 0)).mean(axis=(1, 2))
+    return share
 
 
 def _resampled(tasks: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:

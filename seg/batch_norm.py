@@ -123,7 +123,8 @@ class JoinedBatchNorm2d(nn.BatchNorm2d):
         normalised = centred * scale[:, None, None]
         if self.bias is not None:
             normalised = normalised + self.bias[:, None, None]
-        return normalised.to(features.dtype)
+        joined: Tensor = normalised.to(features.dtype)
+        return joined
 
     @torch.no_grad()
     def _move_running_statistics(self, mean: Tensor, unbiased_variance: Tensor) -> None:
@@ -163,7 +164,7 @@ def _joined(module: nn.Module) -> nn.Module:
 
 def _synchronised(model: nn.Module) -> nn.Module:
     # timm's, because torch's own converter would drop the activations inside timm's layers
-    from timm.layers import convert_sync_batchnorm
+    from timm.layers.norm_act import convert_sync_batchnorm
 
     converted: nn.Module = convert_sync_batchnorm(model)
     return converted

@@ -60,14 +60,16 @@ def normalised_entropy(logits: Tensor) -> NDArray[np.float32]:
 
 def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
     """(H, W) train ids → (H, W, 3) colours."""
-    return np.asarray(palette, dtype=np.uint8)[prediction]
+    coloured: NDArray[np.uint8] = np.asarray(palette, dtype=np.uint8)[prediction]
+    return coloured
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
     """(H, W) in 0 to 1 → (H, W, 3) in the perceptual map magma; the scale never adapts to the image."""
     colours = _magma()
     index = (entropy * len(colours)).astype(np.intp).clip(0, len(colours) - 1)
-    return colours[index]
+    coloured: NDArray[np.uint8] = colours[index]
+    return coloured
 
 
 def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8], share: float = 0.55) -> NDArray[np.uint8]:

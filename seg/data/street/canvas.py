@@ -175,7 +175,8 @@ def panel(face: np.ndarray, across: tuple[float, float], up: tuple[float, float]
     rectangle's limits as fractions of the face.
     """
     corners = [(across[0], up[0]), (across[1], up[0]), (across[1], up[1]), (across[0], up[1])]
-    return panels(face, np.asarray(corners)[None])[0]
+    rectangle: np.ndarray = panels(face, np.asarray(corners)[None])[0]
+    return rectangle
 
 
 def panels(face: np.ndarray, corners_NK2: np.ndarray) -> np.ndarray:
@@ -183,4 +184,5 @@ def panels(face: np.ndarray, corners_NK2: np.ndarray) -> np.ndarray:
     across, up = corners_NK2[..., :1], corners_NK2[..., 1:]
     low = face[0] * (1 - across) + face[1] * across
     high = face[3] * (1 - across) + face[2] * across
-    return low * (1 - up) + high * up
+    points: np.ndarray = low * (1 - up) + high * up
+    return points

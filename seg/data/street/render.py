@@ -55,7 +55,7 @@ def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator) -> np
     grain = rng.standard_normal((rows // 2 + 1, width // 2 + 1), np.float32)
     fine = cv2.resize(grain, (width, rows), interpolation=cv2.INTER_LINEAR)
     gain = 1 + strengths[:, 0][labels] * coarse + strengths[:, 1][labels] * fine
-    return gain[..., None].astype(np.float32)
+    return np.asarray(gain[..., None], np.float32)
 
 
 def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:

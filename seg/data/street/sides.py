@@ -48,7 +48,8 @@ def _window_grid(columns: int, rows: int, wide: float, tall: float, low: float) 
     up = low + (1 - low) * (np.arange(rows) + 0.5) / rows
     middle = np.stack(np.meshgrid(across, up), -1).reshape(-1, 1, 2)
     half = np.asarray((wide / columns / 2, tall * (1 - low) / rows / 2))
-    return middle + np.asarray([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * half
+    panes: np.ndarray = middle + np.asarray([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * half
+    return panes
 
 
 def draw_building(
