@@ -81,6 +81,9 @@ class Claim:
 class TrialFailed(Exception):
     """A trial ended without a score, and would again: it is marked as failed. The message says why and where."""
 
+    #: The word for it in the line about the trial.
+    outcome = "failed"
+
 
 class TrialKilled(Exception):
     """A trial was ended from outside: it is run again when the command is started again."""
@@ -256,7 +259,7 @@ def _settled(folder: StudyFolder, claim: Claim, future: Future[float]) -> str:
         value = future.result()
     except TrialFailed as error:
         folder.settle(claim, None)
-        return f"trial {claim.number}  {point}  failed: {error}"
+        return f"trial {claim.number}  {point}  {error.outcome}: {error}"
     except TrialKilled as error:
         claim.lock.release()
         return f"trial {claim.number}  {point}  killed: {error}; run again with the next start of this command"

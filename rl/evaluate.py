@@ -147,6 +147,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if config.episodes < 1:
         raise InputError(f"--episodes: expected a number above 0, got {config.episodes}")
     torch_device(config.device)
+    if config.out is not None and Path(config.out).exists():
+        raise InputError(f"--out: {config.out} exists already; name another file")
     if config.video is not None:
         check_video_file(Path(config.video), config.video_episodes)  # before minutes of evaluation
     run_dir = Path(config.run)

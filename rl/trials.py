@@ -27,6 +27,8 @@ _BEFORE_PRUNING = 5
 class TrialPruned(TrialFailed):
     """A trial was given up after some of its seeds."""
 
+    outcome = "pruned"
+
 
 class PruningStudy(StudyFolder):
     """A study that enters trials as pruned that :attr:`pruned` names, so that TPE ranks them below all others."""
@@ -98,7 +100,7 @@ class SeededTrials:
         if median is not None and mean < median:
             self._folder.pruned.add(claim.number)
             raise TrialPruned(
-                f"pruned after {len(returns)} of {self._seeds} seeds, {mean:.4f} is below the median {median:.4f}"
+                f"after {len(returns)} of {self._seeds} seeds, {mean:.4f} is below the median {median:.4f}"
             )
 
     def _finished(self, this: Path) -> list[list[float]]:

@@ -16,7 +16,7 @@ from stable_baselines3 import PPO
 import rl.evaluate
 import rl.train
 from dem_apps.checkpoint import load_checkpoint
-from dem_apps.errors import run_command
+from dem_apps.errors import InputError, run_command
 from dem_apps.run import RunFolder, read_metrics
 from rl.config import TrainConfig, resolve
 from rl.model import build_envs
@@ -151,6 +151,8 @@ def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path
     assert all(
         figures[name] == trained[name] for name in ("mean_return", "std_return", "success_rate", "sampled", "greedy")
     )
+    with pytest.raises(InputError, match=r"--out: .*figures\.json exists already"):
+        rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--out", str(out)])
     rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--checkpoint", "best", "--seed", "5"])
     assert "best" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "stand_in.py").write_text(TRAINER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder))
-        return search(folder / "study")
+        with open(folder / "printed.txt", "w") as printed, redirect_stdout(printed):
+            return search(folder / "study")
+
+
+def test_a_pruned_trial_is_not_called_failed(finished: Path) -> None:
+    printed = (finished.parent / "printed.txt").read_text()
+    assert printed.count("  pruned: after 1 of 2 seeds") == sum(row[4] == "pruned" for row in table(finished)[1:])
+    assert "failed: after" not in printed
 
 
 def test_trials_run_all_their_seeds_or_are_pruned_after_one(finished: Path) -> None:
