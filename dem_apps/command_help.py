@@ -44,6 +44,8 @@ def value_name(hint: Any, default: Any, choices: Sequence[str], name: str) -> st
     """What stands behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
     if choices:
         return "{" + ",".join(choices) + "}"
+    if get_origin(hint) is dict:
+        return name.upper()
     kinds = {kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None}
     if bool in kinds:
         return "{true,false}" if default else ""
