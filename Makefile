@@ -1,4 +1,4 @@
-# make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job
+# make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job, its report
 # make test   the same set-up, then the whole fast suite
 # make check  format, lint, types, tests
 
@@ -10,7 +10,9 @@ READY := $(VENV)/.installed
 .PHONY: demo test check format lint types slow
 
 demo: $(READY)
-	$(BIN)/python -m seg.train --loss adadem
+	run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
+	$(BIN)/python -m seg.train --loss adadem --run-dir $$run && \
+	$(BIN)/python -m dem_apps.report $$run --out $$run/report.html
 
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
 test: $(READY)

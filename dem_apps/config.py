@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
+from dem_apps.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.errors import InputError, nearest
 from dem_apps.run import read_config
 
@@ -25,12 +27,27 @@ Config = TypeVar("Config")
 TrainingConfig = TypeVar("TrainingConfig")
 
 
-def option(default: Any, help: str, choices: Iterable[str] | None = None) -> Any:
-    """A dataclass field with its help line; ``choices`` restricts it to known names."""
-    metadata = {"help": help, "choices": tuple(choices) if choices is not None else None}
+def option(
+    default: Any, help: str, choices: Iterable[str] = (), *, value: str | None = None, group: str | None = None
+) -> Any:
+    """A dataclass field with its line of help.
+
+    Args:
+        default: its value; where it is None or empty, ``help`` says what that means.
+        help: what it is.
+        choices: the names that it may have; none allows any.
+        value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
+        group: heading in the help for this field and those that follow, up to the next heading.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "value": value, "group": group}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(make: Callable[[], Any], group: str) -> Any:
+    """A field that is a dataclass of options itself, with the heading of its dotted flags in the help."""
+    return dataclasses.field(default_factory=make, metadata={"group": group})
 
 
 def parse_config(
@@ -38,7 +55,8 @@ def parse_config(
     prog: str,
     example: str,
     argv: Sequence[str] | None = None,
-    config_help: str = "YAML file with any of the keys below; flags win over it",
+    config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
+    description: str | None = None,
 ) -> Config:
     """Read a command's configuration from ``--config FILE`` and flags.
 
@@ -48,6 +66,7 @@ def parse_config(
         example: one full command line, shown at the end of the help.
         argv: the arguments; those of the process when None.
         config_help: the help line of ``--config``.
+        description: what the command does; None takes the dataclass's docstring.
 
     Raises:
         InputError: an unknown key, a value of the wrong type, an unreadable file.
@@ -55,7 +74,7 @@ def parse_config(
     With ``--resume`` the settings are those of the run folder in ``--run-dir``. A setting that is given again
     must be the same: a run that changes its settings half-way could not be repeated.
     """
-    parser = _build_parser(config_class, prog, example, config_help)
+    parser = _build_parser(config_class, prog, example, config_help, description)
     arguments = _normalise(sys.argv[1:] if argv is None else argv, config_class)
     try:
         namespace = parser.parse_args(arguments)
@@ -123,35 +142,43 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     return config_class(**nested)
 
 
-def _build_parser(config_class: type, prog: str, example: str, config_help: str) -> ArgumentParser:
+def _build_parser(
+    config_class: type, prog: str, example: str, config_help: str, description: str | None
+) -> ArgumentParser:
     parser = ArgumentParser(
         prog=prog,
-        description=(config_class.__doc__ or "").strip(),
-        epilog=f"example: {example}",
+        usage=f"{prog} [--config FILE] [--FLAG VALUE ...]",
+        description=inspect.cleandoc(description or config_class.__doc__ or ""),
+        epilog=f"{EXAMPLE}{example}",
+        formatter_class=CommandHelp,
+        print_config=None,  # every run saves its resolved settings
         exit_on_error=False,
         allow_abbrev=False,  # --los is a mistake, not --loss
     )
-    parser.add_argument("--config", action="config", help=config_help)
-    _add_fields(parser, config_class(), prefix="")
+    parser.add_argument("--config", action="config", help=config_help, metavar="FILE")
+    _add_fields(parser, config_class(), "settings")
     return parser
 
 
-def _add_fields(parser: ArgumentParser, defaults: Any, prefix: str) -> None:
+def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, prefix: str = "") -> None:
     """A flag per field of the dataclass instance, whose values are the defaults."""
     hints = get_type_hints(type(defaults))
-    group = parser.add_argument_group(prefix.rstrip(".") or "settings")
+    group = None
     for field in dataclasses.fields(defaults):
         default = getattr(defaults, field.name)
+        own_heading = field.metadata.get("group")
         if dataclasses.is_dataclass(default):
-            _add_fields(parser, default, prefix=f"{prefix}{field.name}.")
+            _add_fields(parser, default, own_heading or field.name, prefix=f"{prefix}{field.name}.")
             continue
-        choices = field.metadata["choices"]
+        if group is None or own_heading:
+            group = parser.add_argument_group(own_heading or heading)
+        choices, value = field.metadata["choices"], field.metadata["value"]
         group.add_argument(
             "--" + f"{prefix}{field.name}".replace("_", "-"),
             type=Literal[choices] if choices else hints[field.name],
             default=default,
-            help=field.metadata["help"],
-            metavar="{" + ",".join(choices) + "}" if choices else field.name.upper(),
+            help=help_line(field.metadata["help"], default),
+            metavar=value_name(hints[field.name], default, choices, field.name) if value is None else value,
         )
 
 
@@ -162,9 +189,10 @@ def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
     """
     hints = get_type_hints(config_class)
-    switches = {f"--{name.replace('_', '-')}" for name, hint in hints.items() if hint is bool}
+    switches = _flags_of(config_class, lambda hint: hint is bool)
     mappings = {name.replace("_", "-") for name, hint in hints.items() if get_origin(hint) is dict}
-    lists = _list_flags(config_class)
+    # whose values may come without brackets: --scales 0.75,1.0
+    lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))
     normal: list[str] = []
     rest = list(arguments)
     while rest:
@@ -192,14 +220,14 @@ def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     return normal
 
 
-def _list_flags(config_class: type, prefix: str = "--") -> set[str]:
-    """Flags of lists, whose values may come without brackets: ``--scales 0.75,1.0``."""
+def _flags_of(config_class: type, wanted: Callable[[Any], bool], prefix: str = "--") -> set[str]:
+    """The flags, dotted ones as well, whose type is ``wanted``."""
     flags: set[str] = set()
     for name, hint in get_type_hints(config_class).items():
         flag = f"{prefix}{name.replace('_', '-')}"
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            flags |= _list_flags(hint, f"{flag}.")
-        elif any(get_origin(part) is list for part in (hint, *get_args(hint))):
+            flags |= _flags_of(hint, wanted, f"{flag}.")
+        elif wanted(hint):
             flags.add(flag)
     return flags
 

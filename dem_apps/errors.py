@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from dem_apps.terminal import print_anything
+
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,6 +39,7 @@ def run_command(main: Callable[[], None]) -> None:
 
     Ctrl-C and SIGTERM end with 130 and 143 as shells expect; ``main`` has the chance to clean up before.
     """
+    print_anything()
     signal.signal(signal.SIGTERM, _terminate)
     try:
         main()

@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dem_apps.checkpoint import write_atomically
+from dem_apps.command_help import EXAMPLE, CommandHelp
 from dem_apps.errors import InputError, nearest, run_command
 from dem_apps.report_part import Part, build_part
 from dem_apps.report_run import Run, read_runs
@@ -32,6 +33,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 #: How a page of this command begins, so that it may be replaced by a newer one.
 _GENERATOR = b'<!doctype html>\n<html lang="en">\n<meta name="generator" content="dem-apps report">'
 _KINDS = ("seg", "rl", "unknown")
+_TAIL = "classes to mark as rare; default: those with less than 1 %% of the labelled pixels, where eval.json says which"
 
 
 @dataclass(frozen=True)
@@ -155,14 +157,22 @@ class _Parser(argparse.ArgumentParser):
 def _options(argv: Sequence[str] | None) -> Options:
     parser = _Parser(
         prog="python -m dem_apps.report",
+        usage="python -m dem_apps.report RUN [RUN ...] [--FLAG VALUE ...]",
         description="Make a self-contained page of one run, or of several compared.",
-        epilog="example: python -m dem_apps.report runs/entropy runs/adadem --out report.html",
+        epilog=f"{EXAMPLE}python -m dem_apps.report runs/entropy runs/adadem --out report.html",
+        formatter_class=CommandHelp,
         allow_abbrev=False,
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, such as runs/*/")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page; default: report.html")
-    parser.add_argument("--baseline", type=Path, help="the run to compare the others with; default: the first")
-    parser.add_argument("--tail", default="", metavar="CLASS,CLASS", help="classes to mark as rare")
+    parser.add_argument_group("what is shown").add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run folders, such as runs/*/"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
+    )
+    parser.add_argument(
+        "--baseline", type=Path, metavar="RUN", help="the run to compare the others with; default: the first"
+    )
+    parser.add_argument("--tail", default="", metavar="CLASS,CLASS", help=_TAIL)
     given: Any = parser.parse_args(argv)
     tail = tuple(name.strip() for name in given.tail.split(",") if name.strip())
     return Options(tuple(given.runs), given.out, given.baseline, tail)

@@ -7,6 +7,7 @@ pattern of its own as well, so that nothing depends on colour alone.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -225,7 +226,8 @@ def _tick(value: float) -> str:
         return f"{value / 1e6:g}M"
     if abs(value) >= 1e4:
         return f"{value / 1e3:g}k"
-    return f"{0.0 if abs(value) < 1e-12 else value:.6g}"
+    # 1e-06 is longer than the room beside the axis
+    return re.sub(r"e([-+])0", r"e\1", f"{0.0 if abs(value) < 1e-12 else value:.6g}")
 
 
 def _described(title: str, series: Sequence[Series]) -> str:

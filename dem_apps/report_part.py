@@ -20,8 +20,13 @@ from dem_apps.report_scores import (
     class_table,
     comparison_table,
     scores_table,
+    seeds_table,
+    transposed,
 )
 
+ALL_VIEWS = "all"
+#: Settings up to this number are columns of the table of scores, more are its rows.
+_MOST_COLUMNS = 5
 _HEADINGS = {"seg": "Segmentation", "rl": "Reinforcement learning", "unknown": "Runs of an unknown kind"}
 _SCORES = {"seg": SEG_SCORES, "rl": RL_SCORES, "unknown": ()}
 _FACTS = {"seg": ("method", "loss", "reduction"), "rl": ("env", "algo", "loss", "ent_coef"), "unknown": ()}
@@ -60,6 +65,11 @@ class Gallery:
     runs: list[str]
     images: list[tuple[str, dict[str, list[Shot]]]]
     notes: list[str]
+
+    @property
+    def choices(self) -> list[str]:
+        """What can be looked at: all views at once, if there are several, or one."""
+        return [ALL_VIEWS, *self.views] if len(self.views) > 1 else self.views
 
 
 @dataclass
@@ -163,8 +173,14 @@ def _differences(groups: Sequence[Group]) -> Table:
 
 
 def _tables(kind: str, groups: Sequence[Group], reference: Group) -> list[Table]:
-    table = comparison_table(_SCORES[kind], groups, reference)
-    return [table] if len(table.header) > 2 else []
+    if len(groups) == 1:
+        table = seeds_table(_SCORES[kind], groups[0])
+    else:
+        table = comparison_table(_SCORES[kind], groups, reference)
+        # a row per score is read more easily, and on a telephone, while the settings fit side by side
+        if len(groups) <= _MOST_COLUMNS:
+            table = transposed(table, "score")
+    return [table] if len(table.header) > 1 and table.rows else []
 
 
 def _tables_of(run: Run) -> list[Table]:
@@ -197,7 +213,8 @@ def _gallery(groups: Sequence[Group], budget: int, kind: str, notes: list[str]) 
     notes = list(notes)
     pictures = []
     for run in runs:
-        found, unreadable = find_pictures(run)
+        # without room, as when the text alone is measured, there is no need to decode them
+        found, unreadable = find_pictures(run) if budget > 0 else ([], [])
         pictures += found
         notes += [f"{run.name}: {sentence}" for sentence in unreadable]
     if pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups):
@@ -206,6 +223,8 @@ def _gallery(groups: Sequence[Group], budget: int, kind: str, notes: list[str]) 
         notes.append("There are no entropy maps (entropy_maps/ is missing or empty).")
     embedded, smaller = embed(pictures, budget)
     notes += [smaller] if smaller else []
+    if pictures and not any(run.classes for run in runs):
+        notes.append("The colours of the classes have no names here: there is no classes.json.")
     names = [run.name for run in runs]
     images: dict[str, dict[str, list[Shot]]] = {}
     first: dict[str, str] = {}

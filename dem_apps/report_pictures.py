@@ -1,8 +1,8 @@
 """Pictures and videos of runs as data URIs, made smaller until the page stays below its limit.
 
 A run shows its pictures in one of two ways. ``entropy_maps/NAME/VIEW.png`` is one picture a file, VIEW being ``image``,
-``prediction``, ``entropy`` or ``label``. ``entropy_maps/NAME.png`` is a panel of the first three side by side with
-white gaps between them and a colour bar behind them, which is cut along those gaps.
+``prediction``, ``entropy`` or ``label``. ``entropy_maps/NAME.png`` alone, as of older runs, is a panel of the first
+three side by side with white gaps between them and a colour bar behind them, which is cut along those gaps.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
 #: Scale and JPEG quality (None: PNG, without loss), from the best to the smallest.
 _LEVELS = ((1.0, None), (1.0, 88), (0.7, 82), (0.5, 75), (0.35, 65))
 _READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+#: Files this many times larger than the room for them do not fit as PNG, however well they are packed again.
+_HOPELESS = 2
 
 Box = tuple[int, int, int, int]
 
@@ -76,20 +79,31 @@ class Video:
 
 
 def find_pictures(run: Run) -> tuple[list[Picture], list[str]]:
-    """All pictures of a run by image and view, and a sentence for each file that cannot be read."""
+    """All pictures of a run by image and view, and a sentence for what is missing or cannot be read."""
     folder = run.path / "entropy_maps"
-    tiles = {entry.name for entry in _entries(folder) if entry.is_dir()}
-    pictures, unreadable = [], []
+    tiles = [
+        Picture(run.name, entry.name, view, entry / f"{view}.png")
+        for entry in _entries(folder)
+        for view in VIEWS
+        if (entry / f"{view}.png").is_file()
+    ]
+    pictures, broken = [], []
+    for tile in tiles:
+        if _readable(tile.file):
+            pictures.append(tile)
+        else:
+            broken.append(tile.file)
+    whole = {picture.name for picture in pictures}
     for entry in _entries(folder):
-        try:
-            if entry.is_dir():
-                files = [(view, entry / f"{view}.png") for view in VIEWS]
-                pictures += [Picture(run.name, entry.name, view, file) for view, file in files if _readable(file)]
-            elif entry.suffix == ".png" and entry.stem not in tiles:
-                pictures += _of_panel(run.name, entry)
-        except _READ_ERRORS:
-            unreadable.append(f"entropy_maps/{entry.relative_to(folder)} is no picture that can be read.")
-    return pictures, unreadable
+        if entry.suffix != ".png" or entry.stem in whole or not entry.is_file():
+            continue
+        if _readable(entry):
+            pictures += _of_panel(run.name, entry)
+        else:
+            broken.append(entry)
+    sentences = [f"entropy_maps/{file.relative_to(folder)} is no picture that can be read." for file in broken]
+    pictures.sort(key=lambda picture: picture.name)
+    return pictures, [*sentences, *_absent_views(pictures, {file.stem for file in broken})]
 
 
 def embed(pictures: Sequence[Picture], budget: int) -> tuple[list[Embedded], str | None]:
@@ -100,6 +114,8 @@ def embed(pictures: Sequence[Picture], budget: int) -> tuple[list[Embedded], str
     if not pictures:
         return [], None
     for scale, quality in _LEVELS:
+        if quality is None and _bytes_on_disk(pictures) > _HOPELESS * budget:
+            continue
         encoded = _encoded(pictures, scale, quality, budget)
         if encoded is not None:
             return encoded, _smaller(scale, quality)
@@ -161,10 +177,30 @@ def _entries(folder: Path) -> Iterable[Path]:
 
 
 def _readable(file: Path) -> bool:
-    if not file.is_file():
+    try:
+        _open(file)
+    except _READ_ERRORS:
         return False
-    _open(file)
     return True
+
+
+def _absent_views(pictures: Sequence[Picture], broken: set[str]) -> list[str]:
+    """A sentence for each view that images lack; those of ``broken`` files have one already."""
+    views: dict[str, set[str]] = {}
+    for picture in pictures:
+        views.setdefault(picture.name, set()).add(picture.view)
+    sentences = []
+    for view in VIEWS:
+        lacking = [name for name, found in views.items() if view not in found and _PANEL not in found]
+        if lacking and view not in broken:
+            which = "any image" if len(lacking) == len(views) else ", ".join(lacking[:3])
+            more = f" and {len(lacking) - 3} more" if which != "any image" and len(lacking) > 3 else ""
+            sentences.append(f"entropy_maps/ has no {view} of {which}{more}.")
+    return sentences
+
+
+def _bytes_on_disk(pictures: Sequence[Picture]) -> int:
+    return sum(file.stat().st_size for file in {picture.file for picture in pictures})
 
 
 def _of_panel(run: str, file: Path) -> list[Picture]:

@@ -40,12 +40,15 @@ class Score:
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell: ``main`` and ``small`` below it; ``strong`` where an interval excludes 0; ``bar`` from 0 to 1."""
+    """A table cell: ``main`` and ``small`` below it; ``strong`` where an interval excludes 0; ``bar`` from 0 to 1;
+    ``words`` where ``main`` is no number and may be wrapped.
+    """
 
     main: str
     small: str = ""
     strong: bool = False
     bar: float | None = None
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,34 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
     return table
 
 
+def seeds_table(scores: Sequence[Score], group: Group) -> Table:
+    """Mean ± standard deviation of one setting, and the score of each seed beside it."""
+    runs = dict(zip(_seed_names(group), group.runs, strict=True))
+    table = Table(
+        "Final scores over seeds",
+        [("score", ""), ("mean ± std", ""), *((f"seed {name}", "") for name in runs)],
+        note="Mean ± sample standard deviation.",
+    )
+    for score in scores:
+        values = [score.of(run) for run in runs.values()]
+        found = [value for value in values if value is not None]
+        if found:
+            cells = [Cell("–" if value is None else f"{value:.{score.digits}f}") for value in values]
+            table.rows.append((score.title, score.note, [_spread(found, score.digits), *cells]))
+    return table
+
+
+def transposed(table: Table, corner: str) -> Table:
+    """The same with its columns as rows."""
+    columns = zip(table.header[1:], *(cells for _, _, cells in table.rows), strict=True)
+    return Table(
+        table.caption,
+        [(corner, ""), *((name, mark) for name, mark, _ in table.rows)],
+        [(name, note, cells) for (name, note), *cells in columns],
+        table.note,
+    )
+
+
 def checkpoints_table(run: Run) -> Table:
     """Last, selected and best side by side: as ``eval.json`` has them, else as the files' names tell."""
     listed = at(run.evaluation, "checkpoints")
@@ -127,7 +158,7 @@ def checkpoints_table(run: Run) -> Table:
         step = at(listed, name, "step") if isinstance(listed, dict) else None
         step = step if number(step) is not None else run.checkpoints.get(name)
         cells = [Cell("–" if step is None else f"{step:,.0f}"), Cell(_checkpoint_score(run, name))]
-        table.rows.append((name, _mark(run, name), [*cells, Cell(_chosen_by(run, name))]))
+        table.rows.append((name, _mark(run, name), [*cells, Cell(_chosen_by(run, name), words=True)]))
     return table
 
 
@@ -172,10 +203,13 @@ def by_seed(group: Group, score: Score) -> dict[object, float]:
 
 
 def _values(group: Group, value_of: Any) -> dict[object, float]:
-    seeds = [str(run.seed) for run in group.runs]
-    unique = len(set(seeds)) == len(seeds)
-    values = {run.name if not unique else seed: value_of(run) for seed, run in zip(seeds, group.runs, strict=True)}
+    values = {name: value_of(run) for name, run in zip(_seed_names(group), group.runs, strict=True)}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _seed_names(group: Group) -> list[str]:
+    seeds = [str(run.seed) for run in group.runs]
+    return seeds if len(set(seeds)) == len(seeds) else [run.name for run in group.runs]
 
 
 def _compared(score: Score, group: Group, baseline: Group) -> Cell:

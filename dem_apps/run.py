@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -115,6 +116,11 @@ class RunFolder:
 def default_run_dir(*parts: str) -> Path:
     """``runs/<parts>-<date>-<time>`` below the current folder."""
     return Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+
+
+def report_command(path: Path) -> str:
+    """The command that makes a page of a run, as the end of a training says it."""
+    return f"python -m dem_apps.report {shlex.quote(str(path))}"
 
 
 def read_config(path: Path) -> dict[str, Any]:

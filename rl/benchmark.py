@@ -36,15 +36,19 @@ class BenchmarkConfig:
     The same command again continues a grid; --report-only shows what is finished so far.
     """
 
-    envs: dict[str, Any] = option({}, "environments, each with settings of its own: {MiniGrid-Unlock-v0: {}}")
-    arms: dict[str, Any] = option({}, "what is compared, each with its settings: {none: {loss: none}}")
+    envs: dict[str, Any] = option(
+        {}, "environments, each with settings of its own: {MiniGrid-Unlock-v0: {}}", value="{ENV: {}}", group="grid"
+    )
+    arms: dict[str, Any] = option(
+        {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}"
+    )
     seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each environment and arm")
-    train: dict[str, Any] = option({}, "settings of every run: {eval_episodes: 20}")
+    train: dict[str, Any] = option({}, "settings of every run: {eval_episodes: 20}", value="{KEY: VALUE}")
     baseline: str | None = option(None, "arm that the table compares the others with")
-    folder: str | None = option(None, "folder of the grid (needed)")
+    folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
     workers: int = option(1, "trainings at a time; each takes one core")
     report_only: bool = option(False, "train nothing, report what is finished")
-    out: str | None = option(None, "folder of the report; default: FOLDER/report")
+    out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
 
 
 def grid_jobs(config: BenchmarkConfig) -> Cells:

@@ -35,29 +35,39 @@ _CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "rl"
 class TrainConfig:
     """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
 
-    env: str = option("MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it")
+    env: str = option(
+        "MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it", group="environment and objective"
+    )
     loss: str = option(
         "adadem", "entropy term to maximise; 'entropy' is SB3's own (bit for bit with --update sb3)", choices=LOSSES
     )
-    tau: float | None = option(None, "temperature of --loss dem")
-    alpha: float | None = option(None, "weight of the second part of --loss dem and the adadem family")
+    tau: float | None = option(None, "temperature of --loss dem; default: 1")
+    alpha: float | None = option(None, "weight of the second part of --loss dem and the adadem family; default: 1")
     ent_coef: float | str = option(
         0.001, "weight of the entropy term, or lin_0.001 to let it fall to 0 (a hyperparameter file's own is not used)"
     )
-    algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS))
+    algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS), group="training")
     engine: str = option("minigrid", "training environments: Python or envpool's (pip extra 'fast')", choices=ENGINES)
     update: str = option("auto", "auto: fast where it can serve; sb3: SB3's own code", choices=("auto", "sb3"))
     timesteps: int | None = option(None, "environment steps; default: n_timesteps of the hyperparameter entry")
     seed: int = option(0, "seed of weights, sampling and environments")
-    hyperparameters_file: str | None = option(None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml")
-    hyperparameters: dict[str, Any] = option({}, "win over the entry: --hyperparameters.n_steps 256")
-    eval_freq: int | None = option(None, "steps between evaluations; default: a twentieth of --timesteps")
-    eval_episodes: int = option(10, "episodes per evaluation")
-    video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
-    run_dir: str | None = option(None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE")
-    resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
     threads: int = option(1, "torch threads; one is faster than several on these small networks")
+    hyperparameters_file: str | None = option(
+        None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"
+    )
+    hyperparameters: dict[str, Any] = option(
+        {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}"
+    )
+    eval_freq: int | None = option(
+        None, "steps between evaluations; default: a twentieth of --timesteps", group="scores and videos"
+    )
+    eval_episodes: int = option(10, "episodes per evaluation")
+    video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
+    run_dir: str | None = option(
+        None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
+    )
+    resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
 
 
 def resolve(config: TrainConfig) -> TrainConfig:

@@ -47,14 +47,17 @@ SIDE_BY_SIDE = 10
 class EvaluateConfig:
     """Evaluate the policy of a run over whole episodes."""
 
-    run: str | None = option(None, "run folder that rl.train wrote (needed)")
+    run: str | None = option(None, "run folder that rl.train wrote (needed)", value="RUN", group="what is scored")
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
     episodes: int = option(10, "number of episodes")
     seed: int | None = option(None, "seed of the episodes; default: those of the run's own eval.json")
-    video: str | None = option(None, "write a .gif or .mp4 of episodes with sampled actions, best and worst among them")
-    video_episodes: int = option(4, "episodes in the video")
-    out: str | None = option(None, "write the figures to this JSON file; without it nothing is written")
     device: str = option("cpu", "torch device")
+    video: str | None = option(
+        None, "write a .gif or .mp4 of episodes with sampled actions, best and worst among them", value="FILE",
+        group="what is written",
+    )  # fmt: skip
+    video_episodes: int = option(4, "episodes in the video")
+    out: str | None = option(None, "write the figures to this JSON file; without it nothing is written", value="FILE")
 
 
 class Evaluator:

@@ -48,12 +48,12 @@ _STYLES: list[Style] = [
 
 @dataclass(frozen=True)
 class PlotsConfig:
-    """Draw the curves and the table of any runs of rl.train: python -m rl.plots RUN… --out DIR.
+    """Draw the curves and the table of any runs of rl.train.
 
     RUN is a run folder or a folder that holds runs at any depth; runs that are not finished are left out.
     """
 
-    out: str | None = option(None, "folder for figures, table and CSV files (needed)")
+    out: str | None = option(None, "folder for figures, table and CSV files (needed)", value="DIR")
     baseline: str | None = option(None, "arm to compare with; default: 'none' where there is such an arm")
 
 
@@ -163,7 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     first_flag = next((index for index, argument in enumerate(given) if argument.startswith("--")), len(given))
     runs, flags = given[:first_flag], given[first_flag:]
-    config = parse_config(PlotsConfig, "python -m rl.plots", "python -m rl.plots runs/rl-paper --out report", flags)
+    config = parse_config(
+        PlotsConfig, "python -m rl.plots RUN [RUN ...]", "python -m rl.plots runs/rl-paper --out report", flags
+    )
     if not runs:
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     if config.out is None:

@@ -19,7 +19,7 @@ from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
 from dem_apps.errors import run_command
 from dem_apps.progress import TrainingProgress
-from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
+from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint, report_command
 from rl.config import TrainConfig, resolve
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.model import build_envs, build_model, policy_state, restore_policy, update_in_words
@@ -213,6 +213,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     if config.video:
         _record(config, run, model, evaluator)
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
+    print(f"report      {report_command(run.path)}")
 
 
 def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evaluator: Evaluator) -> None:

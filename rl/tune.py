@@ -55,12 +55,16 @@ class TuneConfig:
     --train.env; an option that is given so is not searched. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(20, "trials of the study, pruned and failed ones included")
+    trials: int = option(20, "trials of the study, pruned and failed ones included", group="search")
     seeds: int = option(3, "seeds of a trial: --train.seed and the next ones")
     final_seeds: int = option(5, "fresh seeds that the choice is trained with in the end")
     workers: int = option(1, "trainings at a time; each takes one core")
-    study_dir: str | None = option(None, "folder of the study; none makes one under runs/")
-    storage: str | None = option(None, "database URL such as sqlite:///study.db; none keeps journal.log in the folder")
+    study_dir: str | None = option(
+        None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
+    )
+    storage: str | None = option(
+        None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
+    )
 
 
 def search_space(config: TrainConfig) -> Space:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dem_apps import OBJECTIVE_NAMES
-from dem_apps.config import option
+from dem_apps.config import option, section
 from dem_apps.errors import InputError
 from dem_apps.reduction import REDUCTIONS
 from seg.batch_norm import BATCH_NORM_POLICIES
@@ -22,12 +22,12 @@ PRECISIONS = ("float32", "bf16", "fp16")
 class DataConfig:
     """One domain's data."""
 
-    root: str | None = option(None, "folder of the data set; none takes the built-in demo pair")
+    root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR")
     layout: str = option("cityscapes", "how its folders are laid out", LAYOUTS)
-    size: list[int] | None = option(None, "width and height to resize to, [W, H]; none keeps the images' own")
-    exclude: list[str] = option([], "images to leave out: path below the root, file name or stem")
+    size: list[int] | None = option(None, "width and height to resize to; default: the images' own", value="W,H")
+    exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
     augmentation: list[dict[str, Any]] = option(
-        [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}"
+        [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
     )
 
 
@@ -37,12 +37,14 @@ class ModelConfig:
 
     name: str = option("deeplabv2", "architecture")
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
-    encoder_weights: str | None = option(None, "pretrained encoder weights such as imagenet, or null")
+    encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
     depth: int = option(3, "encoder stages in use, 3 to 5; the heads sit on the last two")
     output_stride: int = option(4, "input pixels per feature: 4, 8 or 16")
     batch_norm: str = option("trainable", "who trains and who feeds batch normalisation", BATCH_NORM_POLICIES)
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
-    start_from: str | None = option(None, "run folder whose selected, else last, weights training starts from")
+    start_from: str | None = option(
+        None, "run folder whose selected, else last, weights training starts from", value="RUN"
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class OptimizerConfig:
     weight_decay: float = option(5e-4, "weight decay")
     momentum: float = option(0.9, "momentum of sgd")
     power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power")
-    horizon: int | None = option(None, "steps over which the rate falls to 0; none takes max_steps")
+    horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps")
 
 
 @dataclass(frozen=True)
@@ -83,35 +85,44 @@ class TrainConfig:
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
     method: str = option(
-        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS
-    )
+        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS,
+        group="method and objective",
+    )  # fmt: skip
     loss: str = option("adadem", "objective on target; none passes target images without a loss (control)", LOSSES)
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
-    tau: float | None = option(None, "temperature of --loss dem (default 1)")
-    alpha: float | None = option(None, "weight of the calibrator, where the loss has one (default 1)")
-    seed: int = option(0, "seed of weights, sample order and augmentation")
+    tau: float | None = option(None, "temperature of --loss dem; default: 1")
+    alpha: float | None = option(None, "weight of the calibrator, where the loss has one; default: 1")
+    seed: int = option(0, "seed of weights, sample order and augmentation", group="training")
     max_steps: int = option(700, "training steps")
     batch_size: int = option(2, "source images, and target images, per pass, over all processes")
     accumulate: int = option(1, "passes whose gradients are averaged into one step")
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
-    eval_every: int = option(175, "steps between scores on the target validation set and checkpoints")
-    log_every: int = option(25, "steps between lines in metrics.jsonl")
-    selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
-    validation_part: list[float] = option([0.0, 1.0], "share of the target's validation images to score, [from, to]")
     workers: int = option(0, "processes that read images ahead")
     device: str = option("auto", "cpu, cuda, or auto")
+    eval_every: int = option(
+        175, "steps between scores on the target validation set and checkpoints", group="scores, checkpoints, pictures"
+    )
+    log_every: int = option(25, "steps between lines in metrics.jsonl")
+    selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
+    validation_part: list[float] = option(
+        [0.0, 1.0], "share of the target's validation images to score", value="FROM,TO"
+    )
     maps: int = option(8, "validation images whose entropy maps are written at the end")
-    classes: str | None = option(None, "YAML file of the classes' names, colours and ids; none: Cityscapes' 19")
-    run_dir: str | None = option(None, "folder of this run; none makes one under runs/")
+    run_dir: str | None = option(
+        None, "folder of this run; default: a new one under runs/", value="DIR", group="run folder"
+    )
     resume: bool = option(False, "continue the run in --run-dir")
-    source: DataConfig = field(default_factory=lambda: DataConfig(layout="gta5"))
-    target: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    weights: WeightConfig = field(default_factory=WeightConfig)
-    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    classes: str | None = option(
+        None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
+    )
+    source: DataConfig = section(lambda: DataConfig(layout="gta5"), "source images, labelled")
+    target: DataConfig = section(DataConfig, "target images, adapted to")
+    model: ModelConfig = section(ModelConfig, "network")
+    optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
+    weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
+    discriminator: DiscriminatorConfig = section(DiscriminatorConfig, "discriminators of --method advent")
 
     def check(self) -> None:
         """What parsing could not check.

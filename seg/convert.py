@@ -33,9 +33,11 @@ _SHOWN = 3
 class ConvertConfig:
     """Make a run folder from a published checkpoint, for seg.evaluate, seg.export and --model.start-from."""
 
-    advent: str | None = option(None, "checkpoint in ADVENT's layout, with both heads")
-    run_dir: str | None = option(None, "folder of the new run")
-    classes: str | None = option(None, "YAML file of the classes' names, colours and ids; none: Cityscapes' 19")
+    advent: str | None = option(None, "checkpoint in ADVENT's layout, with both heads (needed)", value="FILE")
+    run_dir: str | None = option(None, "folder of the new run (needed)", value="DIR")
+    classes: str | None = option(
+        None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE"
+    )
 
 
 def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:

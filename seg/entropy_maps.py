@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dem_apps.checkpoint import write_atomically
 from dem_apps.entropy import shannon_entropy
+from seg.data.labels import ClassSet
 
 Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
 Colour = tuple[int, int, int]
@@ -30,6 +31,8 @@ _SMALL, _LARGE = 384, 640
 #: A cell is never smaller than this, so that titles and the ticks of the colour bar have room beside a thin image.
 _LEAST_WIDTH, _LEAST_HEIGHT = 160, 56
 _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
+#: The two greys of the hatch over pixels of a label that nothing counts.
+_IGNORED = ((255, 255, 255), (170, 170, 170))
 #: Rows of the map whose softmax is held at once: a full-size one would need the logits' memory three times.
 _ROWS_AT_ONCE = 128
 
@@ -64,6 +67,16 @@ def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colou
     return coloured
 
 
+def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
+    """(H, W) train ids → (H, W, 3) colours as of a prediction; ignored pixels are hatched, which no class is."""
+    counted = label < len(palette)
+    coloured = coloured_prediction(np.where(counted, label, 0), palette)
+    stripe = max(2, max(label.shape) // 100)
+    diagonals = np.add.outer(np.arange(label.shape[0]), np.arange(label.shape[1])) // stripe % 2
+    hatch = np.asarray(_IGNORED, np.uint8)[diagonals]
+    return np.where(counted[..., None], coloured, hatch)
+
+
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
     """(H, W) in 0 to 1 → (H, W, 3) in the perceptual map magma; the scale never adapts to the image."""
     colours = _magma()
@@ -78,6 +91,38 @@ def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8], share: floa
         Image.blend(Image.fromarray(image), Image.fromarray(prediction), share), dtype=np.uint8
     )
     return blended
+
+
+def map_pictures(
+    image: NDArray[np.uint8], label: NDArray[np.uint8] | None, logits: Tensor, classes: ClassSet
+) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
+    """What a training shows of one image: its tiles by name, as reports read them, and the panel.
+
+    Args:
+        image: (H, W, 3) RGB.
+        label: (H', W') train ids, or None: then there is no such tile.
+        logits: (C, H', W').
+        classes: names and colours of the C classes.
+
+    Returns:
+        (H, W, 3) uint8 ``image``; ``prediction``, ``entropy`` and ``label`` of (H', W', 3); and the panel.
+    """
+    entropy, prediction = normalised_entropy(logits), logits.argmax(0).cpu().numpy()
+    tiles = {
+        "image": image,
+        "prediction": coloured_prediction(prediction, classes.colors),
+        "entropy": coloured_entropy(entropy),
+    }
+    if label is not None:
+        tiles["label"] = coloured_label(label, classes.colors)
+    names = legend(np.bincount(prediction.ravel(), minlength=len(classes)), classes)
+    return tiles, panel(image, tiles["prediction"], tiles["entropy"], f"mean {entropy.mean():.2f}", names)
+
+
+def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:
+    """Names and colours of the classes that have any of ``pixels``, (C,), the largest first."""
+    order = [int(index) for index in pixels.argsort(kind="stable")[::-1] if pixels[index]]
+    return [(classes.names[index], classes.colors[index]) for index in order]
 
 
 def panel(
@@ -130,6 +175,12 @@ def save_panel(path: Path, picture: Image.Image) -> None:
     content = io.BytesIO()
     picture.save(content, format="PNG")
     write_atomically(path, content.getvalue())
+
+
+def save_tiles(folder: Path, tiles: Mapping[str, NDArray[np.uint8]]) -> None:
+    """Write each tile as ``NAME.png`` in ``folder``."""
+    for name, tile in tiles.items():
+        save_panel(folder / f"{name}.png", Image.fromarray(tile))
 
 
 @cache

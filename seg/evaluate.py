@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config
+from dem_apps.config import option, parse_config, section
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.reduction import summed_over_processes, world_size
@@ -50,27 +50,34 @@ _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 class TargetConfig:
     """Other data than the run's own target."""
 
-    root: str | None = option(None, "folder of the data set to score on; none takes the run's")
-    layout: str | None = option(None, "how its folders are laid out; none takes the run's", LAYOUTS)
-    size: list[int] | None = option(None, "width and height to resize images to, [W, H]; none takes the run's")
+    root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
+    layout: str | None = option(None, "how its folders are laid out; default: as the run's", LAYOUTS)
+    size: list[int] | None = option(None, "width and height to resize images to; default: the run's", value="W,H")
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
     """Score a run on the target's validation set."""
 
-    run: str | None = option(None, "run folder to score")
+    run: str | None = option(None, "run folder to score (needed)", value="RUN", group="what is scored")
     checkpoint: str = option(
         "auto",
         "which of its checkpoints; auto: selected, else last; best was chosen with target labels",
         ("auto", "last", "selected", "best"),
     )
-    save_predictions: str | None = option(None, "folder for predictions as label ids, one PNG an image, or null")
-    out: str | None = option(None, "JSON file for the scores and how they came about, or null; never overwritten")
-    scales: list[float] = option([1.0], "sizes of the image whose predictions are averaged, such as [0.75,1.0,1.25]")
+    scales: list[float] = option(
+        [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", value="X,X", group="how"
+    )
     flip: bool = option(False, "average with the predictions of the mirrored image")
     device: str = option("auto", "cpu, cuda, or auto")
-    target: TargetConfig = field(default_factory=TargetConfig)
+    save_predictions: str | None = option(
+        None, "folder for predictions as label ids, one PNG an image; default: none are written", value="DIR",
+        group="what is written",
+    )  # fmt: skip
+    out: str | None = option(
+        None, "JSON file for the scores and how they came about, never overwritten; default: none", value="FILE"
+    )
+    target: TargetConfig = section(TargetConfig, "other images than the run's own target")
 
 
 class LabelledImages(Protocol):

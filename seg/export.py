@@ -42,17 +42,25 @@ _LINE_EVERY = 50
 class ExportConfig:
     """Write prediction, overlay and entropy map of every image in a folder."""
 
-    run: list[str] = option([], "run folder; several (--run A B) are compared side by side as well")
-    images: str | None = option(None, "folder of images, searched with its subfolders, or one image")
-    out: str | None = option(None, "folder to write to; new or empty")
-    checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS)
-    size: list[int] | str | None = option("run", "W,H that the network sees; run: its target size; null: the image's")
-    raw: list[str] = option(
-        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both"
+    run: list[str] = option(
+        [], "run folder (needed); several (--run A B) are compared side by side as well", value="RUN [RUN ...]",
+        group="what is read and written",
+    )  # fmt: skip
+    images: str | None = option(
+        None, "folder of images, searched with its subfolders, or one image (needed)", value="DIR"
     )
+    out: str | None = option(None, "folder to write to, new or empty (needed)", value="DIR")
+    checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
+    size: list[int] | str | None = option(
+        "run", "size that the network sees; run: its target size; null: the image's", value="W,H"
+    )
+    device: str = option("auto", "cpu, cuda, or auto")
+    raw: list[str] = option(
+        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both",
+        value="{png16,npz}", group="more pictures and numbers",
+    )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
     legend: bool = option(True, "list the predicted classes below each panel")
-    device: str = option("auto", "cpu, cuda, or auto")
 
 
 @dataclass(frozen=True)
@@ -265,9 +273,7 @@ def _write_run(
 
 def _legend(run: _Run, pixels: NDArray[np.int64], config: ExportConfig) -> list[tuple[str, tuple[int, int, int]]]:
     """Names and colours of the classes that were predicted, the largest first."""
-    classes = run.trained.classes
-    order = [int(index) for index in pixels.argsort(kind="stable")[::-1] if pixels[index]] if config.legend else []
-    return [(classes.names[index], classes.colors[index]) for index in order]
+    return entropy_maps.legend(pixels, run.trained.classes) if config.legend else []
 
 
 def _path(folder: Path, name: Path, kind: str) -> Path:

@@ -21,14 +21,13 @@ from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.rng import seed_everything
-from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
+from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint, report_command
 from seg.choosing import Choice
 from seg.config import TrainConfig
 from seg.data.datasets import Sample
-from seg.data.labels import ClassSet
 from seg.data.pair import DomainPair, open_pair
 from seg.data.stream import batches
-from seg.entropy_maps import coloured_entropy, coloured_prediction, normalised_entropy, panel, save_panel
+from seg.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.evaluate import OnSample, checkpoints_table, evaluate, protocol, score_table
 from seg.step import Pass, Training, set_up, training_step
 from seg.trained import CLASSES_FILE, load_weights, saved_weights
@@ -182,6 +181,7 @@ def _finish(session: Session, trained: bool) -> None:
     if config.maps:
         print(f"entropy maps: {session.path / 'entropy_maps'}")
     print(f"scores:       {session.path / 'eval.json'}")
+    print(f"report:       {report_command(session.path)}")
 
 
 def _scores(session: Session, write_maps: bool) -> dict[str, Any]:
@@ -203,20 +203,15 @@ def _on_map_sample(session: Session, write: bool) -> OnSample:
     def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
         if index not in chosen or not (write or session.run is not None):
             return
-        picture = _map_panel(sample, logits, session.pair.classes)
+        tiles, picture = map_pictures(sample.image, sample.label, logits, session.pair.classes)
         name = f"entropy_maps/{Path(sample.name).stem}"
         if write:
             save_panel(session.path / f"{name}.png", picture)
+            save_tiles(session.path / name, tiles)
         if session.run is not None:
             session.run.log_image(name, np.asarray(picture), session.training.step)
 
     return on_sample
-
-
-def _map_panel(sample: Sample, logits: Tensor, classes: ClassSet) -> Any:
-    entropy = normalised_entropy(logits)
-    prediction = coloured_prediction(logits.argmax(0).cpu().numpy(), classes.colors)
-    return panel(sample.image, prediction, coloured_entropy(entropy), f"mean {entropy.mean():.2f}")
 
 
 def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator) -> None:

@@ -46,13 +46,17 @@ class TuneConfig:
     --train.source.root. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(30, "trials of the study, failed ones included; --quick has its own number")
+    trials: int = option(30, "trials of the study, failed ones included; --quick has its own number", group="search")
     quick: bool = option(False, "the paper's quick way, a grid: alpha with tau = 1, then tau with the best alpha")
     share: float = option(0.2, "share of the target's validation images that trials may see the labels of")
-    steps: int | None = option(None, "training steps of a trial; none takes max_steps of the training's settings")
+    steps: int | None = option(None, "training steps of a trial; default: max_steps of the training's settings")
     workers: int = option(1, "trials at a time")
-    study_dir: str | None = option(None, "folder of the study; none makes one under runs/")
-    storage: str | None = option(None, "database URL such as sqlite:///study.db; none keeps journal.log in the folder")
+    study_dir: str | None = option(
+        None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
+    )
+    storage: str | None = option(
+        None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
+    )
 
     def check(self) -> None:
         """What parsing could not check.

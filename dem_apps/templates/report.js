@@ -1,5 +1,8 @@
 "use strict";
 
+// the choice that shows every view of an image
+const ALL = "all";
+
 // A picture with the same content as an earlier one is held once in the page.
 for (const image of document.querySelectorAll("img[data-same]")) {
   image.src = document.getElementById(image.dataset.same).src;
@@ -23,10 +26,11 @@ function startGallery(gallery) {
     const wanted = radios.find((radio) => radio.checked).value;
     images.forEach((image, position) => {
       image.hidden = position !== current;
+      image.classList.toggle("all", wanted === ALL);
       const views = [...image.querySelectorAll(".view")];
       // an image without the wanted view shows its first
       const shown = views.find((view) => view.dataset.view === wanted) || views[0];
-      for (const view of views) view.hidden = view !== shown;
+      for (const view of views) view.hidden = wanted !== ALL && view !== shown;
     });
     output.textContent = `${current + 1} of ${images.length}: ${images[current].dataset.name}`;
   }
@@ -50,8 +54,9 @@ function startGallery(gallery) {
   });
   gallery.addEventListener("click", (event) => {
     if (event.target.tagName !== "IMG") return;
-    const next = (radios.findIndex((radio) => radio.checked) + 1) % radios.length;
-    radios[next].checked = true;
+    const checked = radios.findIndex((radio) => radio.checked);
+    const clicked = radios.findIndex((radio) => radio.value === event.target.dataset.view);
+    radios[radios[checked].value === ALL ? clicked : (checked + 1) % radios.length].checked = true;
     show();
   });
   show();
@@ -83,6 +88,7 @@ function startCompare(compare, gallery) {
     for (const [side, shown] of Object.entries(sides)) {
       const found = source(side);
       shown.hidden = !found;
+      shown.classList.toggle("crisp", Boolean(found) && found.classList.contains("crisp"));
       if (found) [shown.src, shown.alt] = [found.src, `${side}: ${found.alt}`];
       else missing.push(side);
     }

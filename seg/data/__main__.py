@@ -32,6 +32,16 @@ def _cache(config: TrainConfig) -> None:
     fill_cache(splits, config.workers)
 
 
+_OF_TRAINING = """
+
+The settings are those of python -m seg.train, so that its files and flags can be given as they are; those of the data
+and --workers, the number of processes, matter here."""
+_DESCRIPTIONS = {
+    "check": "Look at every file of both data sets: pairs, sizes, label ids, blank or damaged images. Exit status 1 "
+    f"when something is wrong.{_OF_TRAINING}",
+    "cache": "Write decoded, resized copies of images and labels once, which training then reads instead of the "
+    f"originals.{_OF_TRAINING}",
+}
 _COMMANDS = {"check": _check, "cache": _cache}
 
 
@@ -43,7 +53,9 @@ def _main() -> None:
     if command not in _COMMANDS:
         raise InputError(f"seg.data: expected check or cache first, found '{command}'{nearest(command, _COMMANDS)}")
     prog = f"python -m seg.data {command}"
-    config = parse_config(TrainConfig, prog, f"{prog} --config configs/seg/gta5_to_cityscapes.yaml", arguments)
+    config = parse_config(
+        TrainConfig, prog, f"{prog} --config configs/seg/demo.yaml", arguments, description=_DESCRIPTIONS[command]
+    )
     config.check()
     _COMMANDS[command](config)
 

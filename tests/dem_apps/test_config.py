@@ -17,6 +17,7 @@ from dem_apps.errors import InputError
 class Source:
     root: str | None = option(None, "folder of the data")
     crop_size: int = option(64, "side of a crop")
+    mirrored: bool = option(False, "twice as many")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Settings:
     source: Source = dataclasses.field(default_factory=Source)
     hyperparameters: dict[str, float] = option({}, "of the algorithm")
     classes: list[int] = option([], "ids to keep")
-    verbose: bool = option(False, "more lines")
+    verbose: bool = option(False, "100 % more lines", group="how much is said")
     run_dir: str | None = option(None, "run folder")
     resume: bool = option(False, "continue")
 
@@ -72,6 +73,8 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
         (["--classes=3"], {"classes": [3]}),
         (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
         (["--verbose"], {"verbose": True}),
+        (["--source.mirrored"], {"source": Source(mirrored=True)}),
+        (["--source.mirrored", "false"], {}),
         (["--verbose", "false"], {}),
         (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
         (["--verbose=true"], {"verbose": True}),
@@ -130,6 +133,28 @@ def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for part in ("--max-steps", "side of a crop", "--source.root", "Train something", "example: python -m thing"):
         assert part in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "settings:",
+        "--loss {none,entropy,adadem} objective (default: adadem)",
+        "--max-steps N steps (default: 100)",
+        "--learning-rate X step size (default: 0.1)",
+        "--hyperparameters HYPERPARAMETERS of the algorithm",
+        "--classes N,N ids to keep",
+        "how much is said:",
+        "--verbose 100 % more lines",
+        "source:",
+        "--source.root ROOT folder of the data",
+    ],
+)
+def test_help_says_kind_and_default_once(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f" {line} " in shown
 
 
 def test_to_dict_and_back() -> None:

@@ -20,6 +20,7 @@ from dem_apps.report import MOST_BYTES, main, render
 from dem_apps.report_charts import Series, line_chart, short, ticks
 from dem_apps.report_curves import entropy_chart, reliability_chart
 from dem_apps.report_groups import against, differing, grouped, t_quantile
+from dem_apps.report_part import build_part
 from dem_apps.report_pictures import embed, find_pictures, panel_boxes
 from dem_apps.report_run import flat, number, read_run, read_runs, shown
 from dem_apps.report_scores import SEG_SCORES, class_table, comparison_table
@@ -134,6 +135,23 @@ def test_a_large_run_stays_below_the_limit(tmp_path: Path) -> None:
     assert source.decode().count('data-view="image"') > 3
 
 
+def test_eight_maps_of_street_size_stay_below_the_limit(tmp_path: Path) -> None:
+    """2048×1024, of which noise, the worst there is, could not be kept at full size."""
+    run = make.seg_run(tmp_path / "run")
+    noise = np.random.default_rng(0).integers(0, 256, (1024, 2048, 3), np.uint8)
+    flat = np.zeros((1024, 2048, 3), np.uint8)
+    for position in range(8):
+        for view, pixels in (("image", noise), ("prediction", flat), ("entropy", noise[::-1]), ("label", flat)):
+            file = run / "entropy_maps" / f"street{position}" / f"{view}.png"
+            file.parent.mkdir(exist_ok=True)
+            Image.fromarray(np.roll(pixels, position, axis=1)).save(file, compress_level=0)
+    source = render([read_run(run)])
+    assert 1_000_000 < len(source) < MOST_BYTES
+    shown = source.decode()
+    assert "To keep the page small, pictures are shown at" in shown
+    assert all(f'alt="entropy of run on street{position}' in shown for position in range(8))
+
+
 def test_pictures_that_fit_nowhere_are_said(tmp_path: Path) -> None:
     pictures, _ = find_pictures(read_run(make.seg_run(tmp_path / "run")))
     assert embed(pictures, 1_000_000)[1] is None
@@ -162,6 +180,49 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     pictures, unreadable = find_pictures(read_run(run))
     assert unreadable == ["entropy_maps/bad.png is no picture that can be read."]
     assert [one.view for one in pictures if one.name == "plain"] == ["panel"]
+
+
+def test_a_view_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    tile = run / "entropy_maps" / "a" / "entropy.png"
+    tile.write_bytes(tile.read_bytes()[:-40])
+    (run / "entropy_maps" / "b" / "label.png").unlink()
+    pictures, sentences = find_pictures(read_run(run))
+    assert [(one.name, one.view) for one in pictures] == [
+        ("a", "image"), ("a", "prediction"), ("a", "label"), ("b", "image"), ("b", "prediction"), ("b", "entropy"),
+    ]  # fmt: skip
+    assert sentences == [
+        "entropy_maps/a/entropy.png is no picture that can be read.", "entropy_maps/ has no label of b.",
+    ]  # fmt: skip
+
+
+def test_a_panel_stands_in_for_tiles_that_are_all_damaged(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    for tile in (run / "entropy_maps" / "a").iterdir():
+        tile.write_bytes(b"")
+    make.write_picture(run / "entropy_maps" / "a.png", "panel")
+    make.write_picture(run / "entropy_maps" / "b.png", "panel")
+    pictures, sentences = find_pictures(read_run(run))
+    assert [one.file.name for one in pictures if one.name == "a"] == ["a.png"]
+    assert "b.png" not in [one.file.name for one in pictures]
+    assert len(sentences) == 4
+
+
+def test_few_settings_are_columns_and_many_are_rows(tmp_path: Path) -> None:
+    paths = [make.seg_run(tmp_path / name, loss=name) for name in "abcdef"]
+    few, many = (build_part(read_runs(chosen), None, (), 0).tables[0] for chosen in (paths[:5], paths))
+    assert [name for name, _ in few.header] == ["score", *"abcde"]
+    assert [row[0] for row in few.rows][:2] == ["mean IoU %, last", "mean IoU %, best"]
+    assert [row[0] for row in many.rows] == list("abcdef")
+    assert few.rows[0][2] == [row[2][0] for row in many.rows][:5]
+
+
+def test_one_setting_shows_its_seeds(tmp_path: Path) -> None:
+    paths = [make.rl_run(tmp_path / f"run-seed{seed}", mean=0.1 * seed, seed=seed) for seed in (4, 6)]
+    table = build_part(read_runs(paths), None, (), 0).tables[0]
+    assert [name for name, _ in table.header] == ["score", "mean ± std", "seed 4", "seed 6"]
+    # std of 0.4 and 0.6: 0.2 / sqrt(2)
+    assert [cell.main for cell in table.rows[0][2]] == ["0.500 ± 0.141", "0.400", "0.600"]
 
 
 def test_seeds_are_put_together_and_settings_told_apart(tmp_path: Path) -> None:
@@ -273,7 +334,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = tmp_path / "deep" / "report.html"
     main([*runs, "--out", str(out), "--baseline", runs[1]])
     assert "2 runs" in capsys.readouterr().out
-    assert re.search(r"adadem.{0,40}1 run.{0,40}baseline", text_of(out.read_text()))
+    # columns are the settings: the second one is what the first is compared with
+    assert re.search(r"entropy 1 run adadem 1 run .{0,99}\(too few seeds\) 0\.900 baseline", text_of(out.read_text()))
     main([runs[0], "--out", str(out)])  # its own page is replaced
     assert out.read_text().count("<title>entropy</title>") == 1
 

@@ -3,59 +3,15 @@
 from __future__ import annotations
 
 import runpy
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dem_apps.report import render
-from dem_apps.report_run import read_runs
-
 make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install -e '.[dev]')")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt install chromium)")
-
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        # the sandbox needs rights that containers do not give, and the pages are our own
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_report(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens the report of some runs; at the end nothing may have been said in the console, nor asked of a network."""
-    contexts, complaints = [], []
-
-    def open_report(*runs: Path, width: int = 1280, scheme: str = "light") -> Any:
-        file = tmp_path / "report.html"
-        file.write_bytes(render(read_runs(runs)))
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(60_000)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.on(
-            "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else complaints.append(asked.url)
-        )
-        page.goto(file.as_uri())
-        return page
-
-    yield open_report
-    for context in contexts:
-        context.close()
-    assert complaints == []
 
 
 def visible(page: Any) -> list[str]:
@@ -64,6 +20,7 @@ def visible(page: Any) -> list[str]:
 
 def test_the_gallery_steps(open_report: Open, tmp_path: Path) -> None:
     page = open_report(make.seg_run(tmp_path / "run"))
+    page.get_by_label("image", exact=True).first.check()
     assert visible(page) == ["image a"]
     page.get_by_text("next →").click()
     assert visible(page) == ["image b"]

@@ -58,6 +58,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = run(*SMALL, "--run-dir", folder)
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
     assert "steps/s" in output
+    for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments (minigrid), 8,192 steps, cpu, 1 thread", str(folder)):
+        assert what in output
+    assert output.splitlines()[-1] == f"report      python -m dem_apps.report {folder}"
     return folder
 
 

@@ -6,15 +6,20 @@ import pytest
 import torch
 from PIL import Image
 
+from dem_apps.report_pictures import VIEWS
+from seg.data.labels import CITYSCAPES_CLASSES
 from seg.entropy_maps import (
     Row,
     coloured_entropy,
+    coloured_label,
     coloured_prediction,
     comparison,
+    map_pictures,
     normalised_entropy,
     overlay,
     panel,
     save_panel,
+    save_tiles,
 )
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
@@ -144,3 +149,56 @@ def test_a_panel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         save_panel(path, Image.new("RGB", (4, 4), BLUE))
     assert Image.open(path).getpixel((0, 0)) == GREEN
     assert [file.name for file in path.parent.iterdir()] == ["a.png"]
+
+
+# -- what a training shows of an image ------------------------------------------------------------------------------
+
+
+def shown(label: np.ndarray | None) -> tuple[dict[str, np.ndarray], Image.Image]:
+    logits = torch.zeros(19, 24, 48)
+    logits[0, :, :40] = 50.0
+    logits[13, :, 40:] = 50.0
+    return map_pictures(grey(48, 24), label, logits, CITYSCAPES_CLASSES)
+
+
+def test_tiles_are_the_views_that_a_report_looks_for():
+    tiles, _ = shown(np.zeros((24, 48), np.uint8))
+    assert tuple(tiles) == VIEWS
+    assert {tile.shape for tile in tiles.values()} == {(24, 48, 3)}
+    np.testing.assert_array_equal(tiles["prediction"][0, [0, 47]], [CITYSCAPES_CLASSES.colors[i] for i in (0, 13)])
+    np.testing.assert_array_equal(tiles["entropy"], coloured_entropy(np.zeros((24, 48), np.float32)))
+    np.testing.assert_array_equal(tiles["label"], filled(48, 24, CITYSCAPES_CLASSES.colors[0]))
+
+
+def test_without_a_label_there_is_no_tile_of_it():
+    assert "label" not in shown(None)[0]
+
+
+def test_the_panel_lists_the_predicted_classes_alone():
+    _, picture = shown(None)
+    below = np.asarray(picture)[-24:].reshape(-1, 3)
+    for index, listed in ((0, True), (13, True), (2, False)):
+        assert (below == CITYSCAPES_CLASSES.colors[index]).all(-1).any() == listed
+
+
+def test_ignored_pixels_of_a_label_look_like_no_class():
+    label = np.full((40, 200), 255, np.uint8)
+    label[:, :100] = 1
+    coloured = coloured_label(label, [RED, GREEN])
+    assert (coloured[:, :100] == GREEN).all()
+    ignored = coloured[:, 100:].reshape(-1, 3)
+    shades, counts = np.unique(ignored, axis=0, return_counts=True)
+    assert len(shades) == 2  # a hatch, whatever the palette
+    assert counts.min() > 0.4 * len(ignored)
+    # and not a solid area in any row
+    assert all(len(np.unique(row, axis=0)) == 2 for row in coloured[:, 100:])
+
+
+def test_tiles_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    save_tiles(tmp_path / "a", {"image": grey(4, 4), "label": filled(4, 4, RED)})
+    assert sorted(file.name for file in (tmp_path / "a").iterdir()) == ["image.png", "label.png"]
+    assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED
+    monkeypatch.setattr("dem_apps.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save_tiles(tmp_path / "a", {"label": filled(4, 4, BLUE)})
+    assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
@@ -48,7 +49,10 @@ def test_the_run_folder_holds_what_is_promised(finished):
     maps = sorted((run / "entropy_maps").glob("*.png"))
     assert len(maps) == 2
     assert Image.open(maps[0]).size[0] > 3 * 96
-    assert list(run.glob("events.out.tfevents.*"))
+    tiles = {file.stem: Image.open(file).size for file in maps[0].with_suffix("").iterdir()}
+    assert tiles == dict.fromkeys(("image", "prediction", "entropy", "label"), (96, 48))
+    pictures = EventAccumulator(str(run)).Reload()
+    assert [event.step for event in pictures.Images(f"entropy_maps/{maps[0].stem}")] == [3, 6]
     lines = [json.loads(line) for line in metrics(run).splitlines()]
     assert [line["step"] for line in lines if "val/miou" in line] == [3, 6]
     assert all("target/objective_main" in line for line in lines if "val/miou" not in line)
@@ -61,7 +65,10 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert kept["best"]["miou"] >= kept["last"]["miou"] == scores["miou"]
     assert {path.name for path in (run / "checkpoints").glob("*.json")} == {"last.json", "selected.json", "best.json"}
     assert "mean IoU" in printed
-    assert str(run) in printed
+    start, end = printed.split("step 3/6")
+    for what in ("minent, loss adadem", "6 source, 5 target, 4 validation images", "cpu, float32", str(run)):
+        assert what in start
+    assert end.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
 
 
 def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):

@@ -1,0 +1,101 @@
+"""``--help`` of every command: fits the terminal, says kinds and defaults once, and its example can be run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import dem_apps.config
+import dem_apps.report_run
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMANDS = (
+    "seg.train", "seg.evaluate", "seg.export", "seg.tune", "seg.convert", "seg.data check", "seg.data cache",
+    "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune", "dem_apps.report", "dem_apps.figures",
+)  # fmt: skip
+PARSE_CONFIG = dem_apps.config.parse_config
+# the commands are run again in this process, where tests of their modules may have imported them
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+
+
+class Understood(Exception):
+    """Raised once a command has read its arguments, so that it does nothing with them."""
+
+
+def run(monkeypatch: pytest.MonkeyPatch, module: str, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def help_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, columns: int = 80
+) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as left:
+        run(monkeypatch, *command.split(), "--help")
+    assert left.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_fits_the_terminal_and_has_no_noise(
+    command: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = help_text(monkeypatch, capsys, command, columns)
+    assert max(len(line) for line in text.splitlines()) <= columns
+    assert text.startswith(f"usage: python -m {command} ")
+    assert text.split("\n\n")[0].count("\n") == 0  # usage is one line
+    for noise in ("print_config", "(type:", "Literal", "default: null", "default: None", "default: []", "+ ", "[W, H]"):
+        assert noise not in text, noise
+    # one default a flag, whether a value or words
+    for block in re.split(r"\n  (?=-)", text):
+        assert block.count("default:") <= 1, block
+
+
+def test_topics_of_the_main_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_text(monkeypatch, capsys, "seg.train")
+    headings = re.findall(r"^(\S.*):$", text, flags=re.MULTILINE)
+    assert headings[:4] == ["options", "method and objective", "training", "scores, checkpoints, pictures"]
+    assert "source images, labelled" in headings
+    assert re.search(r"--max-steps N +training steps \(default: 700\)", text)
+    assert re.search(r"--resume +continue", text)  # a switch has no value
+    assert "--method {source,minent,advent}" in text
+    assert "--validation-part FROM,TO" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_its_example_is_understood(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = help_text(monkeypatch, capsys, command)
+    example = text.rpartition("example: ")[2].replace("\\\n", " ")  # as a shell joins lines
+    python, flag, module, *arguments = shlex.split(example)
+    assert [python, flag, *command.split()] == ["python", "-m", module, *arguments[: command.count(" ")]]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(dem_apps.report_run, "read_runs", _understood)
+    _stop_after(monkeypatch, "parse_config")
+    _stop_after(monkeypatch, "parse_search")
+    with pytest.raises(Understood):
+        run(monkeypatch, module, *arguments)
+
+
+def _understood(*_: object) -> None:
+    raise Understood
+
+
+def _stop_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    original = getattr(dem_apps.config, name)
+
+    def stop(*arguments: object, **options: object) -> None:
+        # a search reads its settings with parse_config, twice
+        monkeypatch.setattr(dem_apps.config, "parse_config", PARSE_CONFIG)
+        original(*arguments, **options)
+        raise Understood
+
+    monkeypatch.setattr(dem_apps.config, name, stop)
