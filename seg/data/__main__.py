@@ -43,7 +43,7 @@ def _main() -> None:
     if command not in _COMMANDS:
         raise InputError(f"seg.data: expected check or cache first, found '{command}'{nearest(command, _COMMANDS)}")
     prog = f"python -m seg.data {command}"
-    config = parse_config(TrainConfig, prog, f"{prog} --config configs/seg/gta5_to_cityscapes.yaml", arguments)
+    config = parse_config(TrainConfig, prog, f"{prog} --config configs/seg/gta5_cityscapes_minent.yaml", arguments)
     config.check()
     _COMMANDS[command](config)
 
