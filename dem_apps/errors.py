@@ -19,7 +19,11 @@ class InputError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as ``; did you mean 'adadem'?``, or an empty string when nothing known is close."""
+    """A hint at what was meant, or an empty string when nothing known is close.
+
+    >>> nearest("adadme", ["entropy", "adadem"])
+    "; did you mean 'adadem'?"
+    """
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 

@@ -45,6 +45,12 @@ class EntropyObjective(nn.Module):
     it, in ``train()`` mode only.
 
     Source: Ma, Li, Xiang, Decoupled Entropy Minimization, NeurIPS 2025, Eq. 10, Eq. 11 and Algorithm 1.
+
+    >>> objective = EntropyObjective(Terms("mec", norm="l1"), num_classes=2)  # AdaDEM
+    >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
+    >>> objective.class_marginals
+    tensor([[0.5500, 0.4500],
+            [0.5000, 0.5000]])
     """
 
     class_marginals: Tensor

@@ -20,9 +20,13 @@ def build_objective(
 
     >>> import torch
     >>> objective = build_objective("adadem", num_classes=19)
-    >>> logits = torch.zeros(2, 19, 4, 4, requires_grad=True)
-    >>> objective(logits, dim=1).shape
-    torch.Size([])
+    >>> logits = torch.randn(2, 19, 8, 8, requires_grad=True)  # (B, C, H, W)
+    >>> loss = objective(logits, dim=1)
+    >>> loss.backward()
+    >>> loss.shape, logits.grad.shape
+    (torch.Size([]), torch.Size([2, 19, 8, 8]))
+    >>> build_objective("dem", num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
+    tensor(0.3975)
 
     Args:
         name: ``entropy``, ``cadf``, ``dem`` (options ``tau``, ``alpha``), ``adadem`` (``momentum``, ``alpha``,
@@ -49,7 +53,11 @@ def build_objective(
 
 
 def objective_options(name: str) -> list[str]:
-    """The options that ``build_objective(name, …)`` takes."""
+    """The options that ``build_objective(name, …)`` takes.
+
+    >>> objective_options("dem")
+    ['tau', 'alpha']
+    """
     return list(inspect.signature(_BUILDERS[name]).parameters)
 
 

@@ -26,6 +26,12 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tenso
     Returns:
         (G,) weights. With several processes ``mean`` and ``balanced`` are multiplied by their number, since
         gradients (and reported losses) are averaged over processes afterwards.
+
+    >>> counts = torch.tensor([3.0, 1.0])  # three elements predicted as class 0, one as class 1
+    >>> class_weights(counts, "mean")
+    tensor([0.2500, 0.2500])
+    >>> class_weights(counts, "balanced")  # each class weighs 1/2, and each of its elements an equal share of that
+    tensor([0.1667, 0.5000])
     """
     if reduction == "sum":
         return torch.ones_like(counts)

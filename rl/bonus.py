@@ -60,7 +60,13 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
     Example:
         >>> from stable_baselines3 import PPO
         >>> PPOAda = with_entropy_objective(PPO, "adadem")
-        >>> model = PPOAda("MlpPolicy", "CartPole-v1", ent_coef=0.001)
+        >>> model = PPOAda("MlpPolicy", "CartPole-v1", ent_coef=0.001, n_steps=64, n_epochs=1, device="cpu")
+        >>> table = model.policy.entropy_objective[0].class_marginals
+        >>> table
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+        >>> bool((model.learn(64).policy.entropy_objective[0].class_marginals != 0.5).any())
+        True
     """
     if not (isinstance(algorithm, type) and issubclass(algorithm, (PPO, A2C, MaskablePPO, RecurrentPPO))):
         name = getattr(algorithm, "__name__", repr(algorithm))

@@ -73,6 +73,11 @@ def build_model(
 
     Returns:
         a module that maps (B, 3, H, W) images to ``{"main": (B, C, h, w), "aux": (B, C, h, w)}``.
+
+    >>> import torch
+    >>> model = build_model("deeplabv2", encoder="resnet18", num_classes=4, output_stride=8)
+    >>> {head: tuple(logits.shape) for head, logits in model(torch.zeros(1, 3, 64, 96)).items()}
+    {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
     """
     if name not in _MODELS:
         raise InputError(f"model: '{name}' is not one of {', '.join(_MODELS)}{nearest(name, _MODELS)}")

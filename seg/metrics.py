@@ -26,6 +26,14 @@ class SegmentationScores:
 
     ``sums`` holds all that was seen, one flat float64 tensor: adding those of several processes gives theirs
     together.
+
+    Three pixels are predicted road, road, sky; the labels are road, sky and *ignored*:
+
+    >>> scores = SegmentationScores(("road", "sky"), ignore_index=255)
+    >>> scores.update(torch.tensor([[[[2.0, 2.0, 0.0]], [[0.0, 0.0, 2.0]]]]), torch.tensor([[[0, 1, 255]]]))
+    >>> result = scores.result()
+    >>> result["per_class_iu"], result["miou"], result["pixel_accuracy"]
+    ({'road': 0.5, 'sky': 0.0}, 0.25, 0.5)
     """
 
     def __init__(self, class_names: tuple[str, ...], ignore_index: int) -> None:

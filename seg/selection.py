@@ -79,6 +79,9 @@ def neighbourhood_density(p: Tensor) -> Tensor:
 
     Returns:
         () in nats, 0 to log(N − 1): high where each point has many others that are predicted alike.
+
+    >>> neighbourhood_density(torch.tensor([[0.9, 0.1]] * 5))  # five alike: log 4
+    tensor(1.3863)
     """
     points = len(p)
     if points < 3:

@@ -70,7 +70,7 @@ def test_gradient_of_cadf_with_temperature(tau: float) -> None:
     torch.testing.assert_close(gradient_of(entropy.cadf, logits, tau=tau), -p_tau * (cadf + logits + tau) / tau)
 
 
-def test_gradient_of_adadem_is_the_one_of_the_notes() -> None:
+def test_gradient_of_adadem_by_hand() -> None:
     logits = logits_of(9, C)
     mec = logits_of(9, C, seed=3).softmax(-1)
     delta = entropy.reward_norm(logits)

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,6 +22,9 @@ from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 
 REPOSITORY = Path(__file__).parents[2]
+glossary = SimpleNamespace(**runpy.run_path(str(REPOSITORY / "tests/docs/glossary.py")))
+#: What AdvEnt logs beside what every run does.
+OF_ADVENT = {f"{name}_{head}" for name in ("target/fooling", "discriminator/loss") for head in ("main", "aux")}
 
 
 def metrics(run: Path) -> str:
@@ -69,6 +74,15 @@ def test_the_run_folder_holds_what_is_promised(finished):
     for what in ("minent, loss adadem", "6 source, 5 target, 4 validation images", "cpu, float32", str(run)):
         assert what in start
     assert end.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
+
+
+def test_every_key_is_explained(finished):
+    run, _ = finished
+    scores = json.loads((run / "eval.json").read_text())
+    opened = ("reliability", "entropy_histogram", "label_free", "protocol")
+    assert glossary.keys_of(scores, *opened) == glossary.explained("Segmentation: `eval.json`")
+    lines = [json.loads(line) for line in metrics(run).splitlines()]
+    assert set().union(*lines) | {"alarm"} | OF_ADVENT == glossary.explained("Segmentation: `metrics.jsonl`")
 
 
 def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
@@ -124,6 +138,10 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_com
     process = run_command("seg.train", *flags, "--run-dir", str(run), *tiny_flags)
     assert process.returncode == 0, process.stderr
     assert json.loads((run / "eval.json").read_text())["protocol"]["method"] == flags[1]
+    logged = set(json.loads(metrics(run).splitlines()[0]))
+    assert {key for key in logged if "fooling" in key or "discriminator" in key} == (
+        OF_ADVENT if "advent" in flags else set()
+    )
 
 
 def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, run_command):
