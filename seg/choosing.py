@@ -22,11 +22,16 @@ class Choice:
         self._current: float | None = None
 
     def update(self, step: int, result: dict[str, Any]) -> list[str]:
-        """Look at the scores of a step; names the checkpoints that it is better than: ``selected``, ``best``."""
+        """Look at the scores of a step; names the checkpoints that it is better than: ``selected``, ``best``.
+
+        Without target labels there is no ``best``.
+        """
         self._previous, self._current = self._current, result["label_free"][self.criterion]
         scores = {"selected": self._current, "best": result["miou"]}
         improved = [
-            name for name, score in scores.items() if name not in self._chosen or score > self._chosen[name]["score"]
+            name
+            for name, score in scores.items()
+            if score is not None and (name not in self._chosen or score > self._chosen[name]["score"])
         ]
         for name in improved:
             self._chosen[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
@@ -45,7 +50,7 @@ class Choice:
             )
         return None
 
-    def table(self, last_step: int, last_miou: float) -> dict[str, dict[str, Any]]:
+    def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
         rows: dict[str, dict[str, Any]] = {
             "last": {"step": last_step, "miou": last_miou, "chosen_by": "end of training"}

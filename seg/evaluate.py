@@ -1,8 +1,8 @@
-"""Scores of a model on labelled images, and ``python -m seg.evaluate --run DIR`` for a finished run.
+"""Scores of a model on images, with labels or without, and ``python -m seg.evaluate --run DIR`` for a finished run.
 
 Protocol: the image at the training size, logits upsampled to the label's own size (bilinear, corners aligned as in
-training), argmax, every pixel whose label is not ignored. Shapes: C classes, h × w feature resolution, H × W the
-label's size.
+training), argmax, every pixel whose label is not ignored; without labels, logits at the image's size.
+Shapes: C classes, h × w feature resolution, H × W the label's size.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
@@ -80,7 +82,7 @@ class EvaluateConfig:
     target: TargetConfig = section(TargetConfig, "other images than the run's own target")
 
 
-class LabelledImages(Protocol):
+class Images(Protocol):
     """What :func:`evaluate` reads: :class:`seg.data.datasets.SegmentationDataset` and whatever looks like it."""
 
     def __len__(self) -> int: ...
@@ -91,7 +93,7 @@ class LabelledImages(Protocol):
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    dataset: LabelledImages,
+    dataset: Images,
     classes: ClassSet,
     device: torch.device,
     *,
@@ -100,14 +102,14 @@ def evaluate(
     flip: bool = False,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
-    """Scores over a labelled data set: those of :meth:`seg.metrics.SegmentationScores.result`, and ``label_free``.
+    """Scores over a data set: those of :meth:`seg.metrics.SegmentationScores.result`, and ``label_free``.
 
     With torch.distributed initialised each process takes every n-th image, and every one returns the scores of all
     images together. The model must hold the same weights in each of them.
 
     Args:
         model: as of :func:`seg.build_model`, not wrapped for several processes; in ``eval()`` for the duration.
-        dataset: labelled.
+        dataset: samples without a label count as ignored everywhere.
         classes: what the model's C outputs mean.
         device: where the model is.
         align_corners: of the upsampling, as the model was trained.
@@ -116,7 +118,7 @@ def evaluate(
         on_sample: called with (index, sample, logits (C, H, W)) for each image that this process takes.
 
     Raises:
-        InputError: a sample without label, or for which the network gives NaN or infinity.
+        InputError: a sample for which the network gives NaN or infinity.
     """
     was_training = model.training
     model.eval()
@@ -124,15 +126,14 @@ def evaluate(
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
-        if sample.label is None:
-            raise InputError(f"{sample.name}: scores need labels, and this data set was opened without")
-        size = (sample.label.shape[0], sample.label.shape[1])
+        label = torch.from_numpy(_ignored(sample) if sample.label is None else sample.label)
+        size = (label.shape[0], label.shape[1])
         image = normalised(sample.image)[None].to(device)
         features, logits = predicted(model, image, size, align_corners, scales, flip)
         if not features.isfinite().all():
             raise InputError(f"{sample.name}: the network's output is not finite; its weights are no use")
         label_free.update(features)
-        scores.update(logits, torch.from_numpy(sample.label)[None])
+        scores.update(logits, label[None])
         if on_sample is not None:
             on_sample(index, sample, logits[0])
     model.train(was_training)
@@ -141,6 +142,10 @@ def evaluate(
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     return {**scores.result(), "label_free": label_free.result()}
+
+
+def _ignored(sample: Sample) -> NDArray[np.uint8]:
+    return np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
 
 
 def predicted(
@@ -209,7 +214,7 @@ def protocol(
     )  # fmt: skip
     return {
         "train_size": {"source": config.source.size, "target": config.target.size},
-        "score_size": "labels' own",
+        "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         "scales": list(scales),
         "flip": flip,
@@ -232,15 +237,16 @@ def score_table(result: dict[str, Any], title: str) -> Table:
     table = Table(title=title)
     table.add_column("class")
     table.add_column("IoU %", justify="right")
-    for name, iou in result["per_class_iu"].items():
-        table.add_row(name, "-" if iou is None else f"{100 * iou:.1f}")
+    for name, iou in result["per_class_iu"].items() if result["miou"] is not None else ():
+        table.add_row(name, _shown(iou, 1, 100))
     table.add_section()
-    ranking = result["error_ranking_auroc"]
-    table.add_row("mean IoU", f"{100 * result['miou']:.2f}", style="bold")
-    table.add_row("pixel accuracy", f"{100 * result['pixel_accuracy']:.2f}")
-    table.add_row("mean entropy / log C", f"{result['mean_entropy_normalised']:.3f}")
-    table.add_row("calibration error", f"{result['calibration_error']:.3f}")
-    table.add_row("error ranking, AUROC", "-" if ranking is None else f"{ranking:.3f}")
+    table.add_row("mean IoU", _shown(result["miou"], 2, 100), style="bold")
+    table.add_row("pixel accuracy", _shown(result["pixel_accuracy"], 2, 100))
+    table.add_row("mean entropy / log C", _shown(result["mean_entropy_normalised"], 3))
+    table.add_row("calibration error", _shown(result["calibration_error"], 3))
+    table.add_row("error ranking, AUROC", _shown(result["error_ranking_auroc"], 3))
+    for name, score in result["label_free"].items() if result["miou"] is None else ():
+        table.add_row(f"label-free: {name}", _shown(score, 3))
     return table
 
 
@@ -257,8 +263,12 @@ def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
     for name, row in rows.items():
         chosen_by = "chosen with target labels" if row["used_target_labels"] else row["chosen_by"]
         style = "dim" if row["used_target_labels"] else None
-        table.add_row(name, str(row["step"]), f"{100 * row['miou']:.2f}", chosen_by, style=style)
+        table.add_row(name, str(row["step"]), _shown(row["miou"], 2, 100), chosen_by, style=style)
     return table
+
+
+def _shown(score: float | None, digits: int, scale: float = 1.0) -> str:
+    return "-" if score is None else f"{scale * score:.{digits}f}"
 
 
 class PredictionWriter:

@@ -67,7 +67,8 @@ class SegmentationScores:
     def result(self) -> dict[str, Any]:
         """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more; see docs/metrics.md.
 
-        A class that neither labels nor predictions contain has no IoU: it is None and left out of the mean.
+        A class that neither labels nor predictions contain has no IoU: it is None and left out of the mean. Where
+        nothing was labelled, every score that needs labels is None.
         ``mean_entropy`` is in nats over every pixel, ``mean_entropy_normalised`` the same divided by log C, and
         ``per_class_entropy`` that by predicted class (None where no pixel is predicted so). ``calibration_error``
         is the expected calibration error over 15 equal bins of confidence. ``error_ranking_auroc`` is the
@@ -81,26 +82,33 @@ class SegmentationScores:
         union = confusion.sum(0) + confusion.sum(1) - hits
         iou = [float(h / u) if u > 0 else None for h, u in zip(hits, union, strict=True)]
         present = [value for value in iou if value is not None]
-        wrong, right = sums["confidence_pixels"]
         predicted = sums["confusion"].sum(0)
         entropy = float(sums["entropy"].sum() / predicted.sum().clamp_min(1))
         scale = math.log(len(self.class_names))
         per_class = (sums["entropy"] / predicted / scale).tolist()
+        beside_labels = self._beside_labels(sums)
         return {
-            "miou": sum(present) / len(present) if present else 0.0,
+            "miou": sum(present) / len(present) if present else None,
             "per_class_iu": dict(zip(self.class_names, iou, strict=True)),
-            "pixel_accuracy": float(hits.sum() / confusion.sum().clamp_min(1)),
             "mean_entropy": entropy,
             "mean_entropy_normalised": entropy / scale,
             "per_class_entropy": {
                 name: value if math.isfinite(value) else None
                 for name, value in zip(self.class_names, per_class, strict=True)
             },
-            "calibration_error": float((sums["confidence"] - right).abs().sum() / (wrong + right).sum().clamp_min(1)),
+            **(beside_labels if confusion.sum() > 0 else dict.fromkeys(beside_labels)),
+        }
+
+    def _beside_labels(self, sums: dict[str, Tensor]) -> dict[str, Any]:
+        """What says nothing where no pixel was labelled."""
+        confusion = sums["confusion"][:-1]
+        pixels, (wrong, right) = confusion.sum(), sums["confidence_pixels"]
+        shares = (confusion.sum(1) / pixels).tolist()
+        return {
+            "pixel_accuracy": float(confusion.diag().sum() / pixels),
+            "calibration_error": float((sums["confidence"] - right).abs().sum() / pixels),
             "error_ranking_auroc": _auroc(*sums["entropy_pixels"]),
-            "per_class_label_share": dict(
-                zip(self.class_names, (confusion.sum(1) / confusion.sum().clamp_min(1)).tolist(), strict=True)
-            ),
+            "per_class_label_share": dict(zip(self.class_names, shares, strict=True)),
             "reliability": _reliability(sums["confidence"], wrong, right),
             "entropy_histogram": _entropy_histogram(*sums["entropy_pixels"]),
         }

@@ -146,15 +146,19 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
     if run is None:
         return result
     names = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
+    values = {f"val/{name}": result[name] for name in names if result[name] is not None}
     label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
-    run.log(training.step, **{f"val/{name}": result[name] for name in names}, **label_free)
+    run.log(training.step, **values, **label_free)
     if alarm is not None:
         run.log(training.step, alarm=alarm)
     for name in improved:
         run.save_checkpoint(name, {"model": training.model.state_dict(), "step": training.step}, training.step)
     run.save_checkpoint("last", {**training.state(), "choice": session.choice.state()}, training.step)
     if session.progress is not None:
-        news = f"target mIoU {100 * result['miou']:.2f} %"
+        criterion = session.config.selection
+        news = f"label-free score '{criterion}' {result['label_free'][criterion]:.4f}"
+        if result["miou"] is not None:
+            news = f"target mIoU {100 * result['miou']:.2f} %"
         session.progress.note(training.step, news if alarm is None else f"{news}; alarm: {alarm}")
     return result
 
@@ -217,11 +221,12 @@ def _on_map_sample(session: Session, write: bool) -> OnSample:
 def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator) -> None:
     data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = "" if config.method == "source" else f", loss {config.loss} ({config.reduction})"
+    labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
         f"method   {config.method}{loss}\n"
         f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
-        f"{len(pair.target_val)} validation images, {len(pair.classes)} classes\n"
+        f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
         f"network  {config.model.name}, {config.model.encoder}, output stride {config.model.output_stride}, "
         f"batch norm {config.model.batch_norm}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "

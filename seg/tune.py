@@ -88,6 +88,11 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str] = ()
     # before the trials, which would all draw the demo pair or all find data missing
     pair = open_pair(trial_config)
     open_validation(train.target, pair.classes, (config.share, 1.0))  # nothing left to judge on is an error, too
+    if not pair.target_val.labelled:
+        raise InputError(
+            f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels; "
+            "label some of them, or take --loss adadem, which has nothing to search"
+        )
     path = Path(config.study_dir) if config.study_dir else default_run_dir("seg", "tune")
     settings = {"score": "miou", "share": config.share, "train": to_dict(trial_config)}
     folder = StudyFolder(path, settings, config.storage)

@@ -64,6 +64,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         for report in in_order(check, len(dataset), workers, f"checking {title}"):
             reports[title].append(report)
             _print_lines(report, title, console)
+    if not pair.target_val.labelled:
+        _print_lines(
+            FileReport(notes=[f"{pair.target_val.root}: no labels, so a training gives the scores that need none"]),
+            "target val", console,
+        )  # fmt: skip
     console.print(_overview(reports))
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]

@@ -47,7 +47,8 @@ class SegmentationDataset:
         root: the folder that the data set was unpacked to.
         layout: a key of :data:`LAYOUTS`.
         split: ``train`` or ``val``.
-        labelled: whether labels are looked for and read at all. Target training data is opened without.
+        labelled: whether labels are looked for and read at all. Target training data is opened without. None reads
+            them if there are any, since scores can do without.
         size: (width, height) to which images (bicubic) and labels (nearest) are resized; None keeps theirs.
         resize_labels: False keeps labels at their own size, as evaluation wants them.
         classes: the classes that label ids are mapped to.
@@ -57,6 +58,7 @@ class SegmentationDataset:
 
     Attributes:
         files: (image, label or None) of every sample, in order.
+        labelled: whether samples have labels.
 
     Raises:
         InputError: a folder that is missing or empty, an image without its label, a class that the layout lacks.
@@ -67,7 +69,7 @@ class SegmentationDataset:
         root: Path,
         layout: str,
         split: str,
-        labelled: bool,
+        labelled: bool | None,
         size: tuple[int, int] | None = None,
         resize_labels: bool = True,
         *,
@@ -86,8 +88,11 @@ class SegmentationDataset:
         self.train_ids, self.known_ids = self.layout.train_ids(classes)
         self.copies = ResizedCopies(root, layout, size)
         pairs = _part(_without(self.layout.pairs(root, split), exclude, root), part, root)
+        if labelled is None:
+            labelled = any(label.is_file() for _, label in pairs)
         if labelled and labels_must_exist:
             _check_labels_exist(pairs)
+        self.labelled = labelled
         self.files = [(image, label if labelled else None) for image, label in pairs]
 
     def __len__(self) -> int:

@@ -157,12 +157,12 @@ def _synthia(root: Path, split: str) -> Pairs:
 
 
 def _folders(root: Path, split: str) -> Pairs:
-    """``images/train/…`` and ``labels/train/…`` (or ``val``); without these two, ``images`` and ``labels`` are train.
+    """``images/train/…`` and ``labels/train/…`` (or ``val``); without these two, ``images`` and ``labels`` are both.
 
     Folders within are followed. A label is a PNG with its image's path and stem.
     """
     images, labels = root / "images", root / "labels"
-    if split != "train" or any((images / name).is_dir() for name in ("train", "val")):
+    if any((images / name).is_dir() for name in ("train", "val")):
         images, labels = images / split, labels / split
     files = [file for file in _listed(images, "**/*", root, "folders") if file.suffix.lower() in IMAGE_TYPES]
     if not files:

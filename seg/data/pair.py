@@ -16,7 +16,9 @@ from seg.data.labels import ClassSet, load_classes
 
 @dataclass(frozen=True)
 class DomainPair:
-    """Labelled source, unlabelled target for training, labelled target for scores; and the classes of all three."""
+    """Labelled source, unlabelled target for training, target for scores, with labels where there are any; and the
+    classes of all three.
+    """
 
     source_train: SegmentationDataset
     target_train: SegmentationDataset
@@ -62,6 +64,8 @@ def open_validation(
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels at their own, as scores want them.
 
+    A target may have no label at all; scores are then those that need none.
+
     Args:
         target: names root, layout and size.
         classes: what label ids are mapped to.
@@ -71,14 +75,14 @@ def open_validation(
         labels_must_exist: see :func:`open_pair`.
 
     Raises:
-        InputError: a wrong or empty part, a folder that is missing or empty, an image without its label.
+        InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
     """
     if root is None:
         root = Path(target.root) if target.root is not None else _demo_pair().target_root
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
     return SegmentationDataset(
-        root, target.layout, "val", labelled=True, size=_size(target, "target"), resize_labels=False,
+        root, target.layout, "val", labelled=None, size=_size(target, "target"), resize_labels=False,
         classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
 

@@ -26,6 +26,16 @@ def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
     }  # fmt: skip
 
 
+def test_without_target_labels_there_is_no_best() -> None:
+    choice = Choice("im")
+    assert choice.update(10, {**scores(im=0.5), "miou": None}) == ["selected"]
+    assert choice.update(20, {**scores(im=0.6), "miou": None}) == ["selected"]
+    table = choice.table(20, None)
+    assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
+        "last": (20, None), "selected": (20, None),
+    }  # fmt: skip
+
+
 def test_a_restored_choice_goes_on() -> None:
     first, second = Choice("im"), Choice("im")
     first.update(10, scores(im=0.5))

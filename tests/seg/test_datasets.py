@@ -113,6 +113,19 @@ def test_training_never_opens_target_training_labels(target, tiny_flags, tmp_pat
     assert 0 <= json.loads((run / "eval.json").read_text())["miou"] <= 1
 
 
+def test_labels_are_all_there_or_none(tmp_path):
+    for name in "ab":
+        save(tmp_path / "images" / f"{name}.png", picture())
+    without = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
+    assert not without.labelled
+    assert [without[index].label for index in range(2)] == [None, None]
+    save(tmp_path / "labels" / "b.png", np.full((6, 8), 4, np.uint8))
+    with pytest.raises(InputError, match=r"a.png: its label .*labels/a.png is missing \(1 of 2 have none\)"):
+        SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
+    save(tmp_path / "labels" / "a.png", np.full((6, 8), 4, np.uint8))
+    assert SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN).labelled
+
+
 def test_wrong_folders_are_named(tmp_path, source):
     with pytest.raises(InputError, match="no such folder"):
         SegmentationDataset(tmp_path / "nowhere", "gta5", "train", labelled=True)
@@ -220,8 +233,8 @@ def test_plain_folders_are_training_data(tmp_path):
     dataset = SegmentationDataset(tmp_path, "folders", "train", labelled=True, classes=OWN)
     assert names(dataset) == ["images/b.jpg", "images/more/a.PNG"]
     assert dataset[1].label[0].tolist() == [0, 1, 255, 255] * 2
-    with pytest.raises(InputError, match="has no folder images/val, as a data set in folders layout would"):
-        SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)
+    # without a split the same images are scored
+    assert SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN).files == dataset.files
     save(tmp_path / "labels" / "b.png", np.full((6, 8), 3, np.uint8))
     with pytest.raises(InputError, match=r"b.png: label id 3 is not in the table, which has 2, 4, 9 and 255"):
         dataset[0]
@@ -235,6 +248,10 @@ def test_plain_folders_may_be_split(tmp_path):
     val = SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)
     assert names(train) == ["images/train/train.png"]
     assert names(val) == ["images/val/val.png"]
+    shutil.move(tmp_path / "images" / "val", tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="has no folder images/val, as a data set in folders layout would"):
+        SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)
+    shutil.move(tmp_path / "elsewhere", tmp_path / "images" / "val")
     save(tmp_path / "images" / "val" / "val.jpg", picture())
     with pytest.raises(InputError, match=r"val.png: shares the label .*labels/val/val.png with val.jpg"):
         SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN)

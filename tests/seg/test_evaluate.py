@@ -133,9 +133,23 @@ def test_label_free_scores_do_not_depend_on_scales_and_mirroring():
     assert plain["mean_entropy"] < averaged["mean_entropy"]
 
 
-def test_scores_need_labels_and_a_network_that_works():
-    with pytest.raises(InputError, match=r"folder/0\.png: scores need labels"):
-        evaluate(Pixelwise(), Drawn(1, labelled=False), CLASSES, CPU)
+def test_without_labels_there_are_the_scores_that_need_none():
+    """At the image's size; all else is None, and in the table a dash."""
+    scores = evaluate(Pixelwise(), Drawn(2, labelled=False), CLASSES, CPU)
+    with_labels = evaluate(Pixelwise(), Drawn(2), CLASSES, CPU)
+    assert scores["label_free"] == with_labels["label_free"]
+    assert scores["mean_entropy"] > 0
+    assert set(scores["per_class_iu"].values()) == {None}
+    beside = ("miou", "pixel_accuracy", "calibration_error", "error_ranking_auroc", "per_class_label_share",
+              "reliability", "entropy_histogram")  # fmt: skip
+    assert {scores[name] for name in beside} == {None}
+    assert scores.keys() == with_labels.keys()
+    names, values = (list(column.cells) for column in score_table(scores, "").columns)
+    assert values[names.index("mean IoU")] == "-"
+    assert "label-free: im" in names
+
+
+def test_scores_need_a_network_that_works():
     broken = Pixelwise()
     broken.convolution.bias.data[0] = torch.nan
     with pytest.raises(InputError, match=r"folder/0\.png: the network's output is not finite"):

@@ -150,9 +150,10 @@ def test_layout_number_format_and_chunks_change_nothing(monkeypatch):
     torch.testing.assert_close(scored((logits, label)).sums, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_nothing_seen_gives_zeros_and_nones():
+def test_nothing_seen_gives_nones_and_no_zero_that_looks_like_a_score():
     result = SegmentationScores(NAMES, 255).result()
-    assert (result["miou"], result["pixel_accuracy"], result["error_ranking_auroc"]) == (0.0, 0.0, None)
+    beside_labels = ("miou", "pixel_accuracy", "calibration_error", "error_ranking_auroc", "per_class_label_share")
+    assert {result[name] for name in beside_labels} == {None}
     assert set(result["per_class_iu"].values()) == set(result["per_class_entropy"].values()) == {None}
 
 

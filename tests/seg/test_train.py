@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
+from dem_apps.run import read_metrics
 from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 
@@ -149,6 +150,35 @@ def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, 
     shutil.rmtree(target / "gtFine" / "train")
     process = run_command("seg.train", *tiny_flags, "--target.root", str(target), "--run-dir", str(tmp_path / "run"))
     assert process.returncode == 0, process.stderr
+
+
+def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_command):
+    target, run = tmp_path / "target", tmp_path / "run"
+    shutil.copytree(tiny_pair.target_root / "leftImg8bit", target / "leftImg8bit")
+    done = run_command("seg.train", *tiny_flags, "--target.root", str(target), "--run-dir", str(run))
+    assert done.returncode == 0, done.stderr
+    assert "4 validation images without labels (scores are those that need none)" in done.stdout
+    assert "label-free score 'im'" in done.stdout
+    scores = json.loads((run / "eval.json").read_text())
+    assert scores["miou"] is None
+    assert {name: row["miou"] for name, row in scores["checkpoints"].items()} == {"last": None, "selected": None}
+    assert not any("val/miou" in line for line in read_metrics(run))
+    assert sorted(file.name for file in next((run / "entropy_maps").glob("*/")).iterdir()) == [
+        "entropy.png", "image.png", "prediction.png",
+    ]  # fmt: skip
+    again = run_command("seg.evaluate", "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
+    assert again.returncode == 0, again.stderr
+    assert len(list((tmp_path / "predictions").iterdir())) == 4
+    searched = run_command("seg.tune", *_prefixed(tiny_flags), "--train.target.root", str(target))
+    assert (searched.returncode, searched.stderr.count("\n")) == (2, 1)
+    assert "the search compares mIoU, and this target's validation images have no labels" in searched.stderr
+    checked = run_command("seg.data", "check", *tiny_flags, "--target.root", str(target))
+    assert checked.returncode == 0, checked.stdout
+    assert f"note: target val: {target}: no labels, so a training gives the scores that need none" in checked.stdout
+
+
+def _prefixed(flags: list[str]) -> list[str]:
+    return [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in flags]
 
 
 def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
