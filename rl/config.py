@@ -57,6 +57,7 @@ class TrainConfig:
     run_dir: str | None = option(None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE")
     resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
+    deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     threads: int = option(1, "torch threads; one is faster than several on these small networks")
 
 
