@@ -52,6 +52,7 @@ class TrainConfig:
     timesteps: int | None = option(None, "environment steps; default: n_timesteps of the hyperparameter entry")
     seed: int = option(0, "seed of weights, sampling and environments")
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
+    deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     threads: int = option(1, "torch threads; one is faster than several on these small networks")
     hyperparameters_file: str | None = option(
         None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"

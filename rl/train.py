@@ -17,6 +17,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
+from dem_apps.determinism import deterministic_algorithms
 from dem_apps.errors import run_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint, report_command
@@ -42,6 +43,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def train(config: TrainConfig) -> None:
     """Set up → loop → save, for a resolved configuration."""
+    with deterministic_algorithms(config.deterministic):
+        _train(config)
+
+
+def _train(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
     checkpoint = read_last_checkpoint(Path(config.run_dir)) if config.resume and config.run_dir else None
     model = build_model(config, build_envs(config))
@@ -207,6 +213,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     about = {
         "episodes": config.eval_episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
         "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
+        "deterministic": config.deterministic,
     }  # fmt: skip
     file = run.write_json("eval.json", {**last, **about, "best": best})
     Console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))

@@ -98,6 +98,7 @@ class TrainConfig:
     batch_size: int = option(2, "source images, and target images, per pass, over all processes")
     accumulate: int = option(1, "passes whose gradients are averaged into one step")
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
+    deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
     workers: int = option(0, "processes that read images ahead")
     device: str = option("auto", "cpu, cuda, or auto")

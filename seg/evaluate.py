@@ -210,7 +210,7 @@ def protocol(
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
         "method", "loss", "reduction", "balance", "tau", "alpha", "batch_size", "accumulate", "precision", "seed",
-        "validation_part",
+        "deterministic", "validation_part",
     )  # fmt: skip
     return {
         "train_size": {"source": config.source.size, "target": config.target.size},

@@ -126,13 +126,11 @@ class SegmentationScores:
             known = f"0 to {classes - 1}, or {self.ignore_index} where nothing counts"
             raise ValueError(f"labels hold {label.min()} to {label.max()}, and train ids are {known}")
         confusion = torch.bincount(row * classes + prediction, minlength=(classes + 1) * classes)
-        class_entropy = torch.bincount(prediction, weights=entropy.double(), minlength=classes)
+        class_entropy = _sums(prediction, entropy, classes)
         # 0 wrong, 1 right, 2 ignored
         outcome = (prediction == label).long().masked_fill_(ignored, 2)
         confidence_bin = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
-        confidence_sums = torch.bincount(
-            confidence_bin, weights=confidence.masked_fill(ignored, 0).double(), minlength=_CONFIDENCE_BINS
-        )
+        confidence_sums = _sums(confidence_bin, confidence.masked_fill(ignored, 0), _CONFIDENCE_BINS)
         confidence_pixels = _histograms(outcome, confidence_bin, _CONFIDENCE_BINS)
         share = (entropy / math.log(classes)).clamp_(0, 1)
         entropy_pixels = _histograms(outcome, _entropy_bin(share), _ENTROPY_BINS)
@@ -152,6 +150,11 @@ def _entropy_bin(share: Tensor) -> Tensor:
     """
     low, high = share.sqrt().sqrt_(), (1 - share).sqrt_().sqrt_()
     return (low / (low + high) * _ENTROPY_BINS).long().clamp_max_(_ENTROPY_BINS - 1)
+
+
+def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
+    """(bins,) float64; not torch.bincount with weights, which has no deterministic form on a GPU."""
+    return torch.zeros(bins, dtype=torch.float64, device=values.device).index_add_(0, place, values.double())
 
 
 def _histograms(outcome: Tensor, place: Tensor, bins: int) -> Tensor:

@@ -83,8 +83,10 @@ def supervised_loss(
     """
     (labelled,) = summed_over_processes((label != ignore_index).sum().double())
     share = (world_size() / labelled.clamp_min(1)).float()
+    # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
+    reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"
     losses = {
-        head: share * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction="sum")
+        head: share * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction=reduction).sum()
         for head in weights
     }
     total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()

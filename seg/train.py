@@ -17,6 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from dem_apps.config import parse_config, to_dict
+from dem_apps.determinism import deterministic_algorithms
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
 from dem_apps.progress import TrainingProgress
@@ -52,6 +53,11 @@ class Session:
 def train(config: TrainConfig) -> Path:
     """Run one training and return its run folder."""
     config.check()
+    with deterministic_algorithms(config.deterministic):
+        return _train(config)
+
+
+def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config)
     seed_everything(config.seed)
     with accelerator.main_process_first():

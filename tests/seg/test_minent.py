@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps.determinism import deterministic_algorithms
 from seg.minent import MinEnt, supervised_loss, upsampled
 
 WEIGHTS = {"main": 0.5, "aux": 0.1}
@@ -85,3 +86,18 @@ def test_balance_reaches_the_objectives(logits):
     plain = MinEnt("entropy", 5, WEIGHTS, "mean", {})(logits)[0]
     torch.testing.assert_close(losses[0], plain)
     assert not torch.allclose(losses[1], plain)
+
+
+def test_supervised_loss_is_the_same_where_it_has_to_be_deterministic(logits):
+    label = torch.randint(0, 5, (2, *SIZE))
+    label[:, :3] = 255
+
+    def value_and_gradient():
+        loss, _ = supervised_loss(logits, label, WEIGHTS, 255)
+        return loss.detach(), *torch.autograd.grad(loss, list(logits.values()))
+
+    expected = value_and_gradient()
+    with deterministic_algorithms(True):
+        actual = value_and_gradient()
+    for one, other in zip(expected, actual, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-6, atol=0)

@@ -1,0 +1,115 @@
+"""The numbers of :mod:`trajectories` as they were recorded, and the command that records them anew.
+
+    python tests/golden/record.py [core] [seg] [rl]
+
+prints what changed, and by how much, and writes tests/golden/NAME.json. A file names the platform it was recorded
+on. There the numbers have to be the same up to what the number of threads changes; on another processor or with
+another torch sums are taken in another order, and the tolerance is wider.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from trajectories import FAMILIES, TOLERANCES, Values
+
+FOLDER = Path(__file__).parent
+
+
+def this_platform() -> dict[str, str]:
+    """What decides about the last bits of a number."""
+    return {
+        "machine": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__.partition("+")[0],
+    }
+
+
+def load(family: str) -> dict[str, Any]:
+    """A recorded file."""
+    document: dict[str, Any] = json.loads((FOLDER / f"{family}.json").read_text())
+    return document
+
+
+def deviations(recorded: Values, now: Values) -> dict[str, float]:
+    """Per quantity the largest difference, as a share of the largest recorded value; infinite where values are missing.
+
+    Values below a hundredth count as a hundredth: a quantity that should be 0 is rounding errors alone.
+    """
+    shares = {}
+    for name in {**recorded, **now}:
+        old, new = recorded.get(name, []), now.get(name, [])
+        if len(old) != len(new) or not all(map(math.isfinite, new)):
+            shares[name] = math.inf
+        else:
+            largest = max([1e-2, *map(abs, old)])
+            shares[name] = max([abs(a - b) / largest for a, b in zip(old, new, strict=True)], default=0.0)
+    return shares
+
+
+def tolerance(document: dict[str, Any], run: str) -> tuple[float, str]:
+    """The deviation that is allowed here, and in words where it comes from."""
+    allowed = document["runs"][run]["tolerance"]
+    if document["recorded_on"] == this_platform():
+        return allowed["same"], "the platform of the recording"
+    return allowed["elsewhere"], f"recorded on {document['recorded_on']}, this is {this_platform()}"
+
+
+def complaint(family: str, run: str, now: Values, document: dict[str, Any]) -> str | None:
+    """What moved further than allowed, and what to do about it; None if nothing did."""
+    allowed, why = tolerance(document, run)
+    recorded = document["runs"][run]["values"]
+    moved = {name: share for name, share in deviations(recorded, now).items() if not share <= allowed}
+    if not moved:
+        return None
+    lines = [f"{family}, {run}: the numbers moved by more than {allowed:g} ({why}):"]
+    for name, share in moved.items():
+        lines += [f"  {name} by {share:.2g}", f"    was {recorded.get(name)}", f"    is  {now.get(name)}"]
+    lines.append(f"if that is meant: python tests/golden/record.py {family}, and a line in CHANGELOG.md that says why")
+    return "\n".join(lines)
+
+
+def record(family: str) -> None:
+    """Run a family and replace its file."""
+    file = FOLDER / f"{family}.json"
+    before = load(family)["runs"] if file.is_file() else {}
+    runs = {}
+    for run, values in ((run, trajectory()) for run, trajectory in FAMILIES[family].items()):
+        same, elsewhere = TOLERANCES.get(f"{family}, {run}", TOLERANCES[family])
+        runs[run] = {"tolerance": {"same": same, "elsewhere": elsewhere}, "values": values}
+        print(f"{family}, {run}: {_change(before.get(run), values)}", flush=True)
+    for run in before.keys() - runs.keys():
+        print(f"{family}, {run}: gone")
+    file.write_text(_one_line_a_list({"recorded_on": this_platform(), "runs": runs}) + "\n")
+
+
+def _change(before: dict[str, Any] | None, values: Values) -> str:
+    if before is None:
+        return "new"
+    moved = {name: share for name, share in deviations(before["values"], values).items() if share > 0}
+    if not moved:
+        return "unchanged"
+    return "; ".join(f"{name} by {share:.1e}" for name, share in sorted(moved.items(), key=lambda item: -item[1]))
+
+
+def _one_line_a_list(document: Any, indent: str = "") -> str:
+    """JSON in which a list of numbers is one line, so that a difference shows which quantity moved."""
+    if not isinstance(document, dict):
+        return json.dumps(document)
+    items = [f"{indent} {json.dumps(key)}: {_one_line_a_list(value, indent + ' ')}" for key, value in document.items()]
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+
+
+if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in FAMILIES]
+    if unknown:
+        sys.exit(f"record.py: unknown {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or FAMILIES:
+        record(name)

@@ -1,0 +1,115 @@
+"""The numbers of short seeded trainings are those that were recorded; see record.py for how to record them anew."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dem_apps.objectives
+
+sys.path.insert(0, str(Path(__file__).parent))
+import record
+from trajectories import A2C, ADVENT, FAMILIES, RL, SEG, TOLERANCES, reinforcement, segmentation
+
+sys.path.pop(0)
+
+RUNS = [(family, run) for family, runs in FAMILIES.items() for run in runs]
+TABLES = [("core", "adadem, mean"), ("core", "adadem-mec, balanced"), ("seg", "minent adadem balanced")]
+
+
+@pytest.mark.parametrize(("family", "run"), RUNS, ids=[", ".join(each) for each in RUNS])
+def test_the_numbers_are_those_that_were_recorded(family: str, run: str) -> None:
+    complaint = record.complaint(family, run, FAMILIES[family][run](), record.load(family))
+    assert complaint is None, complaint
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_recorded_is_what_runs(family: str) -> None:
+    document = record.load(family)
+    assert list(document["runs"]) == list(FAMILIES[family])
+    for run, recorded in document["runs"].items():
+        allowed = dict(zip(("same", "elsewhere"), TOLERANCES.get(f"{family}, {run}", TOLERANCES[family]), strict=True))
+        assert recorded["tolerance"] == allowed
+
+
+def weight(name: str, method: str) -> Callable[[], record.Values]:
+    """A training on which a weight of the loss is 1 % larger."""
+    changes = dict(ADVENT) if method == "advent" else {"reduction": "balanced"}
+    weights = changes.get("weights", SEG.weights)
+    changes["weights"] = dataclasses.replace(weights, **{name: 1.01 * getattr(weights, name)})
+    return functools.partial(segmentation, loss="adadem", **changes)
+
+
+@pytest.mark.parametrize(
+    ("family", "run", "planted"),
+    [
+        ("seg", "minent adadem balanced", weight("target_main", "minent")),
+        ("seg", "advent adadem", weight("adversarial_main", "advent")),
+        ("rl", "ppo fast adadem", functools.partial(reinforcement, loss="adadem", ent_coef=1.01 * RL.ent_coef)),
+        ("rl", "ppo fast entropy", functools.partial(reinforcement, loss="entropy", ent_coef=1.01 * RL.ent_coef)),
+        ("rl", "a2c adadem", functools.partial(reinforcement, **{**A2C, "ent_coef": 1.01 * A2C["ent_coef"]})),
+    ],
+)
+def test_one_percent_of_a_weight_is_seen_on_any_platform(
+    family: str, run: str, planted: Callable[[], record.Values]
+) -> None:
+    assert record.complaint(family, run, planted(), elsewhere(family)) is not None
+
+
+@pytest.mark.parametrize(("family", "run"), [*TABLES, ("rl", "ppo fast adadem"), ("rl", "a2c adadem")])
+def test_another_momentum_is_seen_on_any_platform(family: str, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("adadem", "adadem-mec"):
+        builder = functools.partial(dem_apps.objectives._BUILDERS[name], momentum=0.11)
+        monkeypatch.setitem(dem_apps.objectives._BUILDERS, name, builder)
+    assert record.complaint(family, run, FAMILIES[family][run](), elsewhere(family)) is not None
+
+
+def elsewhere(family: str) -> dict:
+    """A recorded file as it is read on another machine, where more is allowed."""
+    return {**record.load(family), "recorded_on": {"machine": "another"}}
+
+
+def test_a_complaint_says_what_moved_and_how_to_record_it_anew() -> None:
+    document = record.load("core")
+    run, values = next((run, recorded["values"]) for run, recorded in document["runs"].items())
+    assert record.complaint("core", run, values, document) is None
+    moved = copy.deepcopy(values)
+    moved["loss"][3] *= 1.001
+    text = record.complaint("core", run, moved, document)
+    assert "loss by 0.0" in text
+    assert "python tests/golden/record.py core" in text
+    assert "CHANGELOG.md" in text
+
+
+@pytest.mark.parametrize("change", [lambda v: v.pop("loss"), lambda v: v["loss"].pop(), lambda v: v.update(new=[1.0])])
+def test_numbers_that_are_missing_or_new_are_no_agreement(change: Callable[[dict], object]) -> None:
+    document = record.load("core")
+    run, recorded = next(iter(document["runs"].items()))
+    values = copy.deepcopy(recorded["values"])
+    change(values)
+    assert record.complaint("core", run, values, document) is not None
+
+
+def test_a_number_that_is_not_finite_is_no_agreement() -> None:
+    assert record.deviations({"loss": [1.0]}, {"loss": [float("nan")]}) == {"loss": float("inf")}
+
+
+def test_the_command_records_and_says_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(record, "FAMILIES", {"core": {"a": lambda: {"loss": [2.0, 1.0]}, "b": lambda: {"loss": [3.0]}}})
+    record.record("core")
+    assert capsys.readouterr().out == "core, a: new\ncore, b: new\n"
+    monkeypatch.setattr(record, "FAMILIES", {"core": {"a": lambda: {"loss": [2.0, 1.5]}}})
+    record.record("core")
+    assert capsys.readouterr().out == "core, a: loss by 2.5e-01\ncore, b: gone\n"
+    document = record.load("core")
+    assert document["recorded_on"] == record.this_platform()
+    assert document["runs"] == {"a": {"tolerance": document["runs"]["a"]["tolerance"], "values": {"loss": [2.0, 1.5]}}}
