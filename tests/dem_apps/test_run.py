@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
 from pathlib import Path
@@ -14,6 +16,7 @@ import yaml
 from dem_apps.errors import InputError
 from dem_apps.run import (
     RunFolder,
+    checkpoint_to_resume,
     default_run_dir,
     environment,
     read_config,
@@ -146,3 +149,102 @@ def test_default_run_dir_is_below_runs() -> None:
 def test_environment_can_be_written_as_json() -> None:
     recorded = json.loads(json.dumps(environment(0, "cpu")))
     assert {"command", "seed", "device", "python", "packages", "git_commit"} <= set(recorded)
+
+
+# -- what kills and full disks leave ----------------------------------------------------------------------------
+
+
+def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+    for name in ("environment.json", "environment.json.tmp", "config.yaml.tmp"):
+        (tmp_path / name).write_text("{")
+    create(tmp_path).close()
+    assert read_config(tmp_path) == CONFIG
+    assert json.loads((tmp_path / "environment.json").read_text())["seed"] == 3
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    run.log(1, loss=0.5)
+    run.log(3, loss=0.4)
+    assert checkpoint_to_resume(run.path, 3) is None
+    assert run.saved_step is None
+    run.close()
+    again = RunFolder.resume(run.path, None)
+    assert (steps(run.path), again.saved_step) == ([], None)
+    again.close()
+
+
+def test_a_run_that_has_lost_its_checkpoint_does_not_begin_again(ran: Path) -> None:
+    assert checkpoint_to_resume(ran, 3)["step"] == 3
+    (ran / "checkpoints" / "last.json").unlink()
+    with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
+        checkpoint_to_resume(ran, 3)
+    assert checkpoint_to_resume(ran, 5) is None
+    (ran / "eval.json").write_text("{}")
+    with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
+        checkpoint_to_resume(ran, 5)
+    assert steps(ran) == [1, 2, 3, 4, 5]
+
+
+def test_the_step_of_the_last_checkpoint_is_known(ran: Path) -> None:
+    run = RunFolder.resume(ran, 3)
+    assert run.saved_step == 3
+    run.save_checkpoint("best", {}, 4)
+    assert run.saved_step == 3
+    run.save_checkpoint("last", {}, 5)
+    assert run.saved_step == 5
+    run.close()
+
+
+@pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
+def test_a_full_disk_is_one_sentence_wherever_it_is_met(where: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder.resume(ran, 3)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise full
+
+    if where == "metrics":
+        monkeypatch.setattr(run, "_metrics", io.TextIOWrapper(FullFile()))
+    elif where == "tensorboard":
+        monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
+    else:
+        monkeypatch.setattr("dem_apps.checkpoint.write_bytes", fail)
+
+    def go_on() -> None:
+        run.log(4, loss=0.1)
+        run.save_checkpoint("last", {"step": 4}, 4)
+
+    with pytest.raises(InputError) as raised:
+        go_on()
+    assert str(raised.value).startswith(str(ran))
+    assert "no space left on the disk while writing; the " in str(raised.value)
+    assert str(raised.value).endswith("is intact; free some space and run again")
+    assert "\n" not in str(raised.value)
+    run.close()  # says nothing new
+    assert checkpoint_to_resume(ran, 3)["step"] == 3
+
+
+class FullFile(io.RawIOBase):
+    """Takes nothing."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _content: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_metrics_and_tensorboard_are_on_the_disk_before_the_checkpoint(
+    ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    run = RunFolder.resume(ran, 3)
+    flush = run._tensorboard.flush
+    monkeypatch.setattr(run._tensorboard, "flush", lambda: (done.append("tensorboard"), flush()))
+    monkeypatch.setattr("dem_apps.run.os.fsync", lambda _file: done.append("metrics"))
+    monkeypatch.setattr("dem_apps.run.save_checkpoint", lambda *_, **__: done.append("checkpoint"))
+    run.save_checkpoint("last", {}, 4)
+    assert done == ["metrics", "tensorboard", "checkpoint"]
+    run.close()
