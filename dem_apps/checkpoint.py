@@ -52,7 +52,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
     document = {"tensors": tensor_file.name, "state": encoded, "sha256": sha256}
     with signals_held():
         make_folder(folder)
-        _remove_all_but_the_checkpoint(folder, name)  # before the write, which may need their space
+        remove_leftovers(folder, name)  # before the write, which may need their space
         intact = f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
         try:
             _replace(tensor_file, content, sha256)
@@ -63,7 +63,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
         except OSError as error:
             raise disk_error(error, tensor_file, intact) from error
         finally:
-            _remove_all_but_the_checkpoint(folder, name)
+            remove_leftovers(folder, name)
     return pointer
 
 
@@ -94,6 +94,22 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
         if pointer.read_text() != text:  # a training has saved the next one in the meantime
             return load_checkpoint(folder, name)
         raise InputError(f"{pointer}: its tensor file {error.filename} is missing") from error
+
+
+def remove_leftovers(folder: Path, name: str) -> None:
+    """Remove what a killed writer left, and the tensors of the checkpoint before the one ``NAME.json`` points at."""
+    for leftover in folder.glob(f"{name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+    pointer = folder / f"{name}.json"
+    try:
+        used = json.loads(pointer.read_text())["tensors"]
+    except FileNotFoundError:
+        used = None
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # a damaged pointer: whoever mends it needs the tensors
+    for file in folder.glob(f"{name}.*.safetensors"):
+        if file.name != used:
+            file.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -160,22 +176,6 @@ def _flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _remove_all_but_the_checkpoint(folder: Path, name: str) -> None:
-    """What a killed writer left, and the checkpoint before the one that ``NAME.json`` points at."""
-    for leftover in folder.glob(f"{name}.*.tmp"):
-        leftover.unlink(missing_ok=True)
-    pointer = folder / f"{name}.json"
-    try:
-        used = json.loads(pointer.read_text())["tensors"]
-    except FileNotFoundError:
-        used = None
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # a damaged pointer: whoever mends it needs the tensors
-    for file in folder.glob(f"{name}.*.safetensors"):
-        if file.name != used:
-            file.unlink(missing_ok=True)
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:

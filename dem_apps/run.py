@@ -23,7 +23,7 @@ import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
-from dem_apps.checkpoint import load_checkpoint, make_folder, save_checkpoint, write_atomically
+from dem_apps.checkpoint import load_checkpoint, make_folder, remove_leftovers, save_checkpoint, write_atomically
 from dem_apps.errors import InputError, NotWritten, disk_error
 from dem_apps.interrupt import signals_held
 
@@ -85,6 +85,8 @@ class RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
         run = cls(path, start_step or 0)
         run.saved_step = start_step
+        for pointer in run.checkpoints.glob("*.json"):
+            remove_leftovers(run.checkpoints, pointer.stem)
         return run
 
     @property

@@ -187,6 +187,15 @@ def test_a_run_that_has_lost_its_checkpoint_does_not_begin_again(ran: Path) -> N
     assert steps(ran) == [1, 2, 3, 4, 5]
 
 
+def test_a_resumed_run_removes_what_a_kill_left(ran: Path) -> None:
+    """A run that was killed in its last save has no other that would."""
+    before = sorted((ran / "checkpoints").iterdir())
+    for leftover in ("last.00000002.0123abcd.safetensors", "last.00000004.0123abcd.safetensors.tmp", "last.json.tmp"):
+        (ran / "checkpoints" / leftover).write_bytes(b"")
+    RunFolder.resume(ran, 3).close()
+    assert sorted((ran / "checkpoints").iterdir()) == before
+
+
 def test_the_step_of_the_last_checkpoint_is_known(ran: Path) -> None:
     run = RunFolder.resume(ran, 3)
     assert run.saved_step == 3

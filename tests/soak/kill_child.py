@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import multiprocessing
 import os
@@ -22,9 +23,9 @@ class Moment:
     """When a training ends itself, or gets a signal.
 
     Args:
-        stage: SIGKILL at this stage of its writes, counted from 1: a file half written, written, flushed, renamed,
-            removed, a line of metrics half written.
-        only: count the stages whose names hold this text.
+        at: SIGKILL at the first stage of its writes whose name is like this pattern: a file half written, written,
+            flushed, renamed, removed, a line of metrics half written. A checkpoint's stages end with ``@STEP``.
+        nth: not at the first such stage but at this one.
         call: a signal during this call, counted from 1, of its function ``of``.
         of: ``module:name``; none takes what makes a training step.
         number: which signal.
@@ -32,8 +33,8 @@ class Moment:
         fill: make this file as large as the disk allows instead of sending a signal.
     """
 
-    stage: int = 0
-    only: str = ""
+    at: str = ""
+    nth: int = 1
     call: int = 0
     of: str = ""
     number: int = signal.SIGTERM
@@ -42,7 +43,7 @@ class Moment:
 
 
 def train(module: str, arguments: Sequence[str], log: Path, stages: Path, moment: Moment) -> None:
-    """What ``python -m MODULE ARGUMENTS`` does; prints go to ``log``, the stage that it dies at to ``stages``."""
+    """What ``python -m MODULE ARGUMENTS`` does; prints go to ``log``, the names of its stages to ``stages``."""
     os.setpgid(0, 0)
     with open(log, "ab") as output:
         os.dup2(output.fileno(), 1)
@@ -54,34 +55,35 @@ def train(module: str, arguments: Sequence[str], log: Path, stages: Path, moment
     from dem_apps.errors import run_command
 
     training = importlib.import_module(module)
-    if moment.stage:
-        _Killer(moment.stage, moment.only, stages).listen()
+    _Stages(moment, stages).listen()
     if moment.call:
         _at_call(moment, moment.of or STEPS[module])
     run_command(training.main if hasattr(training, "main") else training._main)
 
 
-class _Killer:
-    """Counts the stages of writing, and ends this process at one of them."""
+class _Stages:
+    """Writes down the stages of writing as they come, and ends this process at one of them."""
 
-    def __init__(self, stage: int, only: str, journal: Path) -> None:
-        self._left, self._only, self._journal = stage, only, journal
+    def __init__(self, moment: Moment, journal: Path) -> None:
+        self._at, self._left = moment.at, moment.nth
+        self._journal = open(journal, "a", buffering=1)  # noqa: SIM115 (open until the process ends)
+        self._latest, self._step = "", ""
 
     def listen(self) -> None:
         """Wrap every function through which a run folder is written."""
         from dem_apps import checkpoint
         from dem_apps.run import RunFolder
 
-        self._wrap(os, "replace", lambda _old, new: ("", f"renamed to {_kind(new)}"))
-        self._wrap(os, "unlink", lambda path, **_: ("", f"removed {_kind(path)}"))
-        self._wrap(os, "mkdir", lambda path, *_, **__: ("", "made a folder"))
-        self._wrap(os, "fsync", lambda _file: ("", "flushed"))
+        self._wrap(os, "replace", lambda _old, new: ("", f"renamed to {self._name(new)}"))
+        self._wrap(os, "unlink", lambda path, **_: ("", f"removed {self._name(path)}"))
+        self._wrap(os, "mkdir", lambda path, *_, **__: ("", f"made {self._name(path)}"))
+        self._wrap(os, "fsync", lambda _file: ("", f"{self._latest}, flushed"))
         self._wrap(
             checkpoint, "write_bytes",
-            lambda path, _: (f"half of {_kind(path)}", f"wrote {_kind(path)}"),
+            lambda path, _: (f"half of {self._name(path)}", f"wrote {self._name(path)}"),
             lambda path, content: Path(path).write_bytes(content[: len(content) // 2]),
         )  # fmt: skip
-        self._wrap(RunFolder, "log", lambda *_, **__: ("half a line of metrics", ""), _half_a_line)
+        self._wrap(RunFolder, "log", lambda _run, step, **_: (f"half a line of metrics@{step}", ""), _half_a_line)
 
     def _wrap(
         self,
@@ -102,23 +104,26 @@ class _Killer:
         setattr(owner, name, wrapped)
 
     def _reached(self, stage: str, halve: Callable[[], object] = lambda: None) -> None:
-        if not stage or self._only not in stage:
+        if not stage:
             return
-        self._left -= 1
-        if self._left == 0:
-            halve()
-            with open(self._journal, "a") as file:
-                file.write(stage + "\n")
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._latest = stage
+        self._journal.write(stage + "\n")
+        if fnmatch.fnmatchcase(stage, self._at):
+            self._left -= 1
+            if self._left == 0:
+                halve()
+                os.kill(os.getpid(), signal.SIGKILL)
 
-
-def _kind(path: Any) -> str:
-    """A file's name without what differs from run to run."""
-    name = Path(path).name
-    ending = ".tmp" if name.endswith(".tmp") else ""
-    if ".safetensors" in name:
-        return f"{name.split('.')[0]} tensors{ending}"
-    return name if Path(name.removesuffix(".tmp")).suffix in (".json", ".jsonl", ".yaml") else f"a picture{ending}"
+    def _name(self, path: Any) -> str:
+        """A file's name without what differs from run to run; a checkpoint's with its step."""
+        name = Path(path).name
+        ending = ".tmp" if name.endswith(".tmp") else ""
+        if ".safetensors" in name:
+            checkpoint, self._step, *_ = name.split(".")
+            return f"{checkpoint} tensors{ending}@{int(self._step)}"
+        if Path(path).parent.name == "checkpoints" and self._step:
+            return f"{name}@{int(self._step)}"
+        return name if Path(name).suffix else "a folder"
 
 
 def _half_a_line(run: Any, step: int, **_: Any) -> None:

@@ -26,20 +26,37 @@ NEVER = Moment()
 class Tally:
     """What a training went through. Faults are sentences: a run that ended in another way, or with other files."""
 
-    random_kills: int = 0
-    targeted_kills: int = 0
-    resumes: int = 0
+    signals: Counter[str] = field(default_factory=Counter)
+    stages: Counter[str] = field(default_factory=Counter)
     compared: int = 0
     faults: list[str] = field(default_factory=list)
-    stages: Counter[str] = field(default_factory=Counter)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "random_kills": self.signals["SIGKILL"], "random_sigterms": self.signals["SIGTERM"],
+            "kills_in_writes": self.stages.total(), "resumes": self.signals.total() + self.stages.total(),
+            "runs_compared": self.compared, "faults": self.faults, "stages": dict(self._kinds()),
+        }  # fmt: skip
+
+    def _kinds(self) -> Counter[str]:
+        """Of stages, without files and steps."""
+        kinds: Counter[str] = Counter()
+        for stage, count in self.stages.items():
+            words = stage.partition("@")[0].split()
+            kinds[
+                "flushed" if stage.endswith("flushed") else " ".join(words[:3] if words[1] == "a" else words[:1])
+            ] += count
+        return kinds
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit status, negative for a signal, and what it printed."""
+    """How a process ended: its exit status, negative for a signal, what it printed, and the stages of its writes."""
 
     status: int
     printed: str
+    stages: list[str]
 
 
 class Training:
@@ -56,7 +73,6 @@ class Training:
     def __init__(self, module: str, flags: Sequence[str], folder: Path) -> None:
         self.module, self._flags, self.folder = module, list(flags), folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._stages = folder / "stages.txt"
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["seg.train", "rl.train"])
 
@@ -64,19 +80,20 @@ class Training:
         """Start or, where the folder holds a run, continue it."""
         resume = (run / "config.yaml").is_file()
         arguments = ["--run-dir", str(run), *(["--resume"] if resume else self._flags)]
-        log = run.with_name(f"{run.name}.log")
-        process = self._context.Process(target=train, args=(self.module, arguments, log, self._stages, moment))
+        files = (run.with_name(f"{run.name}.log"), run.with_name(f"{run.name}.stages"))
+        process = self._context.Process(target=train, args=(self.module, arguments, *files, moment))
         process.start()
         return process
 
     def run(self, run: Path, moment: Moment = NEVER) -> Ended:
         """Start or continue a run, and wait for its end."""
-        log = run.with_name(f"{run.name}.log")
-        before = log.stat().st_size if log.is_file() else 0
+        files = (run.with_name(f"{run.name}.log"), run.with_name(f"{run.name}.stages"))
+        before = [file.stat().st_size if file.is_file() else 0 for file in files]
         process = self.start(run, moment)
         process.join()
         assert process.exitcode is not None
-        return Ended(process.exitcode, log.read_bytes()[before:].decode())
+        printed, stages = (file.read_bytes()[size:].decode() for file, size in zip(files, before, strict=True))
+        return Ended(process.exitcode, printed, stages.splitlines())
 
     def finish(self, run: Path, whole: Path, tally: Tally) -> None:
         """Continue a run to its end and compare it."""
@@ -87,62 +104,68 @@ class Training:
             tally.faults += differences(run, whole)
             tally.compared += 1
 
-    def stages(self) -> list[str]:
-        """Where the targeted kills so far fell."""
-        return self._stages.read_text().splitlines() if self._stages.is_file() else []
 
-
-def killed_at_random(
-    training: Training,
-    whole: Path,
-    seconds: float,
-    kills: int,
-    seed: int,
-    tally: Tally,
-    until: float = float("inf"),
+def ended_at_random(
+    training: Training, whole: Path, seconds: float, count: int, seed: int, tally: Tally, number: int = signal.SIGKILL
 ) -> None:
-    """Kill runs at random moments, several times each, until there were enough kills; compare every one that ends.
+    """End runs at random moments, several times each, until it was often enough; compare every run that finishes.
+
+    Args:
+        training: what is ended.
+        whole: a run of it that was left alone.
+        seconds: how long that took; a signal comes after a random part of it.
+        count: of signals.
+        seed: of the moments.
+        tally: is added to.
+        number: SIGKILL, or SIGTERM for a training that may save first.
+    """
+    moments, name, left = random.Random(seed), signal.Signals(number).name, count
+    while left:
+        run = training.folder / f"{name}-{left}"
+        while left:
+            started = time.monotonic()
+            process = training.start(run)
+            process.join(moments.uniform(0, seconds))
+            if not process.is_alive():  # it was faster than the moment, and is compared all the same
+                seconds = min(seconds, time.monotonic() - started)
+                break
+            os.kill(process.pid, number)  # type: ignore[arg-type]
+            process.join()
+            # a SIGTERM finds it before the command has begun, in its work, or in its last words
+            if number != signal.SIGKILL and process.exitcode not in (-number, 128 + number, 0):
+                tally.faults.append(f"{run.name}: status {process.exitcode} after {name}")
+            left -= 1
+            tally.signals[name] += 1
+        training.finish(run, whole, tally)
+        shutil.rmtree(run)
+
+
+def killed_at_every_stage(training: Training, whole: Path, stages: Sequence[str], tally: Tally) -> None:
+    """Kill a run at the first stage of its writes, continue it to the second, and so on; compare it when it ends.
 
     Args:
         training: what is killed.
-        whole: a run of it that was not.
-        seconds: how long that took; a kill comes after a random part of it.
-        kills: how many.
-        seed: of the moments.
+        whole: a run of it that was left alone.
+        stages: those of the latter, in order.
         tally: is added to.
-        until: begin no other run after this time of ``time.monotonic()``.
     """
-    moments, number, left = random.Random(seed), 0, kills
-    while left and time.monotonic() < until:
-        run = training.folder / f"random-{number}"
-        while left:
-            process = training.start(run)
-            process.join(moments.uniform(0, seconds))
-            if not process.is_alive():
-                break  # a training that was faster than the moment is compared all the same
-            os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
-            process.join()
-            left -= 1
-            tally.random_kills += 1
-            tally.resumes += 1
-        training.finish(run, whole, tally)
-        shutil.rmtree(run)
-        number += 1
-
-
-def killed_at_every_stage(training: Training, whole: Path, tally: Tally) -> None:
-    """Kill one run at its first stage of writing, continue it to the second, and so on until it ends."""
-    run, stage = training.folder / "stages", 1
-    while (ended := training.run(run, Moment(stage=stage))).status == -signal.SIGKILL:
-        tally.targeted_kills += 1
-        tally.resumes += 1
-        stage += 1
-    if ended.status:
-        tally.faults.append(f"{run.name}, stage {stage}: status {ended.status}: {ended.printed[-300:]}")
-    else:
-        training.finish(run, whole, tally)  # it is finished: once more must change nothing
-    tally.stages.update(training.stages())
+    run, saved = training.folder / "stages", next(stage for stage in stages if stage.startswith("renamed to last.json"))
+    training.run(run, Moment(at=saved))
+    continued = training.run(run).stages
     shutil.rmtree(run)
+    for stage in dict.fromkeys([*stages, *continued]):
+        # a stage may lie behind what the run has come to, and those of reading a checkpoint again before it
+        for before in (None, None, saved):
+            if before is not None:
+                training.run(run, Moment(at=before))
+            if training.run(run, Moment(at=stage)).status == -signal.SIGKILL:
+                tally.stages[stage] += 1
+                break
+            training.finish(run, whole, tally)
+            shutil.rmtree(run)
+        else:
+            tally.faults.append(f"{training.module}: never came to '{stage}'")
+    training.finish(run, whole, tally)
 
 
 def differences(run: Path, whole: Path) -> list[str]:

@@ -2,19 +2,19 @@
 
     python tests/soak/kill_soak.py --kills 20 --out docs/results/soak_kills.json
 
-Each training is killed at ``--kills`` random moments, and once at every stage of everything that it writes: a file
-half written, written, flushed, renamed, removed, a line of metrics half written. Several kills fall on each run. The
-exit status is 1 if any run ended otherwise than the one that was never killed.
+Each training is killed at ``--kills`` random moments, gets a quarter as many SIGTERMs, and is killed once at every
+stage of everything that it writes: a file half written, written, flushed, renamed, removed, a line of metrics half
+written. Several kills fall on each run. The exit status is 1 if any run ended otherwise than the one left alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kill_runs import Tally, Training, killed_at_every_stage, killed_at_random
+from kill_runs import Tally, Training, ended_at_random, killed_at_every_stage
 from kill_trainings import SOAKED, flags, write_pair
 
 from dem_apps.checkpoint import write_atomically
@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from machine import processor
 
 
-def soak(name: str, folder: Path, kills: int, seed: int, until: float) -> Tally:
+def soak(name: str, folder: Path, kills: int, seed: int) -> Tally:
     """Everything that is done to one training.
 
     Args:
@@ -39,7 +39,6 @@ def soak(name: str, folder: Path, kills: int, seed: int, until: float) -> Tally:
         folder: for its runs.
         kills: random ones.
         seed: of their moments.
-        until: no run is begun after this time of ``time.monotonic()``.
     """
     module, arguments = flags(name, write_pair(folder / "pair"))
     training = Training(module, arguments, folder / "runs")
@@ -50,23 +49,20 @@ def soak(name: str, folder: Path, kills: int, seed: int, until: float) -> Tally:
     if ended.status:
         tally.faults.append(f"{name}: status {ended.status} without any kill: {ended.printed[-300:]}")
         return tally
-    killed_at_random(training, whole, time.monotonic() - started, kills, seed, tally, until)
-    if time.monotonic() < until:
-        killed_at_every_stage(training, whole, tally)
+    seconds = time.monotonic() - started
+    ended_at_random(training, whole, seconds, kills, seed, tally)
+    ended_at_random(training, whole, seconds, kills // 4, seed, tally, signal.SIGTERM)
+    killed_at_every_stage(training, whole, ended.stages, tally)
     return tally
 
 
-def table(tallies: dict[str, Tally]) -> str:
+def table(trainings: dict[str, dict[str, Any]]) -> str:
     """One line per training."""
-    lines = [
-        "| training | random kills | kills in writes | resumed | runs compared | faults |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {name} | {tally.random_kills} | {tally.targeted_kills} | {tally.resumes} | {tally.compared} "
-        f"| {len(tally.faults)} |"
-        for name, tally in tallies.items()
-    ]
+    columns = ("random_kills", "random_sigterms", "kills_in_writes", "resumes", "runs_compared")
+    lines = ["| training | " + " | ".join(columns).replace("_", " ") + " | faults |", "|---" * 7 + "|"]
+    for name, counts in trainings.items():
+        cells = [name, *(str(counts[column]) for column in columns), str(len(counts["faults"]))]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -92,28 +88,26 @@ def main() -> None:
     """Soak and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="random kills of each training")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after this time")
     parser.add_argument("--trainings", nargs="+", default=list(SOAKED), choices=SOAKED, help="which to soak")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--out", type=Path, help="add the counts to the list in this JSON file")
     options = parser.parse_args()
-    started, tallies = time.monotonic(), {}
+    started = time.monotonic()
+    trainings: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(options.trainings):
         folder = Path(tempfile.mkdtemp(prefix="soak-"))
         try:
-            until = started + options.seconds
-            tallies[name] = soak(name, folder, options.kills, options.seed + number, until)
+            trainings[name] = soak(name, folder, options.kills, options.seed + number).document()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         print(f"{name}: {time.monotonic() - started:,.0f} s so far", flush=True)
-        for fault in tallies[name].faults:
+        for fault in trainings[name]["faults"]:
             print(f"  fault: {fault}", flush=True)
-    document = about(options, time.monotonic() - started)
-    print(f"\n{table(tallies)}\n\n{document['date']}, {document['machine']['processor']}, {document['seconds']} s")
+    document = {**about(options, time.monotonic() - started), "trainings": trainings}
+    print(f"\n{table(trainings)}\n\n{document['date']}, {document['machine']['processor']}, {document['seconds']} s")
     if options.out is not None:
-        counts = {name: dataclasses.asdict(tally) for name, tally in tallies.items()}
-        append(options.out, {**document, "trainings": counts})
-    if any(tally.faults for tally in tallies.values()):
+        append(options.out, document)
+    if any(counts["faults"] for counts in trainings.values()):
         sys.exit(1)
 
 
