@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
 import os
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import yaml
@@ -45,6 +47,9 @@ class RunFolder:
         path: the folder.
         start_step: metrics of later steps are dropped, since the run repeats them.
 
+    Raises:
+        InputError: another process has it open.
+
     Attributes:
         saved_step: the step of the checkpoint ``last``; None before the first.
     """
@@ -53,6 +58,7 @@ class RunFolder:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.saved_step: int | None = None
+        self._lock = _locked(path)
         with self._writing():
             self._drop_metrics_after(start_step or 0)
             self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
@@ -131,6 +137,7 @@ class RunFolder:
             self._metrics.close()
         with suppress(NotWritten), self._writing():
             self._tensorboard.close()
+        self._lock.close()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -147,6 +154,24 @@ class RunFolder:
             return
         kept = [line for line in read_metrics(self.path) if line["step"] <= step]
         write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A lock that ends with this process, however it ends, and that no process it forks inherits.
+
+    Raises:
+        InputError: another process has it.
+    """
+    # opening and closing this file once more in this process would end the lock, and nothing does
+    file = open(path / "config.yaml", "rb+")  # noqa: SIM115 (open as long as the lock is wanted)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            file.close()
+            raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
+        # a file system without locks: nothing is checked there
+    return file
 
 
 def default_run_dir(*parts: str) -> Path:

@@ -8,8 +8,7 @@ import os
 import re
 import signal
 import stat
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -379,21 +378,8 @@ def test_a_first_write_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         save_checkpoint(tmp_path, "last", {"weights": torch.zeros(2)}, "00000001")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-        subprocess.run(mount, check=True, capture_output=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        pytest.skip("mounting a small disk is not permitted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True, timeout=20)
-
-
-def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+def test_a_disk_that_is_really_full(disk: Callable[[str], Path]) -> None:
+    small_disk = disk("64k")
     state = {"weights": torch.randn(4000)}  # 16 kB; the second of 60 kB has no room beside it
     save_checkpoint(small_disk, "last", state, "00000001")
     with pytest.raises(InputError, match=r"no space left on the disk .*the previous checkpoint .* is intact"):

@@ -6,14 +6,17 @@ import errno
 import io
 import json
 import math
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, run_command
 from dem_apps.run import (
     RunFolder,
     checkpoint_to_resume,
@@ -206,6 +209,26 @@ def test_the_step_of_the_last_checkpoint_is_known(ran: Path) -> None:
     run.close()
 
 
+def test_a_run_that_another_process_writes_to_is_left_alone(ran: Path) -> None:
+    run = RunFolder.resume(ran, 3)
+    run.log(4, loss=0.1)
+
+    def resume() -> None:
+        with pytest.raises(InputError, match=r"another process is writing to this run; stop it, or wait for its end$"):
+            RunFolder.resume(ran, 3)
+
+    def in_another_process(work: Callable[[], None]) -> int | None:
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join()
+        return process.exitcode
+
+    assert in_another_process(resume) == 0
+    assert steps(ran) == [1, 2, 3, 4]
+    run.close()
+    assert in_another_process(lambda: RunFolder.resume(ran, 4).close()) == 0
+
+
 @pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
 def test_a_full_disk_is_one_sentence_wherever_it_is_met(where: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFolder.resume(ran, 3)
@@ -233,6 +256,28 @@ def test_a_full_disk_is_one_sentence_wherever_it_is_met(where: str, ran: Path, m
     assert "\n" not in str(raised.value)
     run.close()  # says nothing new
     assert checkpoint_to_resume(ran, 3)["step"] == 3
+
+
+def test_a_full_disk_in_tensorboards_thread_is_the_same_sentence(
+    disk: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = disk("64k") / "run"
+
+    def main() -> None:
+        run = create(folder)
+        try:
+            for step in range(100):
+                run.log_image("noise", np.random.default_rng(step).integers(0, 256, (64, 64, 3), np.uint8), step)
+        finally:
+            run.close()
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(main)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {folder}: no space left on the disk while writing; no checkpoint has been saved yet; free some space "
+        "and run again\n"
+    )
 
 
 class FullFile(io.RawIOBase):

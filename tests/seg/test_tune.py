@@ -136,7 +136,8 @@ def test_a_signal_is_told_from_a_failure(script, error, claim, trainings, instea
 
 
 def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, instead_of_training):
-    instead_of_training('touch "$RUN.up"; exec sleep 60')
+    saving = """trap 'sleep 0.2; touch "$RUN.saved"; exit 143' TERM; touch "$RUN.up"; """
+    instead_of_training(saving + "while :; do sleep 0.02; done")
     caught: list[BaseException] = []
 
     def train():
@@ -149,6 +150,7 @@ def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, instead_
     thread.start()
     wait_for(claim.run.with_suffix(".up"))
     trainings.stop()
+    assert claim.run.with_suffix(".saved").exists(), "stop() waits for a training that saves"
     thread.join(20)
     assert "signal 15" in str(caught[0])
     with pytest.raises(TrialKilled, match="stopped"):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import fnmatch
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,25 +93,12 @@ def test_workers_that_get_the_signal_too_do_not_keep_it_from_saving(training: An
     goes_on(chosen, run, whole)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 32 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)]
-        subprocess.run(mount, check=True, capture_output=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        pytest.skip("mounting a small disk is not permitted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True, timeout=20)
-
-
 @pytest.mark.parametrize(("name", "call", "step"), [("seg minent", 3, 2), ("rl ppo", 500, 0)])
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
-    name: str, call: int, step: int, training: Any, small_disk: Path, tmp_path: Path
+    name: str, call: int, step: int, training: Any, disk: Callable[[str], Path], tmp_path: Path
 ) -> None:
     chosen, whole = training(name)
+    small_disk = disk("32m")
     run, ballast = small_disk / "run", small_disk / "ballast"
     (small_disk / "run.log").symlink_to(tmp_path / "log")  # what is printed goes to another disk
     ended = chosen.run(run, Moment(call=call, fill=ballast))
