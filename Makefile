@@ -1,5 +1,6 @@
 # make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job, its report
 # make test   the same set-up, then the whole fast suite
+# make soak   kills trainings hundreds of times and compares what they come to
 # make check  format, lint, types, tests
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test check format lint types slow
+.PHONY: demo test check format lint types slow soak
 
 demo: $(READY)
 	run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
@@ -20,6 +21,9 @@ test: $(READY)
 
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+soak: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/kill_soak.py --kills 20
 
 check: format lint types test
 

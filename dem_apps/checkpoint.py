@@ -1,12 +1,13 @@
 """Checkpoints that are safe to open and never half written: tensors as safetensors, everything else as JSON.
 
 A checkpoint ``NAME`` is two files. ``NAME.<tag>.<checksum>.safetensors`` holds the tensors; ``NAME.json`` holds
-the rest, names the tensor file and its SHA-256. The tensor file gets a fresh name and is flushed before the JSON
-is replaced in one step, so at every moment ``NAME.json`` points at a complete checkpoint: the previous or the new.
+the rest, names the tensor file and its SHA-256. The tensor file gets a fresh name, is flushed and read back before the
+JSON is replaced in one step, so at every moment ``NAME.json`` points at a complete checkpoint: the previous or the new.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,7 +19,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from dem_apps.errors import InputError, disk_error
+from dem_apps.errors import InputError, NotWritten, disk_error
+from dem_apps.interrupt import signals_held
 
 _TENSOR, _ARRAY, _PAIRS, _TUPLE = "__tensor__", "__array__", "__pairs__", "__tuple__"
 
@@ -36,9 +38,8 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
         the path of the JSON file.
 
     Raises:
-        InputError: the disk is full; the checkpoint that was there is untouched.
+        InputError: the disk is full, or gives back other bytes than it took; the checkpoint there was is untouched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     pointer = folder / f"{name}.json"
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(state, tensors, "")
@@ -48,19 +49,21 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
     sha256 = hashlib.sha256(content).hexdigest()
     # the checksum in the name, since the same step may be saved twice
     tensor_file = folder / f"{name}.{tag}.{sha256[:8]}.safetensors"
-    temporary = tensor_file.with_suffix(".tmp")
     document = {"tensors": tensor_file.name, "state": encoded, "sha256": sha256}
-    try:
-        write_bytes(temporary, content)
-        os.replace(temporary, tensor_file)
-        write_atomically(pointer, json.dumps(document, indent=1).encode())
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
+    with signals_held():
+        make_folder(folder)
+        remove_leftovers(folder, name)  # before the write, which may need their space
         intact = f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
-        raise disk_error(error, temporary, intact) from error
-    for old in folder.glob(f"{name}.*.safetensors"):
-        if old != tensor_file:
-            old.unlink()
+        try:
+            _replace(tensor_file, content, sha256)
+            text = json.dumps(document, indent=1).encode()
+            _replace(pointer, text, hashlib.sha256(text).hexdigest())
+        except NotWritten as error:
+            raise NotWritten(f"{error.problem}; {intact}", error.remedy) from error
+        except OSError as error:
+            raise disk_error(error, tensor_file, intact) from error
+        finally:
+            remove_leftovers(folder, name)
     return pointer
 
 
@@ -74,8 +77,9 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
     if not pointer.is_file():
         present = sorted(path.stem for path in folder.glob("*.json"))
         raise InputError(f"{folder}: no checkpoint '{name}'; there is {', '.join(present) or 'none'}")
+    text = pointer.read_text()
     try:
-        document = json.loads(pointer.read_text())
+        document = json.loads(text)
         tensor_file = folder / Path(document["tensors"]).name
         content = tensor_file.read_bytes()
         if hashlib.sha256(content).hexdigest() != document["sha256"]:
@@ -87,26 +91,91 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{pointer}: not a checkpoint of this program ({type(error).__name__}: {error})") from error
     except FileNotFoundError as error:
+        if pointer.read_text() != text:  # a training has saved the next one in the meantime
+            return load_checkpoint(folder, name)
         raise InputError(f"{pointer}: its tensor file {error.filename} is missing") from error
 
 
+def remove_leftovers(folder: Path, name: str) -> None:
+    """Remove what a killed writer left, and the tensors of the checkpoint before the one ``NAME.json`` points at."""
+    for leftover in folder.glob(f"{name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+    pointer = folder / f"{name}.json"
+    try:
+        used = json.loads(pointer.read_text())["tensors"]
+    except FileNotFoundError:
+        used = None
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # a damaged pointer: whoever mends it needs the tensors
+    for file in folder.glob(f"{name}.*.safetensors"):
+        if file.name != used:
+            file.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` in one step: readers see the old file or the new one, whole."""
+    """Replace ``path`` by ``content`` in one step: readers see the old file or the new one, whole.
+
+    Raises:
+        InputError: the disk is full; the file that was there is untouched.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:
+        intact = "the file that was there is intact" if path.exists() else "nothing was overwritten"
+        raise disk_error(error, path, intact) from error
+
+
+def replace_file(temporary: Path, path: Path) -> None:
+    """Rename so that a power cut leaves the old file or the new one, whole, and never neither."""
+    _flush(temporary)
+    os.replace(temporary, path)
+    _flush(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """With its parents; a new one is still there after a power cut."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        _flush(folder.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write, without waiting for the disk."""
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def _replace(path: Path, content: bytes, sha256: str | None = None) -> None:
+    """Write beside ``path`` and rename; with ``sha256`` only if the disk gives back a file of this checksum."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         write_bytes(temporary, content)
-        os.replace(temporary, path)
-    except OSError:
+        if sha256 is not None and _sha256_on_disk(temporary) != sha256:
+            raise NotWritten(f"{path}: what was written came back changed when it was read again", "check the disk")
+        replace_file(temporary, path)
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write and flush to the disk, so that a later rename cannot come before the content."""
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _sha256_on_disk(path: Path) -> str:
+    _flush(path)
+    with open(path, "rb") as file:
+        if hasattr(os, "posix_fadvise"):  # else the answer is what memory holds, not the disk
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot, for folders mostly
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:

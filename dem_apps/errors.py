@@ -6,6 +6,7 @@ import difflib
 import errno
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,6 +19,28 @@ class InputError(ValueError):
     """A mistake in what the user gave: the message says what, where, and what would be right."""
 
 
+class NotWritten(InputError):
+    """The disk did not take a file.
+
+    Args:
+        problem: which file, why, and what is still safe.
+        remedy: what to do about it.
+        then: how to go on after that.
+    """
+
+    def __init__(self, problem: str, remedy: str = "free some space", then: str = "run again") -> None:
+        super().__init__(f"{problem}; {remedy} and {then}")
+        self.problem, self.remedy = problem, remedy
+
+
+class Interrupted(KeyboardInterrupt):
+    """Signal ``number`` ended the command; the text, where there is one, is what its user should know."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint at what was meant, or an empty string when nothing known is close.
 
@@ -28,13 +51,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def disk_error(error: OSError, path: Path, intact: str) -> OSError | InputError:
+def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
     """The sentence for a disk that is full while ``path`` is written; other errors are passed through.
 
     ``intact`` says what is still safe, so that nobody deletes it in a hurry.
     """
     if error.errno in _DISK_FULL:
-        return InputError(f"{path}: no space left on the disk while writing; {intact}; free some space and run again")
+        return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
     return error
 
 
@@ -44,6 +67,8 @@ def run_command(main: Callable[[], None]) -> None:
     Ctrl-C and SIGTERM end with 130 and 143 as shells expect; ``main`` has the chance to clean up before.
     """
     print_anything()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    thread_failed, threading.excepthook = threading.excepthook, _thread_failed
     signal.signal(signal.SIGTERM, _terminate)
     try:
         main()
@@ -53,13 +78,34 @@ def run_command(main: Callable[[], None]) -> None:
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
-        where = error.filename or "the run folder"
+        where = error.filename or "the folder that is written to"
         print(f"error: {where}: no space left on the disk; free some space and run again", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt as interruption:
+        for number in before:  # a launcher may send more of them, and nothing is left to stop
+            signal.signal(number, signal.SIG_IGN)
+        sys.exit(_interrupted(interruption))
+    finally:
+        threading.excepthook = thread_failed
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _terminate(_signal: int, _frame: object) -> None:
-    sys.exit(143)
+def _interrupted(interruption: KeyboardInterrupt) -> int:
+    """Tell the user; the exit status."""
+    if not isinstance(interruption, Interrupted):
+        interruption = Interrupted(signal.SIGINT, "interrupted")
+    if str(interruption):
+        print(interruption, file=sys.stderr, flush=True)
+    return 128 + interruption.number
+
+
+def _terminate(number: int, _frame: object) -> None:
+    raise Interrupted(number, "terminated")
+
+
+def _thread_failed(failure: threading.ExceptHookArgs) -> None:
+    # TensorBoard writes in a thread of its own; the main thread meets the same full disk at its next write
+    error = failure.exc_value
+    if not (isinstance(error, OSError) and error.errno in _DISK_FULL):
+        threading.__excepthook__(failure)

@@ -71,6 +71,8 @@ def _build(compiler: str, library: Path) -> None:
         built = Path(folder) / library.name
         command = [*compiler.split(), *_FLAGS, str(_SOURCE), "-o", str(built)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        with open(built, "rb") as file:
+            os.fsync(file.fileno())  # after a power cut there must not be half a file under this name
         os.replace(built, library)
 
 

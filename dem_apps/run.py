@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
 import os
@@ -14,37 +16,54 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from dem_apps.errors import InputError
+from dem_apps.checkpoint import load_checkpoint, make_folder, remove_leftovers, save_checkpoint, write_atomically
+from dem_apps.errors import InputError, NotWritten, disk_error
+from dem_apps.interrupt import signals_held
 
 _PACKAGES = (
     "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",
     "gymnasium", "minigrid", "numpy",
 )  # fmt: skip
 
+#: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
+_NO_RUN_YET = {"environment.json", "environment.json.tmp", "config.yaml.tmp"}
+
 
 class RunFolder:
     """An open run folder. Make one with :meth:`create` or :meth:`resume`; close it with :meth:`close`.
 
+    A disk that is full while anything is written is a :class:`dem_apps.errors.NotWritten` that says what is safe.
+
     Args:
         path: the folder.
         start_step: metrics of later steps are dropped, since the run repeats them.
+
+    Raises:
+        InputError: another process has it open.
+
+    Attributes:
+        saved_step: the step of the checkpoint ``last``; None before the first.
     """
 
-    def __init__(self, path: Path, start_step: int = 0) -> None:
+    def __init__(self, path: Path, start_step: int | None = None) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self._drop_metrics_after(start_step)
-        self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
-        self._tensorboard = SummaryWriter(str(path), purge_step=start_step + 1 if start_step else None)
+        self.saved_step: int | None = None
+        self._lock = _locked(path)
+        with self._writing():
+            self._drop_metrics_after(start_step or 0)
+            self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
+            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], seed: int, device: str) -> RunFolder:
@@ -53,14 +72,14 @@ class RunFolder:
         Raises:
             InputError: the folder holds something already, or cannot be made.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - _NO_RUN_YET):
             what = "another run" if (path / "config.yaml").is_file() else "other files"
             raise InputError(
                 f"{path}: holds {what}, which is never overwritten; give another --run-dir"
                 + (", or continue it with --resume" if what == "another run" else "")
             )
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             write_atomically(path / "environment.json", _json(environment(seed, device)))
             # config.yaml comes last: a folder that has it can be resumed
             write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
@@ -69,9 +88,13 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def resume(cls, path: Path, start_step: int) -> RunFolder:
-        """Continue a run after ``start_step``, the step of the checkpoint that was read."""
-        return cls(path, start_step)
+    def resume(cls, path: Path, start_step: int | None) -> RunFolder:
+        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
+        run = cls(path, start_step or 0)
+        run.saved_step = start_step
+        for pointer in run.checkpoints.glob("*.json"):
+            remove_leftovers(run.checkpoints, pointer.stem)
+        return run
 
     @property
     def _metrics_file(self) -> Path:
@@ -79,15 +102,17 @@ class RunFolder:
 
     def log(self, step: int, **values: float | str) -> None:
         """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
-        self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
-        self._metrics.flush()
-        for name, value in values.items():
-            if isinstance(value, (int, float)):
-                self._tensorboard.add_scalar(name, value, step)
+        with self._writing():
+            self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
+            self._metrics.flush()
+            for name, value in values.items():
+                if isinstance(value, (int, float)):
+                    self._tensorboard.add_scalar(name, value, step)
 
     def log_image(self, name: str, image_hwc: Any, step: int) -> None:
         """Show an (H, W, 3) uint8 image in TensorBoard."""
-        self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
+        with self._writing():
+            self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
 
     def write_json(self, name: str, document: dict[str, Any]) -> Path:
         """Write ``document`` as ``name`` in the folder, in one step."""
@@ -98,19 +123,56 @@ class RunFolder:
 
     def save_checkpoint(self, name: str, state: dict[str, Any], step: int) -> Path:
         """See :func:`dem_apps.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
-        os.fsync(self._metrics.fileno())
-        return save_checkpoint(self.checkpoints, name, state, tag=f"{step:08d}")
+        with signals_held(), self._writing():
+            os.fsync(self._metrics.fileno())
+            self._tensorboard.flush()
+            pointer = save_checkpoint(self.checkpoints, name, state, tag=f"{step:08d}")
+            if name == "last":
+                self.saved_step = step
+        return pointer
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        self._metrics.close()
-        self._tensorboard.close()
+        # what a full disk did not take has been reported when it was written
+        with suppress(NotWritten), self._writing():
+            self._metrics.close()
+        with suppress(NotWritten), self._writing():
+            self._tensorboard.close()
+        self._lock.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            saved = "no checkpoint has been saved yet"
+            if self.saved_step is not None:
+                saved = f"the checkpoint of step {self.saved_step} is intact"
+            raise disk_error(error, Path(error.filename or self.path), saved) from error
 
     def _drop_metrics_after(self, step: int) -> None:
         if not self._metrics_file.is_file():
             return
         kept = [line for line in read_metrics(self.path) if line["step"] <= step]
         write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A lock that ends with this process, however it ends, and that no process it forks inherits.
+
+    Raises:
+        InputError: another process has it.
+    """
+    # opening and closing this file once more in this process would end the lock, and nothing does
+    file = open(path / "config.yaml", "rb+")  # noqa: SIM115 (open as long as the lock is wanted)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            file.close()
+            raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
+        # a file system without locks: nothing is checked there
+    return file
 
 
 def default_run_dir(*parts: str) -> Path:
@@ -156,6 +218,26 @@ def read_last_checkpoint(path: Path) -> dict[str, Any]:
     """The newest state of a run that is to be continued; a sentence if there is none yet."""
     read_config(path)
     return load_checkpoint(path / "checkpoints", "last")
+
+
+def checkpoint_to_resume(path: Path, first_step: int) -> dict[str, Any] | None:
+    """The newest state of a run; None where the run was stopped before it had saved any, and has to begin again.
+
+    Args:
+        path: the run folder.
+        first_step: where the run saves for the first time.
+
+    Raises:
+        InputError: it is no run folder, or its last checkpoint is damaged or gone.
+    """
+    metrics = path / "metrics.jsonl"
+    unsaved = not (path / "checkpoints" / "last.json").exists() and not (path / "eval.json").exists()
+    if unsaved and (path / "config.yaml").is_file():
+        logged = [line["step"] for line in read_metrics(path)] if metrics.is_file() else []
+        # beyond that step there was a checkpoint, and to begin again would throw away what it stood for
+        if max(logged, default=0) <= first_step:
+            return None
+    return read_last_checkpoint(path)
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:

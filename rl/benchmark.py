@@ -18,6 +18,7 @@ from rich.console import Console
 
 from dem_apps.config import option, parse_config, to_dict
 from dem_apps.errors import InputError, run_command
+from dem_apps.interrupt import command_line, going_on_with
 from dem_apps.run import read_config
 from rl.config import TrainConfig, resolve
 from rl.grid_progress import GridProgress
@@ -127,7 +128,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         BenchmarkConfig, "python -m rl.benchmark", example, arguments,
         config_help="YAML file of a grid, such as configs/rl/paper.yaml; flags win over it",
     )  # fmt: skip
-    if benchmark(config):
+    command = command_line("rl.benchmark", sys.argv[1:] if arguments is None else arguments)
+    with going_on_with(f"the same command continues: {command}"):
+        failures = benchmark(config)
+    if failures:
         sys.exit(1)
 
 

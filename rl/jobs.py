@@ -117,11 +117,14 @@ class Trainings:
             lock.release()
 
     def stop(self) -> None:
-        """End the trainings that are running and start no more."""
+        """End the trainings that are running, each after it has saved, and start no more."""
         with self._mutex:
             self._stopped = True
-            for process in self._processes:
+            running = list(self._processes)
+            for process in running:
                 process.terminate()
+        for process in running:
+            process.wait()
 
     def _train(self, job: Job, locks: tuple[FileLock, ...]) -> None:
         command = [sys.executable, "-m", self._module, *job.flags, "--run-dir", str(job.run)]

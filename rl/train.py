@@ -19,8 +19,9 @@ from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
 from dem_apps.determinism import deterministic_algorithms
 from dem_apps.errors import run_command
+from dem_apps.interrupt import StopRequest, going_on_with, resume_command
 from dem_apps.progress import TrainingProgress
-from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint, report_command
+from dem_apps.run import RunFolder, checkpoint_to_resume, default_run_dir, report_command
 from rl.config import TrainConfig, resolve
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.model import build_envs, build_model, policy_state, restore_policy, update_in_words
@@ -49,15 +50,31 @@ def train(config: TrainConfig) -> None:
 
 def _train(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
-    checkpoint = read_last_checkpoint(Path(config.run_dir)) if config.resume and config.run_dir else None
+    checkpoint = checkpoint_to_resume(Path(config.run_dir), 0) if config.resume and config.run_dir else None
     model = build_model(config, build_envs(config))
     run = _open_run(config, checkpoint)
     model.set_logger(Logger(None, [_MetricsWriter(run)]))
     if checkpoint is not None:
         restore_training_state(model, checkpoint)
     _print_start(config, run, model)
+    resume = resume_command("rl.train", run.path)
+    try:
+        with going_on_with(f"continue with: {resume}"):
+            with StopRequest(resume, lambda: run.saved_step) as stop:
+                _learn(config, run, model, checkpoint, stop)
+            _evaluate_run(config, run, model)
+    finally:
+        run.close()
 
-    between = BetweenRollouts(config, run, best=checkpoint["best"] if checkpoint else None)
+
+def _learn(
+    config: TrainConfig,
+    run: RunFolder,
+    model: OnPolicyAlgorithm,
+    checkpoint: dict[str, Any] | None,
+    stop: StopRequest,
+) -> None:
+    between = BetweenRollouts(config, run, stop, checkpoint)
     try:
         model.learn(
             total_timesteps=_timesteps(config) - model.num_timesteps,
@@ -67,9 +84,6 @@ def _train(config: TrainConfig) -> None:
         )
     finally:
         between.close()
-
-    _evaluate_run(config, run, model)
-    run.close()
 
 
 class BetweenRollouts(BaseCallback):
@@ -81,33 +95,51 @@ class BetweenRollouts(BaseCallback):
     Args:
         config: resolved settings.
         run: where to log and save.
-        best: (sampled, greedy) mean return of the best evaluation so far, or None.
+        stop: says when to save and end.
+        checkpoint: what the run goes on from, or None.
     """
 
-    def __init__(self, config: TrainConfig, run: RunFolder, best: list[float] | None) -> None:
+    def __init__(
+        self, config: TrainConfig, run: RunFolder, stop: StopRequest, checkpoint: dict[str, Any] | None
+    ) -> None:
         super().__init__()
-        self._config, self._run, self._best = config, run, best
+        self._config, self._run, self._stop = config, run, stop
+        # (sampled, greedy) mean return of the best evaluation so far
+        self._best: list[float] | None = checkpoint["best"] if checkpoint else None
+        self._unlogged = checkpoint.get("unlogged") if checkpoint else None
         wrapper = config.hyperparameters.get("env_wrapper")
         self._evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, DURING_TRAINING)
         self._progress: TrainingProgress | None = None
 
     def _on_training_start(self) -> None:
         self._done_step = self.model.num_timesteps
+        if self._unlogged is not None:
+            self._done_step = self._unlogged["since"]
+            self.logger.name_to_value.update(self._unlogged["values"])
         rollout = self.algorithm.n_steps * self.algorithm.n_envs
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
-        if self._done_step == 0:
+        if self.model.num_timesteps == 0:
             self._save()  # so that a run can be resumed from its first moment
-        self._progress = TrainingProgress(_timesteps(self._config), self._done_step)
+        self._progress = TrainingProgress(_timesteps(self._config), self.model.num_timesteps)
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_start(self) -> None:
+        self._stop_if_asked()
         if self.model.num_timesteps % self._stride == 0:
             self._update_done(last=False)
+            self._stop_if_asked()  # not after another rollout: an evaluation may have taken its time
 
     def _on_training_end(self) -> None:
+        self._stop_if_asked()
         self._update_done(last=True)
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if self._stop.asked():
+            self._save()
+            raise self._stop.stopped(self.model.num_timesteps)
 
     def _update_done(self, last: bool) -> None:
         step = self.model.num_timesteps
@@ -141,7 +173,10 @@ class BetweenRollouts(BaseCallback):
             self._progress.note(step, f"return {score[0]:.3f} sampled, {score[1]:.3f} greedy")
 
     def _save(self) -> None:
-        state = {**training_state(self.algorithm), "best": self._best}
+        state = {**training_state(self.algorithm), "best": self._best, "unlogged": None}
+        if self._done_step < self.model.num_timesteps:
+            # between two lines of the log: what the next one will say is known in part
+            state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
         self._run.save_checkpoint("last", state, self.model.num_timesteps)
 
     @property
@@ -157,26 +192,30 @@ class BetweenRollouts(BaseCallback):
 
 
 class _MetricsWriter(KVWriter):
-    """Forwards what SB3 logs to the run folder, without wall-clock times: equal runs write equal files."""
+    """Forwards what SB3 logs to the run folder."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        numbers = {
-            key: value if isinstance(value, int) else float(value)
-            for key, value in sorted(key_values.items())
-            if not key.startswith("time/")
-        }
-        self._run.log(step, **numbers)
+        self._run.log(step, **_numbers(key_values))
 
     def close(self) -> None:
         """The run folder is closed by whoever opened it."""
 
 
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    """What SB3 logs, without wall-clock times: equal runs write equal files."""
+    return {
+        key: value if isinstance(value, int) else float(value)
+        for key, value in sorted(values.items())
+        if not key.startswith("time/")
+    }
+
+
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
-    if checkpoint is not None and config.run_dir is not None:
-        return RunFolder.resume(Path(config.run_dir), checkpoint["step"])
+    if config.resume and config.run_dir is not None:
+        return RunFolder.resume(Path(config.run_dir), checkpoint["step"] if checkpoint is not None else None)
     path = Path(config.run_dir) if config.run_dir else default_run_dir("rl", config.env, config.loss, str(config.seed))
     return RunFolder.create(path, to_dict(config), config.seed, config.device)
 

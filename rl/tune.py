@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from rich.console import Console
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_search, to_dict
 from dem_apps.errors import InputError, run_command
+from dem_apps.interrupt import command_line, going_on_with
 from dem_apps.objectives import objective_options
 from dem_apps.run import default_run_dir
 from dem_apps.search import Space, TPEPlan, Values, best_trial, dem_allows, score, scored
@@ -200,7 +202,13 @@ def _check(config: TuneConfig, train: TrainConfig) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
-    tune(*parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments))
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    config, train, flags = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
+    if config.study_dir is None:
+        config = replace(config, study_dir=str(default_run_dir("rl", "tune")))
+        arguments += ["--study-dir", str(config.study_dir)]
+    with going_on_with(f"the same command continues: {command_line('rl.tune', arguments)}"):
+        tune(config, train, flags)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,8 +22,8 @@ from gymnasium import spaces
 from PIL import Image
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.checkpoint import write_atomically
-from dem_apps.errors import InputError, disk_error
+from dem_apps.checkpoint import replace_file, write_atomically
+from dem_apps.errors import InputError
 from rl.envs import Wrappers, make_env
 from rl.episodes import Episode, normalised
 from rl.frame import Moment, draw
@@ -188,10 +187,7 @@ def _write_gif(file: Path, shots: Sequence[Shot]) -> None:
     images = [shot.image.quantize(palette=palette, dither=Image.Dither.NONE) for shot in shots]
     durations = [round(1000 * shot.seconds) for shot in shots]
     images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
-    try:
-        write_atomically(file, content.getvalue())
-    except OSError as error:
-        raise disk_error(error, file, "nothing was overwritten") from error
+    write_atomically(file, content.getvalue())
 
 
 def _write_mp4(file: Path, shots: Sequence[Shot]) -> None:
@@ -205,6 +201,6 @@ def _write_mp4(file: Path, shots: Sequence[Shot]) -> None:
             for _ in range(round(shot.seconds / STEP_SECONDS)):
                 writer.send(np.ascontiguousarray(shot.image))
         writer.close()
-        os.replace(temporary, file)
+        replace_file(temporary, file)
     finally:
         temporary.unlink(missing_ok=True)

@@ -20,9 +20,11 @@ from dem_apps.config import parse_config, to_dict
 from dem_apps.determinism import deterministic_algorithms
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
+from dem_apps.interrupt import StopRequest, going_on_with, resume_command
 from dem_apps.progress import TrainingProgress
+from dem_apps.reduction import world_size
 from dem_apps.rng import seed_everything
-from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint, report_command
+from dem_apps.run import RunFolder, checkpoint_to_resume, default_run_dir, report_command
 from seg.choosing import Choice
 from seg.config import TrainConfig
 from seg.data.datasets import Sample
@@ -48,6 +50,16 @@ class Session:
     path: Path
     run: RunFolder | None
     progress: TrainingProgress | None
+    stop: StopRequest
+    #: Whether the scores of this step are in the log, if it is one that has scores.
+    scored: bool
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self.progress is not None:
+            self.progress.close()
+        if self.run is not None:
+            self.run.close()
 
 
 def train(config: TrainConfig) -> Path:
@@ -64,19 +76,18 @@ def _train(config: TrainConfig) -> Path:
         pair = open_pair(config)
     training = set_up(config, len(pair.classes), accelerator)
     session = _open(config, accelerator, pair, training)
-    first = training.step
     try:
-        for passes in _steps(config, pair, accelerator, first):
-            values = training_step(training, config, accelerator, passes)
-            _report(session, values)
-            if training.step % config.eval_every == 0 and training.step < config.max_steps:
-                _score_and_save(session)
-        _finish(session, trained=training.step > first)
+        with going_on_with(f"continue with: {resume_command('seg.train', session.path)}"), session.stop:
+            _score_if_due(session)
+            for passes in _steps(config, pair, accelerator, training.step):
+                values = training_step(training, config, accelerator, passes)
+                session.scored = False
+                _report(session, values)
+                _stop_if_asked(session)
+                _score_if_due(session)
+            _finish(session)
     finally:
-        if session.progress is not None:
-            session.progress.close()
-        if session.run is not None:
-            session.run.close()
+        session.close()
     return session.path
 
 
@@ -94,25 +105,32 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
     """The run folder, new or continued; every process restores the checkpoint."""
     path = Path(config.run_dir) if config.run_dir else default_run_dir("seg", config.method, config.loss)
     choice, run, progress = Choice(config.selection), None, None
-    if config.resume:
-        state = read_last_checkpoint(path)
+    state = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
+    if state is not None:
         training.restore(state)
         choice.restore(state["choice"])
-        # not before every process has read: the new run folder drops what came after the checkpoint
-        accelerator.wait_for_everyone()
     elif config.model.start_from is not None:
         load_weights(training.model, saved_weights(Path(config.model.start_from)), config.model.start_from)
+    # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
+    accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         if config.resume:
-            run = RunFolder.resume(path, training.step)
+            run = RunFolder.resume(path, training.step if state is not None else None)
         else:
             run = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device))
+        if state is None:
             run.write_json(CLASSES_FILE, pair.classes.document())
         _print_summary(config, pair, path, accelerator)
+        if config.resume and state is None:
+            print("the run has no checkpoint yet and begins again", flush=True)
         progress = TrainingProgress(config.max_steps, training.step)
     # without --run-dir the name holds the time, and the processes' clocks may differ
     (path,) = broadcast_object_list([path])
-    return Session(config, accelerator, pair, training, choice, path, run, progress)
+    stop = StopRequest(
+        resume_command("seg.train", path) if run is not None else "", lambda: run.saved_step if run else None
+    )
+    scored = state is None or state.get("scored", True)
+    return Session(config, accelerator, pair, training, choice, path, run, progress, stop, scored)
 
 
 def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[Pass]]:
@@ -143,11 +161,36 @@ def _report(session: Session, values: dict[str, float]) -> None:
         session.run.log(step, **values)
 
 
+def _stop_if_asked(session: Session) -> None:
+    """Save and end after a Ctrl-C or SIGTERM."""
+    if not session.stop.asked(session.accelerator.device):
+        return
+    _save(session)
+    session.close()
+    # a launcher ends all processes as soon as the first is gone, and the main one had something to write
+    session.accelerator.wait_for_everyone()
+    raise session.stop.stopped(session.training.step)
+
+
+def _save(session: Session) -> None:
+    training = session.training
+    if session.run is not None:
+        state = {**training.state(), "choice": session.choice.state(), "scored": session.scored}
+        session.run.save_checkpoint("last", state, training.step)
+
+
+def _score_if_due(session: Session) -> None:
+    step, config = session.training.step, session.config
+    if not session.scored and step % config.eval_every == 0 and step < config.max_steps:
+        _score_and_save(session)
+
+
 def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any]:
     """Score on the target's validation set, log it, keep the state and the checkpoints that are worth it."""
     training, run = session.training, session.run
     result = _scores(session, write_maps)
     improved = session.choice.update(training.step, result)
+    session.scored = True
     alarm = session.choice.alarm(result)
     if run is None:
         return result
@@ -159,7 +202,7 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
         run.log(training.step, alarm=alarm)
     for name in improved:
         run.save_checkpoint(name, {"model": training.model.state_dict(), "step": training.step}, training.step)
-    run.save_checkpoint("last", {**training.state(), "choice": session.choice.state()}, training.step)
+    _save(session)
     if session.progress is not None:
         criterion = session.config.selection
         news = f"label-free score '{criterion}' {result['label_free'][criterion]:.4f}"
@@ -169,10 +212,11 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
     return result
 
 
-def _finish(session: Session, trained: bool) -> None:
-    """Entropy maps, ``eval.json`` and the tables. Without ``trained`` a checkpoint of the last step was resumed."""
+def _finish(session: Session) -> None:
+    """Entropy maps, ``eval.json`` and the tables."""
     config, training = session.config, session.training
-    result = _score_and_save(session, write_maps=True) if trained else _scores(session, write_maps=True)
+    # a resumed run that had come to its end has its scores in the log
+    result = _scores(session, write_maps=True) if session.scored else _score_and_save(session, write_maps=True)
     if session.run is None:
         return
     if session.progress is not None:
@@ -211,6 +255,8 @@ def _on_map_sample(session: Session, write: bool) -> OnSample:
     chosen = set(np.linspace(0, images - 1, min(count, images)).round().astype(int)) if count else set()
 
     def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
+        if world_size() == 1:  # several processes can agree to stop between two steps alone
+            _stop_if_asked(session)
         if index not in chosen or not (write or session.run is not None):
             return
         tiles, picture = map_pictures(sample.image, sample.label, logits, session.pair.classes)

@@ -24,6 +24,7 @@ from rich.console import Console
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_search, to_dict
 from dem_apps.errors import InputError, run_command
+from dem_apps.interrupt import command_line, going_on_with
 from dem_apps.run import default_run_dir
 from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
 from dem_apps.search_report import plot_dem_search, trials_table, write_trials
@@ -165,11 +166,14 @@ class Trainings:
         return float(json.loads((claim.run / "eval.json").read_text())["miou"])
 
     def stop(self) -> None:
-        """End the trainings that are running and start no more."""
+        """End the trainings that are running, each after it has saved, and start no more."""
         with self._mutex:
             self._stopped = True
-            for process in self._processes:
+            running = list(self._processes)
+            for process in running:
                 process.terminate()
+        for process in running:
+            process.wait()
 
     def _command(self, claim: Claim) -> list[str]:
         command = [sys.executable, "-m", "seg.train"]
@@ -260,7 +264,13 @@ def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
-    tune(*parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments))
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    config, train, flags = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
+    if config.study_dir is None:
+        config = replace(config, study_dir=str(default_run_dir("seg", "tune")))
+        arguments += ["--study-dir", str(config.study_dir)]
+    with going_on_with(f"the same command continues: {command_line('seg.tune', arguments)}"):
+        tune(config, train, flags)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -115,12 +117,32 @@ def batches(
     positions = [step * batch_size + rank * share + place for step in steps for place in range(share)]
     shuffled = _Shuffled(dataset, positions, seed, build_augmentation(augmentation) if augmentation else None)
     loader = DataLoader(
-        shuffled, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated
-    )
+        shuffled, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
+        worker_init_fn=_leave_signals_to_the_main_process,
+        # of its own: it would draw from the global one when it starts, and a resumed run starts it once more
+        generator=torch.Generator(),
+    )  # fmt: skip
     for batch in loader:
         if isinstance(batch, InputError):
             raise batch
         yield batch
+
+
+def _leave_signals_to_the_main_process(_worker: int) -> None:
+    """Ctrl-C and a launcher's SIGTERM reach every process of the group, and the main one still has a step to finish.
+
+    A SIGTERM of the main process itself, which is how it ends its workers when it exits, still ends this one.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # nothing else in Python says who sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+
+
+def _end_with_the_main_process() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 def _collated(samples: list[Batch | InputError]) -> Batch | InputError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dem_apps import build_objective
+from dem_apps.interrupt import StopRequest
 
 C, FEATURES, STEPS = 5, 4, 3
 NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm")
@@ -46,6 +49,17 @@ def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[
     return results
 
 
+def stopping_step(rank: int, world: int) -> int:
+    """After which step this process stops. The last one gets a signal at step 3, each before it two steps later."""
+    with StopRequest("", lambda: None) as stop:
+        for step in itertools.count(1):
+            if step == 3 + 2 * (world - 1 - rank):
+                os.kill(os.getpid(), signal.SIGTERM)
+            if stop.asked():
+                return step
+    raise AssertionError
+
+
 def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
     """Entry of a spawned process: join each group that it is part of, compute, save."""
     torch.set_num_threads(1)
@@ -54,5 +68,6 @@ def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
             continue
         dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
         results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
+        results["stopping step"] = stopping_step(rank, world)
         torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")
         dist.destroy_process_group()

@@ -5,20 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dem_apps.errors import InputError, disk_error, nearest, run_command
+from dem_apps.errors import InputError, Interrupted, disk_error, nearest, run_command
 
 
 @pytest.fixture(autouse=True)
-def _keep_signal_handler() -> Iterator[None]:
-    handler = signal.getsignal(signal.SIGTERM)
+def _same_handlers_afterwards() -> Iterator[None]:
+    def handlers() -> list[Any]:
+        return [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), threading.excepthook]
+
+    before = handlers()
     yield
-    signal.signal(signal.SIGTERM, handler)
+    assert handlers() == before
 
 
 def ending(main: Any) -> Any:
@@ -64,6 +69,43 @@ def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys: pytest.CaptureFixture[s
 
     assert ending(terminated) == 143
     assert cleaned == [True]
+    assert capsys.readouterr().err == "interrupted\nterminated\n"
+
+
+@pytest.mark.parametrize(("number", "text", "status"), [(2, "step 3 is saved", 130), (15, "", 143)])
+def test_an_interruption_says_what_it_has_to_say(
+    number: int, text: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending(raising(Interrupted(number, text))) == status
+    assert capsys.readouterr().err == (f"{text}\n" if text else "")
+
+
+def test_signals_during_the_last_words_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun terminates what is left of a group as soon as its first process has ended."""
+    heard = []
+
+    def speak(*_: Any, **__: Any) -> None:
+        with suppress(KeyboardInterrupt):  # which would end the tests
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            heard.append(True)
+
+    monkeypatch.setattr("builtins.print", speak)
+    assert ending(raising(Interrupted(15, "saved"))) == 143
+    assert heard == [True]
+
+
+@pytest.mark.parametrize(("number", "shown"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(
+    number: int, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        thread = threading.Thread(target=raising(OSError(number, "trouble")))
+        thread.start()
+        thread.join()
+
+    run_command(main)
+    assert ("Traceback" in capsys.readouterr().err) == shown
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), OSError(errno.EIO, "disk"), RuntimeError("a bug")])

@@ -65,3 +65,8 @@ def test_processes_agree_with_one(
             for table, single in zip(part[last:], expected[last:], strict=True):
                 torch.testing.assert_close(table, single, rtol=0, atol=1e-6)
                 assert torch.equal(table, parts[0][-1]), "every process has the same table, bit for bit"
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_stop_after_the_same_step(world: int, shared: dict[int, list[Any]]) -> None:
+    assert [results["stopping step"] for results in shared[world]] == [3] * world

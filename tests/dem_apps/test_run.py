@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, run_command
 from dem_apps.run import (
     RunFolder,
+    checkpoint_to_resume,
     default_run_dir,
     environment,
     read_config,
@@ -146,3 +152,153 @@ def test_default_run_dir_is_below_runs() -> None:
 def test_environment_can_be_written_as_json() -> None:
     recorded = json.loads(json.dumps(environment(0, "cpu")))
     assert {"command", "seed", "device", "python", "packages", "git_commit"} <= set(recorded)
+
+
+# -- what kills and full disks leave ----------------------------------------------------------------------------
+
+
+def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+    for name in ("environment.json", "environment.json.tmp", "config.yaml.tmp"):
+        (tmp_path / name).write_text("{")
+    create(tmp_path).close()
+    assert read_config(tmp_path) == CONFIG
+    assert json.loads((tmp_path / "environment.json").read_text())["seed"] == 3
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    run.log(1, loss=0.5)
+    run.log(3, loss=0.4)
+    assert checkpoint_to_resume(run.path, 3) is None
+    assert run.saved_step is None
+    run.close()
+    again = RunFolder.resume(run.path, None)
+    assert (steps(run.path), again.saved_step) == ([], None)
+    again.close()
+
+
+def test_a_run_that_has_lost_its_checkpoint_does_not_begin_again(ran: Path) -> None:
+    assert checkpoint_to_resume(ran, 3)["step"] == 3
+    (ran / "checkpoints" / "last.json").unlink()
+    with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
+        checkpoint_to_resume(ran, 3)
+    assert checkpoint_to_resume(ran, 5) is None
+    (ran / "eval.json").write_text("{}")
+    with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
+        checkpoint_to_resume(ran, 5)
+    assert steps(ran) == [1, 2, 3, 4, 5]
+
+
+def test_a_resumed_run_removes_what_a_kill_left(ran: Path) -> None:
+    """A run that was killed in its last save has no other that would."""
+    before = sorted((ran / "checkpoints").iterdir())
+    for leftover in ("last.00000002.0123abcd.safetensors", "last.00000004.0123abcd.safetensors.tmp", "last.json.tmp"):
+        (ran / "checkpoints" / leftover).write_bytes(b"")
+    RunFolder.resume(ran, 3).close()
+    assert sorted((ran / "checkpoints").iterdir()) == before
+
+
+def test_the_step_of_the_last_checkpoint_is_known(ran: Path) -> None:
+    run = RunFolder.resume(ran, 3)
+    assert run.saved_step == 3
+    run.save_checkpoint("best", {}, 4)
+    assert run.saved_step == 3
+    run.save_checkpoint("last", {}, 5)
+    assert run.saved_step == 5
+    run.close()
+
+
+def test_a_run_that_another_process_writes_to_is_left_alone(ran: Path) -> None:
+    run = RunFolder.resume(ran, 3)
+    run.log(4, loss=0.1)
+
+    def resume() -> None:
+        with pytest.raises(InputError, match=r"another process is writing to this run; stop it, or wait for its end$"):
+            RunFolder.resume(ran, 3)
+
+    def in_another_process(work: Callable[[], None]) -> int | None:
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join()
+        return process.exitcode
+
+    assert in_another_process(resume) == 0
+    assert steps(ran) == [1, 2, 3, 4]
+    run.close()
+    assert in_another_process(lambda: RunFolder.resume(ran, 4).close()) == 0
+
+
+@pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
+def test_a_full_disk_is_one_sentence_wherever_it_is_met(where: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder.resume(ran, 3)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise full
+
+    if where == "metrics":
+        monkeypatch.setattr(run, "_metrics", io.TextIOWrapper(FullFile()))
+    elif where == "tensorboard":
+        monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
+    else:
+        monkeypatch.setattr("dem_apps.checkpoint.write_bytes", fail)
+
+    def go_on() -> None:
+        run.log(4, loss=0.1)
+        run.save_checkpoint("last", {"step": 4}, 4)
+
+    with pytest.raises(InputError) as raised:
+        go_on()
+    assert str(raised.value).startswith(str(ran))
+    assert "no space left on the disk while writing; the " in str(raised.value)
+    assert str(raised.value).endswith("is intact; free some space and run again")
+    assert "\n" not in str(raised.value)
+    run.close()  # says nothing new
+    assert checkpoint_to_resume(ran, 3)["step"] == 3
+
+
+def test_a_full_disk_in_tensorboards_thread_is_the_same_sentence(
+    disk: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = disk("64k") / "run"
+
+    def main() -> None:
+        run = create(folder)
+        try:
+            for step in range(100):
+                run.log_image("noise", np.random.default_rng(step).integers(0, 256, (64, 64, 3), np.uint8), step)
+        finally:
+            run.close()
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(main)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {folder}: no space left on the disk while writing; no checkpoint has been saved yet; free some space "
+        "and run again\n"
+    )
+
+
+class FullFile(io.RawIOBase):
+    """Takes nothing."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _content: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_metrics_and_tensorboard_are_on_the_disk_before_the_checkpoint(
+    ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    run = RunFolder.resume(ran, 3)
+    flush = run._tensorboard.flush
+    monkeypatch.setattr(run._tensorboard, "flush", lambda: (done.append("tensorboard"), flush()))
+    monkeypatch.setattr("dem_apps.run.os.fsync", lambda _file: done.append("metrics"))
+    monkeypatch.setattr("dem_apps.run.save_checkpoint", lambda *_, **__: done.append("checkpoint"))
+    run.save_checkpoint("last", {}, 4)
+    assert done == ["metrics", "tensorboard", "checkpoint"]
+    run.close()

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from rich.console import Console
 
 import rl.benchmark
 import rl.plots
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, run_command
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.grid_progress import GridProgress
 from rl.jobs import Job, Trainings, flags
@@ -132,6 +133,32 @@ def test_a_killed_grid_goes_on_to_the_same_files(
     before = starts(tmp_path / "killed")
     assert benchmark(killed, trainings()) == {}
     assert starts(tmp_path / "killed") == before  # nothing finished is repeated
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_grid_ends_its_trainings_and_the_same_command_continues(
+    number: int, status: int, tmp_path: Path, trainings: Callable[[], Trainings], capfd: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(rl.benchmark, "Trainings", trainings)
+    settings, folder = tmp_path / "my grid.yaml", tmp_path / "grid"
+    settings.write_text(yaml.safe_dump({"envs": {ENV: {"timesteps": 20}}, "arms": {"none": {"loss": "none"}}}))
+    arguments = ["--config", str(settings), "--folder", str(folder), "--seeds", "[0,1]", "--workers", "2"]
+    grid = multiprocessing.get_context("fork").Process(target=run_command, args=(lambda: rl.benchmark.main(arguments),))
+    grid.start()
+    while len(list(folder.rglob("last.json"))) < 2:
+        assert grid.is_alive()
+        time.sleep(0.002)
+    os.kill(grid.pid, number)  # type: ignore[arg-type]
+    grid.join()
+    assert grid.exitcode == status
+    steps = [file.read_text() for file in folder.rglob("last.json")]
+    command = shlex.join(["python", "-m", "rl.benchmark", *arguments])
+    assert capfd.readouterr().err == f"interrupted; the same command continues: {command}\n"
+    assert not list(folder.rglob("eval.json"))
+    time.sleep(0.05)  # five steps of a training that was left running
+    assert [file.read_text() for file in folder.rglob("last.json")] == steps
+    rl.benchmark.main(shlex.split(command)[3:])
+    assert len(list(folder.rglob("eval.json"))) == 2
 
 
 def test_a_failure_is_listed_and_does_not_stop_the_rest(

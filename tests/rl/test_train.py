@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import signal
 import subprocess
 import sys
 import time
@@ -19,8 +21,10 @@ import rl.evaluate
 import rl.train
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.errors import InputError, run_command
+from dem_apps.interrupt import Stopped
 from dem_apps.run import RunFolder, read_metrics
 from rl.config import TrainConfig, resolve
+from rl.envs import StackedEnvs
 from rl.model import build_envs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +128,34 @@ def test_an_interrupted_run_continues_to_the_same_numbers(
         with pytest.raises(KeyboardInterrupt):
             rl.train.main([*arguments, "--run-dir", "broken"])
     torch.rand(7)  # a new process would have other random states
+    rl.train.main(["--run-dir", "broken", "--resume"])
+    assert_same_run(Path("whole"), Path("broken"))
+
+
+@pytest.mark.parametrize(("call", "step"), [(70, 256), (448, 896)], ids=["between two lines", "before an evaluation"])
+def test_ctrl_c_is_a_checkpoint_between_two_rollouts(
+    call: int, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of the log covers several rollouts of A2C, and what it will say is known in part."""
+    monkeypatch.chdir(tmp_path)
+    Path("cartpole.yaml").write_text("CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 1000, n_steps: 64}")
+    arguments = ["--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml", "--algo", "a2c"]
+    arguments += ["--eval-freq", "800", "--eval-episodes", "1"]
+    rl.train.main([*arguments, "--run-dir", "whole"])
+    genuine, calls = StackedEnvs.step_wait, iter(range(1, 9999))
+
+    def interrupted(envs: StackedEnvs) -> Any:
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return genuine(envs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StackedEnvs, "step_wait", interrupted)
+        with pytest.raises(Stopped, match=f"interrupted at step {step}, everything is saved"):
+            rl.train.main([*arguments, "--run-dir", "broken"])
+    assert read_metrics(Path("broken")) == []
+    assert load_checkpoint(Path("broken/checkpoints"), "last")["step"] == step
+    torch.rand(7)
     rl.train.main(["--run-dir", "broken", "--resume"])
     assert_same_run(Path("whole"), Path("broken"))
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,3 +56,27 @@ def test_the_run_folder_is_written_once(runs):
     one, two = ({str(path.relative_to(run)) for path in run.rglob("*.png")} for run in runs)
     assert one == two
     assert len(list(runs[1].glob("events.out.tfevents*"))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_and_their_launcher_saves_once(runs, number, tmp_path, tiny_pair, run_command):
+    """As Ctrl-C in a terminal: the processes get it, and once more from torchrun."""
+    data = ["--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root)]
+    run, launcher = tmp_path / "run", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launcher, "-m", "seg.train", *FLAGS, *data, "--run-dir", str(run)]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=log, stderr=log, start_new_session=True
+        )
+        while not (run / "metrics.jsonl").is_file() or len(lines(run)) < 3:
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, number)
+        process.wait(120)
+    (said,) = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("interrupted at step")]
+    assert said.endswith(f"torchrun --standalone --nproc-per-node 2 -m seg.train --run-dir {run} --resume")
+    resumed = run_command("torch.distributed.run", *launcher[2:], "-m", "seg.train", "--run-dir", str(run), "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    for name in ("metrics.jsonl", "eval.json"):
+        assert (run / name).read_bytes() == (runs[1] / name).read_bytes()

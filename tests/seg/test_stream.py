@@ -32,6 +32,13 @@ def test_a_stream_continues_anywhere_with_the_same_samples(dataset):
         assert torch.equal(resumed["label"], expected["label"])
 
 
+def test_reading_draws_no_random_numbers_of_the_network(dataset):
+    """A resumed run starts its streams once more, and dropout in the network must not notice."""
+    before = torch.get_rng_state()
+    read(dataset, range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_workers_do_not_change_the_samples(dataset):
     for one, other in zip(read(dataset, range(3)), read(dataset, range(3), workers=2), strict=True):
         assert torch.equal(one["image"], other["image"])

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
+import os
 import shlex
+import signal
 import threading
 import time
 from pathlib import Path
@@ -12,7 +15,7 @@ import yaml
 from PIL import Image
 
 from dem_apps.config import parse_config
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, run_command
 from dem_apps.search import DEM_SPACE, TPEPlan
 from dem_apps.study import StudyFolder, TrialFailed, TrialKilled
 from seg.config import TrainConfig
@@ -133,7 +136,8 @@ def test_a_signal_is_told_from_a_failure(script, error, claim, trainings, instea
 
 
 def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, instead_of_training):
-    instead_of_training('touch "$RUN.up"; exec sleep 60')
+    saving = """trap 'sleep 0.2; touch "$RUN.saved"; exit 143' TERM; touch "$RUN.up"; """
+    instead_of_training(saving + "while :; do sleep 0.02; done")
     caught: list[BaseException] = []
 
     def train():
@@ -146,10 +150,33 @@ def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, instead_
     thread.start()
     wait_for(claim.run.with_suffix(".up"))
     trainings.stop()
+    assert claim.run.with_suffix(".saved").exists(), "stop() waits for a training that saves"
     thread.join(20)
     assert "signal 15" in str(caught[0])
     with pytest.raises(TrialKilled, match="stopped"):
         trainings(claim)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_search_lets_its_training_save_and_the_same_command_continues(
+    number, status, tmp_path, pair_flags, instead_of_training, capfd
+):
+    study, trial = tmp_path / "my study", tmp_path / "my study" / "trials" / "0000"
+    saving = """trap 'sleep 0.2; echo saved > "$RUN.saved"; exit 143' TERM; touch "$RUN.up"; """
+    instead_of_training(saving + "while :; do sleep 0.02; done")
+    arguments = ["--study-dir", str(study), "--trials", "1", *pair_flags]
+    searching = multiprocessing.get_context("fork").Process(target=run_command, args=(lambda: main(arguments),))
+    searching.start()
+    wait_for(trial.with_suffix(".up"))
+    os.kill(searching.pid, number)
+    searching.join()
+    assert searching.exitcode == status
+    assert trial.with_suffix(".saved").read_text() == "saved\n", "it was waited for"
+    command = shlex.join(["python", "-m", "seg.tune", *arguments])
+    assert capfd.readouterr().err == f"interrupted; the same command continues: {command}\n"
+    instead_of_training(SCORES)
+    main(shlex.split(command)[3:])
+    assert (study / "best.yaml").is_file()
 
 
 def test_a_training_that_outlives_its_command_is_waited_for_and_its_score_is_taken(
