@@ -1,13 +1,16 @@
 # make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job
 # make test   the same set-up, then the whole fast suite
 # make check  format, lint, types, tests
+# make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+LOWEST := .venv-lowest
+LOWEST_READY := $(LOWEST)/.installed
 
-.PHONY: demo test check format lint types slow
+.PHONY: demo test test-lowest check format lint types slow
 
 demo: $(READY)
 	$(BIN)/python -m seg.train --loss adadem
@@ -15,6 +18,9 @@ demo: $(READY)
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+test-lowest: $(LOWEST_READY)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
@@ -34,4 +40,10 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
 	$(BIN)/python -m pip install -e ".[dev]"
+	touch $@
+
+$(LOWEST_READY): pyproject.toml tests/lowest_versions.py $(READY)
+	$(PYTHON) -m venv $(LOWEST)
+	$(BIN)/python tests/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --constraint $(LOWEST)/constraints.txt -e ".[dev]"
 	touch $@
