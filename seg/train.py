@@ -78,6 +78,8 @@ def _train(config: TrainConfig) -> Path:
             session.progress.close()
         if session.run is not None:
             session.run.close()
+    # leaves the process group: a process that exits within it may be aborted after all is written
+    accelerator.end_training()
     return session.path
 
 
