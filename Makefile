@@ -2,13 +2,16 @@
 # make test   the same set-up, then the whole fast suite
 # make soak   kills trainings hundreds of times and compares what they come to
 # make check  format, lint, types, tests
+# make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+LOWEST := .venv-lowest
+LOWEST_READY := $(LOWEST)/.installed
 
-.PHONY: demo test check format lint types slow soak
+.PHONY: demo test test-lowest check format lint types slow soak
 
 demo: $(READY)
 	run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
@@ -18,6 +21,9 @@ demo: $(READY)
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+test-lowest: $(LOWEST_READY)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
@@ -40,4 +46,10 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
 	$(BIN)/python -m pip install -e ".[dev]"
+	touch $@
+
+$(LOWEST_READY): pyproject.toml tests/lowest_versions.py $(READY)
+	$(PYTHON) -m venv $(LOWEST)
+	$(BIN)/python tests/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --constraint $(LOWEST)/constraints.txt -e ".[dev]"
 	touch $@

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from dem_apps.processes import leave_to_launcher, lost_connection, say_once
 from dem_apps.terminal import print_anything
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -64,7 +65,8 @@ def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
 def run_command(main: Callable[[], None]) -> None:
     """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
 
-    Ctrl-C and SIGTERM end with 130 and 143 as shells expect; ``main`` has the chance to clean up before.
+    Of several processes that a launcher started one prints it; see :mod:`dem_apps.processes`. Ctrl-C and SIGTERM end
+    with 130 and 143 as shells expect; ``main`` has the chance to clean up before.
     """
     print_anything()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -73,14 +75,21 @@ def run_command(main: Callable[[], None]) -> None:
     try:
         main()
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_once(f"error: {error}")
         sys.exit(2)
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
         where = error.filename or "the folder that is written to"
-        print(f"error: {where}: no space left on the disk; free some space and run again", file=sys.stderr)
+        say_once(f"error: {where}: no space left on the disk; free some space and run again")
         sys.exit(2)
+    except RuntimeError as error:
+        lost = lost_connection(error)
+        if lost is None:
+            raise
+        say_once(lost)
+        leave_to_launcher()
+        sys.exit(1)
     except KeyboardInterrupt as interruption:
         for number in before:  # a launcher may send more of them, and nothing is left to stop
             signal.signal(number, signal.SIG_IGN)

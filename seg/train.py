@@ -88,6 +88,8 @@ def _train(config: TrainConfig) -> Path:
             _finish(session)
     finally:
         session.close()
+    # leaves the process group: a process that exits within it may be aborted after all is written
+    accelerator.end_training()
     return session.path
 
 

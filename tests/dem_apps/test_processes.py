@@ -1,8 +1,10 @@
-"""Several gloo processes with unequal shards against one process on the joined batch."""
+"""Several gloo processes with unequal shards against one process on the joined batch; and what they say at the end."""
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+import dem_apps.processes
+from dem_apps.errors import InputError, run_command
 from dem_apps.kernel import load_kernel
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
@@ -70,3 +74,99 @@ def test_processes_agree_with_one(
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_stop_after_the_same_step(world: int, shared: dict[int, list[Any]]) -> None:
     assert [results["stopping step"] for results in shared[world]] == [3] * world
+
+
+@pytest.fixture
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Act as one of the processes of a launcher."""
+
+    def act_as(rank: int) -> None:
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_0" / str(rank) / "error.json"))
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        (tmp_path / "attempt_0" / str(rank)).mkdir(parents=True, exist_ok=True)
+
+    return act_as
+
+
+def fail() -> None:
+    raise InputError("the file is damaged")
+
+
+def lose() -> None:
+    raise RuntimeError(
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:55. This is "
+        "typically caused by a remote worker crashing."
+    )
+
+
+def ended(main: Callable[[], None]) -> object:
+    with pytest.raises(SystemExit) as end:
+        run_command(main)
+    return end.value.code
+
+
+def test_one_of_several_processes_says_what_is_wrong(
+    launched: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (1, 0, 2):
+        launched(rank)
+        assert ended(fail) == 2
+    assert capsys.readouterr().err == "error: the file is damaged\n"
+
+
+def test_a_process_without_a_launcher_always_says_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    assert [ended(fail), ended(fail)] == [2, 2]
+    assert capsys.readouterr().err == 2 * "error: the file is damaged\n"
+
+
+def test_a_folder_of_the_launcher_that_cannot_be_written_costs_no_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "/proc/none/0/error.json")
+    assert ended(fail) == 2
+    assert capsys.readouterr().err == "error: the file is damaged\n"
+
+
+def test_a_lost_connection_is_a_sentence_and_the_launcher_sees_the_culprit_first(
+    launched: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(dem_apps.processes.time, "sleep", waited.append)
+    before = signal.getsignal(signal.SIGTERM)
+    for rank in (2, 0):
+        launched(rank)
+        assert ended(lose) == 1
+    signal.signal(signal.SIGTERM, before)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "error: process 2 of 3 lost its connection to another one (Connection closed by peer [10.0.0.2]:55), which"
+    )
+    assert "--resume" in line
+    assert len(waited) == 2
+    assert min(waited) > 1
+
+
+def test_who_knows_the_reason_silences_who_lost_the_connection(
+    launched: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dem_apps.processes.time, "sleep", lambda _seconds: None)
+    before = signal.getsignal(signal.SIGTERM)
+    launched(1)
+    assert ended(fail) == 2
+    launched(0)
+    assert ended(lose) == 1
+    signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "error: the file is damaged\n"
+
+
+def test_other_errors_keep_their_stack_trace(launched: Callable[[int], None]) -> None:
+    def crash() -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    launched(0)
+    with pytest.raises(RuntimeError, match="mat1"):
+        run_command(crash)
