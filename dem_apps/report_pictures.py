@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import io
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dem_apps.errors import InputError
+from dem_apps.images import opened_image
 from dem_apps.report_run import Run
 
 VIEWS = ("image", "prediction", "entropy", "label")
@@ -25,7 +26,6 @@ _PANEL = "panel"
 _VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
 #: Scale and JPEG quality (None: PNG, without loss), from the best to the smallest.
 _LEVELS = ((1.0, None), (1.0, 88), (0.7, 82), (0.5, 75), (0.35, 65))
-_READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 Box = tuple[int, int, int, int]
 
@@ -87,7 +87,7 @@ def find_pictures(run: Run) -> tuple[list[Picture], list[str]]:
                 pictures += [Picture(run.name, entry.name, view, file) for view, file in files if _readable(file)]
             elif entry.suffix == ".png" and entry.stem not in tiles:
                 pictures += _of_panel(run.name, entry)
-        except _READ_ERRORS:
+        except InputError:
             unreadable.append(f"entropy_maps/{entry.relative_to(folder)} is no picture that can be read.")
     return pictures, unreadable
 
@@ -175,11 +175,8 @@ def _of_panel(run: str, file: Path) -> list[Picture]:
 
 
 def _open(file: Path) -> Image.Image:
-    with warnings.catch_warnings():
-        # a small file that claims to be enormous is refused, not unpacked
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(file) as picture:
-            return picture.convert("RGB")
+    with opened_image(file, ("PNG",)) as picture:
+        return picture.convert("RGB")
 
 
 def _encoded(pictures: Sequence[Picture], scale: float, quality: int | None, budget: int) -> list[Embedded] | None:

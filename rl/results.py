@@ -23,7 +23,7 @@ _FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 #: Settings that do not make two runs different arms: what is compared over, how long, how it is looked at, and where.
 _NOT_OF_THE_ARM = (
     "env", "seed", "timesteps", "hyperparameters", "hyperparameters_file", "eval_freq", "eval_episodes", "run_dir",
-    "resume", "device", "threads", "loss", "video",
+    "resume", "device", "threads", "loss", "video", "trust_pickled_code",
 )  # fmt: skip
 
 

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
-from dem_apps.errors import run_command
+from dem_apps.errors import NotFiniteError, run_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
-from rl.config import TrainConfig, resolve
+from dem_apps.terminal import console
+from rl.config import TrainConfig, resolve, resolved_again
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.finite import check_rollout, check_step, check_update
 from rl.model import build_envs, build_model, policy_state, restore_policy, update_in_words
+from rl.start import start_from_zip
 from rl.state import restore_training_state, training_state
 from rl.video import record_episodes
 
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
-    train(config if config.resume else resolve(config))
+    train(resolved_again(config) if config.resume else resolve(config))
 
 
 def train(config: TrainConfig) -> None:
@@ -49,6 +51,8 @@ def train(config: TrainConfig) -> None:
     model.set_logger(Logger(None, [_MetricsWriter(run)]))
     if checkpoint is not None:
         restore_training_state(model, checkpoint)
+    elif config.start_from_zip is not None and config.trust_pickled_code:
+        start_from_zip(model, config.algo, Path(config.start_from_zip))
     _print_start(config, run, model)
 
     between = BetweenRollouts(config, run, best=checkpoint["best"] if checkpoint else None)
@@ -59,6 +63,8 @@ def train(config: TrainConfig) -> None:
             log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
             reset_num_timesteps=checkpoint is None,
         )
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{error}; {between.way_back()}") from error
     finally:
         between.close()
 
@@ -84,6 +90,7 @@ class BetweenRollouts(BaseCallback):
         wrapper = config.hyperparameters.get("env_wrapper")
         self._evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, DURING_TRAINING)
         self._progress: TrainingProgress | None = None
+        self._saved_step: int | None = None
 
     def _on_training_start(self) -> None:
         self._done_step = self.model.num_timesteps
@@ -91,16 +98,23 @@ class BetweenRollouts(BaseCallback):
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
         if self._done_step == 0:
             self._save()  # so that a run can be resumed from its first moment
+        self._saved_step = self._done_step
         self._progress = TrainingProgress(_timesteps(self._config), self._done_step)
 
     def _on_step(self) -> bool:
+        check_step(self.locals["rewards"], self.locals["new_obs"], self._config.env, self.model.num_timesteps)
         return True
 
+    def _on_rollout_end(self) -> None:
+        check_rollout(self.algorithm, self._config.env)
+
     def _on_rollout_start(self) -> None:
+        check_update(self.algorithm, self.logger.name_to_value, self._config.env)
         if self.model.num_timesteps % self._stride == 0:
             self._update_done(last=False)
 
     def _on_training_end(self) -> None:
+        check_update(self.algorithm, self.logger.name_to_value, self._config.env)
         self._update_done(last=True)
 
     def _update_done(self, last: bool) -> None:
@@ -137,6 +151,14 @@ class BetweenRollouts(BaseCallback):
     def _save(self) -> None:
         state = {**training_state(self.algorithm), "best": self._best}
         self._run.save_checkpoint("last", state, self.model.num_timesteps)
+        self._saved_step = self.model.num_timesteps
+
+    def way_back(self) -> str:
+        """Which checkpoint is from before something went wrong."""
+        if self._saved_step is None:
+            return "no checkpoint had been saved yet"
+        last = self._run.checkpoints / "last"
+        return f"the checkpoint {last} of step {self._saved_step:,} is from before, and --resume continues from it"
 
     @property
     def algorithm(self) -> OnPolicyAlgorithm:
@@ -209,7 +231,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
     }  # fmt: skip
     file = run.write_json("eval.json", {**last, **about, "best": best})
-    Console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
+    console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
     if config.video:
         _record(config, run, model, evaluator)
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")

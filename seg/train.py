@@ -13,15 +13,15 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
-from rich.console import Console
 from torch import Tensor
 
 from dem_apps.config import parse_config, to_dict
 from dem_apps.device import torch_device
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError, NotFiniteError, run_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.rng import seed_everything
 from dem_apps.run import RunFolder, default_run_dir, read_last_checkpoint
+from dem_apps.terminal import console
 from seg.choosing import Choice
 from seg.config import TrainConfig
 from seg.data.datasets import Sample
@@ -48,6 +48,7 @@ class Session:
     path: Path
     run: RunFolder | None
     progress: TrainingProgress | None
+    saved_step: int | None = None
 
 
 def train(config: TrainConfig) -> Path:
@@ -67,6 +68,8 @@ def train(config: TrainConfig) -> Path:
             if training.step % config.eval_every == 0 and training.step < config.max_steps:
                 _score_and_save(session)
         _finish(session, trained=training.step > first)
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{error}; {_way_back(session)}") from error
     finally:
         if session.progress is not None:
             session.progress.close()
@@ -92,7 +95,7 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
     if config.resume:
         state = read_last_checkpoint(path)
         training.restore(state)
-        choice.restore(state["choice"])
+        choice.restore(state.get("choice"))
         # not before every process has read: the new run folder drops what came after the checkpoint
         accelerator.wait_for_everyone()
     elif config.model.start_from is not None:
@@ -107,7 +110,8 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
         progress = TrainingProgress(config.max_steps, training.step)
     # without --run-dir the name holds the time, and the processes' clocks may differ
     (path,) = broadcast_object_list([path])
-    return Session(config, accelerator, pair, training, choice, path, run, progress)
+    saved_step = training.step if config.resume else None
+    return Session(config, accelerator, pair, training, choice, path, run, progress, saved_step)
 
 
 def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[Pass]]:
@@ -130,6 +134,14 @@ def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, firs
         yield list(islice(passes, config.accumulate))
 
 
+def _way_back(session: Session) -> str:
+    """Which checkpoint is from before something went wrong."""
+    if session.saved_step is None:
+        return "no checkpoint had been saved yet"
+    checkpoint = session.path / "checkpoints" / "last"
+    return f"the checkpoint {checkpoint} of step {session.saved_step} is from before, and --resume continues from it"
+
+
 def _report(session: Session, values: dict[str, float]) -> None:
     step, config = session.training.step, session.config
     if session.progress is not None:
@@ -145,6 +157,7 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
     improved = session.choice.update(training.step, result)
     alarm = session.choice.alarm(result)
     if run is None:
+        session.saved_step = training.step
         return result
     names = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
     label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
@@ -154,6 +167,7 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
     for name in improved:
         run.save_checkpoint(name, {"model": training.model.state_dict(), "step": training.step}, training.step)
     run.save_checkpoint("last", {**training.state(), "choice": session.choice.state()}, training.step)
+    session.saved_step = training.step
     if session.progress is not None:
         news = f"target mIoU {100 * result['miou']:.2f} %"
         session.progress.note(training.step, news if alarm is None else f"{news}; alarm: {alarm}")
@@ -176,9 +190,9 @@ def _finish(session: Session, trained: bool) -> None:
         "protocol": protocol(config, "last", training.step),
     }
     session.run.write_json("eval.json", document)
-    console = Console()
-    console.print(score_table(result, f"target validation, {len(session.pair.target_val)} images, last checkpoint"))
-    console.print(checkpoints_table(chosen))
+    screen = console()
+    screen.print(score_table(result, f"target validation, {len(session.pair.target_val)} images, last checkpoint"))
+    screen.print(checkpoints_table(chosen))
     if config.maps:
         print(f"entropy maps: {session.path / 'entropy_maps'}")
     print(f"scores:       {session.path / 'eval.json'}")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_search, to_dict
@@ -28,6 +27,7 @@ from dem_apps.run import default_run_dir
 from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
 from dem_apps.search_report import plot_dem_search, trials_table, write_trials
 from dem_apps.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.terminal import console
 from seg.config import TrainConfig
 from seg.data.pair import open_pair, open_validation
 
@@ -238,7 +238,7 @@ def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
     best = best_trial(trials)
     if best is None:
         raise InputError(f"{folder.path}: no trial has a score; {folder.path / 'trials' / '0000.log'} says why")
-    Console().print(trials_table(DEM_SPACE, trials, "mIoU", f"{len(scored(trials))} of {len(trials)} trials scored"))
+    console().print(trials_table(DEM_SPACE, trials, "mIoU", f"{len(scored(trials))} of {len(trials)} trials scored"))
     entropy = next((score(trial) for trial in scored(trials) if trial.params == _ENTROPY), None)
     beside = "" if entropy is None else f", entropy {entropy:.4f}"
     final = ["python", "-m", "seg.train", *train_flags, "--config", str(folder.path / "best.yaml")]

@@ -1,0 +1,31 @@
+"""Text that came from somewhere else, on its way to a terminal: nothing in it may steer the terminal."""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console
+
+#: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: The same without the white space that a longer text may hold.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""The text on one line, with escapes such as ``\x1b`` in place of what would not be shown but obeyed."""
+    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def control_character(text: str) -> str | None:
+    r"""The first character that no name, path or setting may hold, as an escape; None where there is none.
+
+    Tabs and ends of lines are allowed: an expression in a YAML file may have several lines.
+    """
+    found = _CONTROL.search(text)
+    return None if found is None else printable(found.group())
+
+
+def console() -> Console:
+    """Of the standard output, where ``[red]`` and ``:car:`` in a name are that name and nothing else."""
+    return Console(markup=False, emoji=False)
