@@ -219,8 +219,11 @@ def _config_files(arguments: Sequence[str]) -> list[str]:
 def _check_file(name: str, config_class: type) -> None:
     """Read a YAML file of settings for its keys, and to keep from the parser what would blow it up."""
     file = Path(name)
-    if not file.exists():
-        raise InputError(f"--config: File does not exist: {name}")
+    try:
+        if not file.exists():
+            raise InputError(f"--config: File does not exist: {name}")
+    except OSError as error:
+        raise InputError(f"--config: {name} cannot be read ({error.strerror})") from error
     try:
         document = parsed_yaml(read_text(file, MOST_YAML), "")
     except InputError as error:

@@ -26,8 +26,8 @@ _LONGEST = 10_000
 _BASE: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_text(file: Path, most: int = MOST_JSON) -> str:
-    """The content of a text file.
+def read_text(file: Path, most: int = MOST_JSON, errors: str = "strict") -> str:
+    """The content of a text file; with ``errors="replace"`` of one that need not be UTF-8 throughout.
 
     Raises:
         InputError: no regular file (a pipe would block, a device never end), more than ``most`` bytes, not UTF-8.
@@ -45,7 +45,7 @@ def read_text(file: Path, most: int = MOST_JSON) -> str:
     if len(content) > most:
         raise InputError(f"{file}: longer than {most:,} bytes, which no file of this kind is")
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: is no text in UTF-8 ({error.reason} at byte {error.start:,})") from error
 

@@ -14,6 +14,8 @@ from typing import ClassVar
 from dem_apps.terminal import printable
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Characters of a message: whatever it repeats, it stays a sentence.
+_LONGEST = 4000
 #: What is wrong with a path that somebody gave, as long as the system names the path.
 _PATH_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
@@ -31,7 +33,8 @@ class InputError(ValueError):
     status: ClassVar[int] = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        text = printable(message)
+        super().__init__(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
 
 
 class NotFiniteError(InputError):

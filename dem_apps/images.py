@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from dem_apps.errors import InputError
 
 #: What photos, labels and our own pictures come in.
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "MPO")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 
 
 @contextmanager

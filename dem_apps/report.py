@@ -164,6 +164,9 @@ def _options(argv: Sequence[str] | None) -> Options:
     parser.add_argument("--baseline", type=Path, help="the run to compare the others with; default: the first")
     parser.add_argument("--tail", default="", metavar="CLASS,CLASS", help="classes to mark as rare")
     given: Any = parser.parse_args(argv)
+    for name in ("out", "baseline", "tail"):
+        if isinstance(getattr(given, name), list):  # what argparse makes of --out=--
+            raise InputError(f"--{name}: expected one argument")
     tail = tuple(name.strip() for name in given.tail.split(",") if name.strip())
     return Options(tuple(given.runs), given.out, given.baseline, tail)
 

@@ -166,8 +166,10 @@ def _problem(value: Any, shape: torch.Size, dtype: torch.dtype) -> str | None:
     return None if all_finite([value]) else "holds NaN or infinite values"
 
 
-def _parameters(group: Any) -> Any:
-    return group.get("params") if isinstance(group, dict) else None
+def _parameters(group: Any) -> list[int] | None:
+    """The numbers of a group's parameters; None where they are none."""
+    numbers = group.get("params") if isinstance(group, dict) else None
+    return numbers if isinstance(numbers, list) and all(isinstance(number, int) for number in numbers) else None
 
 
 def _some(names: list[str]) -> str:

@@ -38,7 +38,7 @@ def check_settings(settings: Any, name: Callable[[str], str], prefix: str = "") 
         if problem is not None:
             raise InputError(f"{name(key)}: {problem}")
         choices = field.metadata.get("choices")
-        if choices and value not in choices:
+        if choices and value is not None and value not in choices:
             raise InputError(f"{name(key)}: '{value}' is not one of {', '.join(choices)}{nearest(value, choices)}")
 
 
@@ -67,7 +67,7 @@ def _problem(value: Any, hint: Any) -> str | None:
 
 def _fits(value: Any, hint: Any) -> bool:
     if hint is Any:
-        return isinstance(value, (type(None), bool, int, float, str, list, tuple, dict))
+        return True  # _inside() tells plain values from others
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, part) for part in get_args(hint))

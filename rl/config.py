@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,14 +163,32 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 1 << 40 and value % 1 == 0
 
 
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value is of the kind that an argument of SB3 with this default takes, as far as the default tells."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    schedule = isinstance(value, str) and value.startswith("lin_")
+    if isinstance(default, (int, float)):
+        return number or schedule
+    # None: no limit, no bound, or the arguments of a part
+    return number or schedule or value is None or isinstance(value, (dict, str))
+
+
 def _check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
-    arguments = [name for name in inspect.signature(ALGORITHMS[algo]).parameters if name not in _NOT_IN_ENTRIES]
+    arguments = {
+        name: parameter.default
+        for name, parameter in inspect.signature(ALGORITHMS[algo]).parameters.items()
+        if name not in _NOT_IN_ENTRIES
+    }
     known = {*ENVIRONMENT_KEYS, *arguments}
     for key, value in entry.items():
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
         if key in _WHOLE_NUMBERS and not _is_count(value):
             raise InputError(f"{where}: {key} must be a whole number above 0, not {shown(value)}")
+        if key not in ENVIRONMENT_KEYS and not _is_like(value, arguments[key]):
+            raise InputError(f"{where}: {key} cannot be {shown(value)}; SB3's default is {arguments[key]}")
     if entry.get("n_envs", 1) > _MOST_ENVS:
         raise InputError(f"{where}: n_envs must be {_MOST_ENVS:,} at most, not {entry['n_envs']}")
     for key in ("n_timesteps", "policy"):

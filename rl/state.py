@@ -127,7 +127,11 @@ def _replay(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     assert model.env is not None
     expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
     for index, record in enumerate(state["envs"]):
-        observation = model.env.env_method("replay", record, indices=index)[0]
+        try:
+            observation = model.env.env_method("replay", record, indices=index)[0]
+        except Exception as error:  # what an environment makes of actions or seeds that are none of its own
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise InputError(f"--resume: environment {index} cannot repeat its episode ({reason})") from error
         if not np.array_equal(observation, expected[index]):
             raise InputError(
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "

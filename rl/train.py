@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
@@ -47,22 +48,24 @@ def train(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
     checkpoint = read_last_checkpoint(Path(config.run_dir)) if config.resume and config.run_dir else None
     model = build_model(config, build_envs(config))
-    run = _open_run(config, checkpoint)
-    model.set_logger(Logger(None, [_MetricsWriter(run)]))
+    # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
         restore_training_state(model, checkpoint)
     elif config.start_from_zip is not None and config.trust_pickled_code:
         start_from_zip(model, config.algo, Path(config.start_from_zip))
+    run = _open_run(config, checkpoint)
+    model.set_logger(Logger(None, [_MetricsWriter(run)]))
     _print_start(config, run, model)
 
     between = BetweenRollouts(config, run, best=checkpoint["best"] if checkpoint else None)
     try:
-        model.learn(
-            total_timesteps=_timesteps(config) - model.num_timesteps,
-            callback=between,
-            log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
-            reset_num_timesteps=checkpoint is None,
-        )
+        with np.errstate(invalid="ignore", over="ignore"):  # what comes of it stops the training, in better words
+            model.learn(
+                total_timesteps=_timesteps(config) - model.num_timesteps,
+                callback=between,
+                log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
+                reset_num_timesteps=checkpoint is None,
+            )
     except NotFiniteError as error:
         raise NotFiniteError(f"{error}; {between.way_back()}") from error
     finally:

@@ -79,8 +79,9 @@ def parsed_expression(key: str, text: str) -> Any:
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        given = text if len(text) <= 200 else f"{text[:200]}…"
         raise InputError(
-            f"hyperparameters, {key}: '{text}' is not an expression of numbers, strings, lists, dict(…) and "
+            f"hyperparameters, {key}: '{given}' is not an expression of numbers, strings, lists, dict(…) and "
             f"{', '.join(f'nn.{name}' for name in NAMES)}"
         ) from error
 

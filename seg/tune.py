@@ -6,7 +6,6 @@ validation images (``validation_part`` from 0 to that share). The values found a
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -22,7 +21,9 @@ import yaml
 
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_search, to_dict
+from dem_apps.documents import read_json
 from dem_apps.errors import InputError, run_command
+from dem_apps.restore import required
 from dem_apps.run import default_run_dir
 from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
 from dem_apps.search_report import plot_dem_search, trials_table, write_trials
@@ -153,7 +154,9 @@ class Trainings:
                 raise TrialKilled(f"signal {-status if status < 0 else status - 128}, see {log}")
             if status != 0:
                 raise TrialFailed(f"status {status}, see {log}")
-        return float(json.loads((claim.run / "eval.json").read_text())["miou"])
+        scores = read_json(claim.run / "eval.json")
+        required(scores, str(claim.run / "eval.json"), miou=(float, int))
+        return float(scores["miou"])
 
     def stop(self) -> None:
         """End the trainings that are running and start no more."""
