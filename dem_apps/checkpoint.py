@@ -11,6 +11,9 @@ import errno
 import hashlib
 import json
 import os
+import re
+import reprlib
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from dem_apps.errors import InputError, NotWritten, disk_error
+from dem_apps.documents import parsed_json, read_text
+from dem_apps.errors import InputError, NotFiniteError, NotWritten, disk_error
 from dem_apps.interrupt import signals_held
 
+#: No path, which would be a way out of the folder.
+_FILE_NAME = re.compile(r"[^/\\\x00-\x1f\ud800-\udfff]{1,200}\.safetensors")
 _TENSOR, _ARRAY, _PAIRS, _TUPLE = "__tensor__", "__array__", "__pairs__", "__tuple__"
 
 
@@ -39,10 +45,15 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
 
     Raises:
         InputError: the disk is full, or gives back other bytes than it took; the checkpoint there was is untouched.
+        NotFiniteError: a tensor or array holds NaN or infinite values; likewise.
     """
     pointer = folder / f"{name}.json"
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(state, tensors, "")
+    intact = f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
+    for path, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise NotFiniteError(f"{pointer}: '{path}' holds NaN or infinite values and is not saved; {intact}")
     # safetensors writes through a memory map, where a full disk is a SIGBUS and not an error:
     # serialise in memory and write the bytes ourselves.
     content = save(tensors)
@@ -71,29 +82,65 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
     """Read a checkpoint that :func:`save_checkpoint` wrote. No code of the file is run.
 
     Raises:
-        InputError: it is missing, cut short, or its tensors do not have the checksum that the JSON names.
+        InputError: it is missing, cut short, its tensors do not have the checksum that the JSON names, or it is none of
+            this program's, whatever else it may be.
     """
     pointer = folder / f"{name}.json"
     if not pointer.is_file():
         present = sorted(path.stem for path in folder.glob("*.json"))
         raise InputError(f"{folder}: no checkpoint '{name}'; there is {', '.join(present) or 'none'}")
-    text = pointer.read_text()
     try:
-        document = json.loads(text)
-        tensor_file = folder / Path(document["tensors"]).name
-        content = tensor_file.read_bytes()
+        text = read_text(pointer)
+        document = parsed_json(text, str(pointer))
+    except InputError as error:
+        raise InputError(f"{error}; it is not a checkpoint of this program") from error
+    try:
+        tensor_file = _tensor_file(folder, document["tensors"], pointer)
+        content = _content(tensor_file)
         if hashlib.sha256(content).hexdigest() != document["sha256"]:
             raise InputError(
                 f"{tensor_file}: the content does not match the checksum in {pointer}; the file is damaged"
             )
-        state: dict[str, Any] = _decode(document["state"], load(content))
-        return state
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, SafetensorError) as error:
-        raise InputError(f"{pointer}: not a checkpoint of this program ({type(error).__name__}: {error})") from error
+        state = _decode(document["state"], load(content))
+        if not isinstance(state, dict):
+            raise TypeError(f"'state' is a {type(state).__name__}, no mapping")
+    except InputError:
+        raise
     except FileNotFoundError as error:
-        if pointer.read_text() != text:  # a training has saved the next one in the meantime
+        if read_text(pointer) != text:  # a training has saved the next one in the meantime
             return load_checkpoint(folder, name)
         raise InputError(f"{pointer}: its tensor file {error.filename} is missing") from error
+    except MemoryError as error:
+        raise InputError(f"{pointer}: its tensors do not fit into this machine's memory") from error
+    # what JSON and safetensors may hold and a checkpoint does not has no common class of errors
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{pointer}: not a checkpoint of this program ({type(error).__name__}: {reason})") from error
+    return state
+
+
+def _tensor_file(folder: Path, name: Any, pointer: Path) -> Path:
+    """The file of that name in the folder, and nowhere else."""
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+        given = reprlib.repr(name)
+        raise InputError(
+            f"{pointer}: not a checkpoint of this program ('tensors' is {given}, no name of a file in its folder)"
+        )
+    file = folder / name
+    # a link, too, may lead to /dev/zero or to what is nobody's business
+    if file.is_symlink():
+        raise InputError(f"{file}: is a link, and a checkpoint's tensors are a file in its folder; put a copy there")
+    return file
+
+
+def _content(file: Path) -> bytes:
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{file}: is no regular file, so it is not read")
+    # a file with holes takes no room on the disk and any amount of memory
+    if status.st_size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise InputError(f"{file}: its {status.st_size:,} bytes do not fit into this machine's memory")
+    return file.read_bytes()
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
@@ -140,8 +187,12 @@ def make_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write, without waiting for the disk."""
-    with open(path, "wb") as file:
+    """Write, without waiting for the disk.
+
+    What is there is replaced and never written into: it may be a link that somebody put there.
+    """
+    path.unlink(missing_ok=True)
+    with open(path, "xb") as file:
         file.write(content)
 
 

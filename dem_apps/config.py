@@ -20,15 +20,23 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.command_help import EXAMPLE, CommandHelp, help_line, value_name
+from dem_apps.documents import MOST_YAML, parsed_yaml, read_text
 from dem_apps.errors import InputError, nearest
 from dem_apps.run import read_config
+from dem_apps.typed import check_document, check_settings, described
 
 Config = TypeVar("Config")
 TrainingConfig = TypeVar("TrainingConfig")
 
 
 def option(
-    default: Any, help: str, choices: Iterable[str] = (), *, value: str | None = None, group: str | None = None
+    default: Any,
+    help: str,
+    choices: Iterable[str] = (),
+    *,
+    value: str | None = None,
+    group: str | None = None,
+    flag_only: bool = False,
 ) -> Any:
     """A dataclass field with its line of help.
 
@@ -38,8 +46,9 @@ def option(
         choices: the names that it may have; none allows any.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
+        flag_only: for what nobody else may decide: a YAML file, which may come from somebody else, cannot change it.
     """
-    metadata = {"help": help, "choices": tuple(choices), "value": value, "group": group}
+    metadata = {"help": help, "choices": tuple(choices), "value": value, "group": group, "flag_only": flag_only}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -69,20 +78,25 @@ def parse_config(
         description: what the command does; None takes the dataclass's docstring.
 
     Raises:
-        InputError: an unknown key, a value of the wrong type, an unreadable file.
+        InputError: an unknown key, a value of the wrong type, an unreadable or malicious file.
 
     With ``--resume`` the settings are those of the run folder in ``--run-dir``. A setting that is given again
     must be the same: a run that changes its settings half-way could not be repeated.
     """
     parser = _build_parser(config_class, prog, example, config_help, description)
     arguments = _normalise(sys.argv[1:] if argv is None else argv, config_class)
+    for file in _config_files(arguments):
+        _check_file(file, config_class)
     try:
         namespace = parser.parse_args(arguments)
     except argparse.ArgumentError as error:
-        raise InputError(_one_sentence(str(error), parser)) from error
-    except yaml.YAMLError as error:
-        raise InputError(f"--config: not valid YAML: {' '.join(str(error).split())}") from error
+        raise InputError(_one_sentence(str(error), parser, config_class)) from error
+    # a value that the parser takes for YAML may be anything, too: the errors of its reader have no common class
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"the arguments cannot be read ({reason[:200]})") from error
     config = _instantiate(config_class, namespace)
+    check_settings(config, lambda key: f"--{key.replace('_', '-')}")
     if getattr(config, "resume", False):
         config = _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
@@ -126,7 +140,8 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     """Rebuild a configuration that :func:`to_dict` made, such as a run folder's ``config.yaml``.
 
     Raises:
-        InputError: a key that the dataclass does not have, or a value that is no mapping where one is due.
+        InputError: a key that the dataclass does not have, a value that is no mapping where one is due, or one that
+            is not of its field's type.
     """
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
@@ -139,7 +154,9 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
         key: from_dict(hints[key], value, f"{where}, {key}") if dataclasses.is_dataclass(hints[key]) else value
         for key, value in values.items()
     }
-    return config_class(**nested)
+    config = config_class(**nested)
+    check_settings(config, lambda key: f"{where}, {key}")
+    return config
 
 
 def _build_parser(
@@ -220,6 +237,31 @@ def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     return normal
 
 
+def _config_files(arguments: Sequence[str]) -> list[str]:
+    """What ``--config`` names, as often as it is given."""
+    files: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--config":
+            files += [value] if equals else arguments[position + 1 : position + 2]
+    return files
+
+
+def _check_file(name: str, config_class: type) -> None:
+    """Read a YAML file of settings for its keys, and to keep from the parser what would blow it up."""
+    file = Path(name)
+    try:
+        if not file.exists():
+            raise InputError(f"--config: File does not exist: {name}")
+    except OSError as error:
+        raise InputError(f"--config: {name} cannot be read ({error.strerror})") from error
+    try:
+        document = parsed_yaml(read_text(file, MOST_YAML), "")
+    except InputError as error:
+        raise InputError(f"--config: {str(error).removeprefix(': ')}") from error
+    check_document(document, config_class, "--config")
+
+
 def _flags_of(config_class: type, wanted: Callable[[Any], bool], prefix: str = "--") -> set[str]:
     """The flags, dotted ones as well, whose type is ``wanted``."""
     flags: set[str] = set()
@@ -274,34 +316,33 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _one_sentence(message: str, parser: ArgumentParser) -> str:
+def _one_sentence(message: str, parser: ArgumentParser, config_class: type) -> str:
     """Rewrite jsonargparse's message so that it names the flag and the nearest known one."""
     message = " ".join(message.split())
     flags = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
-    if message.startswith("Problems parsing config"):
-        return f"--config: not valid YAML{message.removeprefix('Problems parsing config')}"
-    if message.startswith("Unexpected config"):
-        return "--config: expected a mapping of keys, such as 'max_steps: 100', and at least one"
     unknown_flag = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown_flag:
         name = unknown_flag.group(1).partition("=")[0]
         return f"unknown argument '{name}'{nearest(name, flags)}"
-    unknown_key = re.match(r"Option '([^']+)' is not accepted", message)
-    if unknown_key:
-        keys = [flag[2:].replace("-", "_") for flag in flags]
-        return f"--config: unknown key '{unknown_key.group(1)}'{nearest(unknown_key.group(1), keys)}"
     wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
     if wrong_value:
-        return f"--{wrong_value.group(1).replace('_', '-')}: {_wrong_value(wrong_value.group(2))}"
+        key, problem = wrong_value.group(1), wrong_value.group(2)
+        return f"--{key.replace('_', '-')}: {_wrong_value(key, problem, config_class)}"
     return message
 
 
-def _wrong_value(problem: str) -> str:
+def _wrong_value(key: str, problem: str, config_class: type) -> str:
     choice = re.match(r"Expected a typing\.Literal\[(.*)\]\. Got value: (.*)", problem)
     if choice:
         known = re.findall(r"'([^']*)'", choice.group(1))
         return f"'{choice.group(2)}' is not one of {', '.join(known)}{nearest(choice.group(2), known)}"
-    return re.sub(r"Expected a <class '(\w+)'>\. Got value: (.*)", r"expected \1, got '\2'", problem)
+    several = re.match(r"Does not validate against any of the Union subtypes .* Given value: ?(.*)", problem)
+    if several:
+        hint: Any = config_class
+        for name in key.split("."):
+            hint = get_type_hints(hint)[name]
+        return f"expected {described(hint)}, got '{several.group(1)}'"
+    return re.sub(r"Expected a <class '(\w+)'>\. Got value: ?(.*)", r"expected \1, got '\2'", problem)
 
 
 def _instantiate(config_class: type[Config], namespace: Namespace) -> Config:

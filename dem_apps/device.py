@@ -16,6 +16,9 @@ def torch_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
+        device = torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"--device: torch cannot use '{name}' here ({str(error).splitlines()[0]})") from error
+    if device.type == "meta":
+        raise InputError("--device: 'meta' computes nothing; expected cpu, cuda or auto")
+    return device

@@ -9,15 +9,39 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from dem_apps.processes import leave_to_launcher, lost_connection, say_once
-from dem_apps.terminal import print_anything
+from dem_apps.terminal import print_anything, printable
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Characters of a message: whatever it repeats, it stays a sentence.
+_LONGEST = 4000
+#: What is wrong with a path that somebody gave, as long as the system names the path.
+_PATH_ERRORS = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: the message says what, where, and what would be right."""
+    """A mistake in what the user gave: the message says what, where, and what would be right.
+
+    It is one line, and safe to print whatever names it repeats (:func:`dem_apps.terminal.printable`).
+    """
+
+    #: The exit status of a command that ends with it.
+    status: ClassVar[int] = 2
+
+    def __init__(self, message: str) -> None:
+        text = printable(message)
+        super().__init__(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
+
+
+class NotFiniteError(InputError):
+    """Training met a number that is none (NaN or infinite) and has stopped before anything was spoilt by it."""
+
+    status = 1
 
 
 class NotWritten(InputError):
@@ -65,8 +89,9 @@ def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
 def run_command(main: Callable[[], None]) -> None:
     """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
 
-    Of several processes that a launcher started one prints it; see :mod:`dem_apps.processes`. Ctrl-C and SIGTERM end
-    with 130 and 143 as shells expect; ``main`` has the chance to clean up before.
+    Of several processes that a launcher started one prints it; see :mod:`dem_apps.processes`. Training that stopped at
+    a number that is none ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells expect; ``main`` has the chance
+    to clean up before.
     """
     print_anything()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -76,12 +101,13 @@ def run_command(main: Callable[[], None]) -> None:
         main()
     except InputError as error:
         say_once(f"error: {error}")
-        sys.exit(2)
+        sys.exit(error.status)
     except OSError as error:
-        if error.errno not in _DISK_FULL:
-            raise
-        where = error.filename or "the folder that is written to"
-        say_once(f"error: {where}: no space left on the disk; free some space and run again")
+        say_once(f"error: {_of_a_path(error)}")
+        sys.exit(2)
+    except MemoryError as error:
+        why = printable(str(error)) or "the system gave no more"
+        say_once(f"error: not enough memory ({why}); smaller images, batches or settings need less")
         sys.exit(2)
     except RuntimeError as error:
         lost = lost_connection(error)
@@ -107,6 +133,16 @@ def _interrupted(interruption: KeyboardInterrupt) -> int:
     if str(interruption):
         print(interruption, file=sys.stderr, flush=True)
     return 128 + interruption.number
+
+
+def _of_a_path(error: OSError) -> str:
+    """The sentence for what the system says about a path; an error that is not about one is a bug and goes on."""
+    if error.errno in _DISK_FULL:
+        where = error.filename or "the folder that is written to"
+        return printable(f"{where}: no space left on the disk; free some space and run again")
+    if error.errno not in _PATH_ERRORS or error.filename is None:
+        raise error
+    return printable(f"{error.filename}: {error.strerror}; give another path")
 
 
 def _terminate(number: int, _frame: object) -> None:

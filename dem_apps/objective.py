@@ -42,7 +42,7 @@ class EntropyObjective(nn.Module):
 
     State: with the calibrator MEC the buffer ``class_marginals`` (C, C), row k being the mean prediction over
     elements predicted as k. It starts at 1/C, is in ``state_dict`` and moves once per call, before the loss uses
-    it, in ``train()`` mode only.
+    it, in ``train()`` mode only. A batch whose probabilities are NaN does not move it.
 
     Source: Ma, Li, Xiang, Decoupled Entropy Minimization, NeurIPS 2025, Eq. 10, Eq. 11 and Algorithm 1.
 
@@ -97,7 +97,8 @@ class EntropyObjective(nn.Module):
         """The loss of a batch.
 
         Args:
-            logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider.
+            logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider. One that is NaN or
+                infinite, and is neither masked nor forbidden, makes the loss NaN or infinite.
             dim: the class dimension.
             mask: boolean, the logits' shape without ``dim``. False elements count nowhere: not in the mean, not
                 in the table, and their gradient is 0. A mask without a True gives 0.
@@ -203,9 +204,9 @@ class EntropyObjective(nn.Module):
         """Move the table towards this batch (training only); returns the counts over all processes."""
         sums, counts = summed_over_processes(sums, counts)
         if self.training:
-            self.class_marginals.copy_(
-                entropy.updated_class_marginals(self.class_marginals, sums, counts, self.momentum)
-            )
+            moved = entropy.updated_class_marginals(self.class_marginals, sums, counts, self.momentum)
+            # NaN would stay in the table for good; the loss of this batch is NaN, which says enough
+            self.class_marginals.copy_(torch.where(sums.isfinite().all(), moved, self.class_marginals))
         return counts
 
     def _chosen_backend(self, logits: Tensor) -> str:

@@ -174,6 +174,9 @@ def _options(argv: Sequence[str] | None) -> Options:
     )
     parser.add_argument("--tail", default="", metavar="CLASS,CLASS", help=_TAIL)
     given: Any = parser.parse_args(argv)
+    for name in ("out", "baseline", "tail"):
+        if isinstance(getattr(given, name), list):  # what argparse makes of --out=--
+            raise InputError(f"--{name}: expected one argument")
     tail = tuple(name.strip() for name in given.tail.split(",") if name.strip())
     return Options(tuple(given.runs), given.out, given.baseline, tail)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import io
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dem_apps.errors import InputError
+from dem_apps.images import opened_image
 from dem_apps.report_run import Run
 
 VIEWS = ("image", "prediction", "entropy", "label")
@@ -25,7 +26,6 @@ _PANEL = "panel"
 _VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
 #: Scale and JPEG quality (None: PNG, without loss), from the best to the smallest.
 _LEVELS = ((1.0, None), (1.0, 88), (0.7, 82), (0.5, 75), (0.35, 65))
-_READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 #: Files this many times larger than the room for them do not fit as PNG, however well they are packed again.
 _HOPELESS = 2
@@ -179,7 +179,7 @@ def _entries(folder: Path) -> Iterable[Path]:
 def _readable(file: Path) -> bool:
     try:
         _open(file)
-    except _READ_ERRORS:
+    except InputError:
         return False
     return True
 
@@ -211,11 +211,8 @@ def _of_panel(run: str, file: Path) -> list[Picture]:
 
 
 def _open(file: Path) -> Image.Image:
-    with warnings.catch_warnings():
-        # a small file that claims to be enormous is refused, not unpacked
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(file) as picture:
-            return picture.convert("RGB")
+    with opened_image(file, ("PNG",)) as picture:
+        return picture.convert("RGB")
 
 
 def _encoded(pictures: Sequence[Picture], scale: float, quality: int | None, budget: int) -> list[Embedded] | None:

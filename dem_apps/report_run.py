@@ -5,8 +5,6 @@ Only files are read, never a model, and nothing of a run is trusted: numbers tha
 
 from __future__ import annotations
 
-import json
-import math
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from dem_apps.documents import parsed_json, read_json, read_text, read_yaml
 from dem_apps.errors import InputError
 
 #: What a folder must hold one of to be a run.
 _FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json")
 _MOST_ROWS, _DEEPEST = 1000, 8
+_LARGEST = 1e100
 _brief = reprlib.Repr()
 _brief.maxlevel, _brief.maxlist, _brief.maxdict, _brief.maxstring, _brief.maxother = 4, 24, 24, 400, 400
 
@@ -162,7 +160,8 @@ def shown(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        # beyond the largest, differences and squares of two numbers would be infinite
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(float(value)) < _LARGEST
     except OverflowError:  # a whole number that no float holds
         return False
 
@@ -186,15 +185,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _mapping(file: Path, missing: list[str], consequence: str) -> dict[str, Any]:
     """A JSON or YAML mapping, or an empty one and a sentence."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except FileNotFoundError:
+    if not file.exists():
         missing.append(f"{file.name} is missing: {consequence}.")
         return {}
-    # YAML raises its own errors, a ValueError for an impossible date, and a TypeError for a list as a key
-    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        missing.append(f"{file.name} cannot be read ({_first_words(error)}): {consequence}.")
+    try:
+        document = read_json(file) if file.suffix == ".json" else read_yaml(file)
+    except InputError as error:
+        reason = str(error).removeprefix(f"{file}: ")
+        missing.append(f"{file.name} cannot be read ({_cut(reason)}): {consequence}.")
         return {}
     if not isinstance(document, dict):
         missing.append(f"{file.name} holds no mapping of keys: {consequence}.")
@@ -203,19 +201,20 @@ def _mapping(file: Path, missing: list[str], consequence: str) -> dict[str, Any]
 
 
 def _metrics(file: Path, missing: list[str]) -> list[dict[str, Any]]:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+    if not file.exists():
         missing.append("metrics.jsonl is missing: there are no curves.")
         return []
-    except OSError as error:
-        missing.append(f"metrics.jsonl cannot be read ({_first_words(error)}): there are no curves.")
+    try:
+        lines = read_text(file, errors="replace").splitlines()
+    except InputError as error:
+        reason = str(error).removeprefix(f"{file}: ")
+        missing.append(f"metrics.jsonl cannot be read ({_cut(reason)}): there are no curves.")
         return []
     metrics, broken = [], []
     for position, line in enumerate(lines, start=1):
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
+            values = parsed_json(line, file.name)
+        except InputError:
             values = None
         if isinstance(values, dict) and isinstance(values.get("step"), int) and _is_number(values["step"]):
             metrics.append(values)
@@ -266,8 +265,5 @@ def _kind(config: Mapping[str, Any], evaluation: Mapping[str, Any], metrics: Seq
     return "unknown"
 
 
-def _first_words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    text = " ".join(str(error).split()) or type(error).__name__
+def _cut(text: str) -> str:
     return text if len(text) <= 120 else text[:120] + "…"

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dem_apps.restore import fitting
+
 
 def seed_everything(seed: int) -> None:
     """Seed Python, numpy and torch (every device)."""
@@ -24,10 +26,18 @@ def random_states() -> dict[str, Any]:
     return states
 
 
-def restore_random_states(states: dict[str, Any]) -> None:
-    """Put back what :func:`random_states` returned."""
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+def restore_random_states(states: Any) -> None:
+    """Put back what :func:`random_states` returned.
+
+    Raises:
+        InputError: something else.
+    """
+    with fitting("the checkpoint's random states"):
+        # numpy reads beyond its state's end where the position says so
+        if not 0 <= states["numpy"][2] <= 624:
+            raise ValueError(f"numpy's position {states['numpy'][2]} is outside of its state")
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])
+        torch.set_rng_state(states["torch"])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(states["cuda"])

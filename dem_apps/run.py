@@ -27,6 +27,7 @@ import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 from dem_apps.checkpoint import load_checkpoint, make_folder, remove_leftovers, save_checkpoint, write_atomically
+from dem_apps.documents import parsed_json, read_text, read_yaml
 from dem_apps.errors import InputError, NotWritten, disk_error
 from dem_apps.interrupt import signals_held
 
@@ -37,6 +38,8 @@ _PACKAGES = (
 
 #: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
 _NO_RUN_YET = {"environment.json", "environment.json.tmp", "config.yaml.tmp"}
+#: Bytes of ``metrics.jsonl``: a line is some hundred bytes, and a run of a million lines is long.
+_MOST_METRICS = 1 << 30
 
 
 class RunFolder:
@@ -89,7 +92,12 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path, start_step: int | None) -> RunFolder:
-        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
+        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet.
+
+        Raises:
+            InputError: a link in the folder leads out of it, so that something outside would be written.
+        """
+        _refuse_ways_out(path)
         run = cls(path, start_step or 0)
         run.saved_step = start_step
         for pointer in run.checkpoints.glob("*.json"):
@@ -189,28 +197,37 @@ def read_config(path: Path) -> dict[str, Any]:
     """The resolved settings of a run.
 
     Raises:
-        InputError: the folder is no run folder, or its config is no YAML mapping.
+        InputError: the folder is no run folder, or its config is no plain YAML mapping.
     """
     file = path / "config.yaml"
     if not file.is_file():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    try:
-        config = yaml.safe_load(file.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    config = read_yaml(file)
     if not isinstance(config, dict):
         raise InputError(f"{file}: expected a mapping of keys, found {type(config).__name__}")
     return config
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out."""
+    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out.
+
+    Raises:
+        InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
+    """
+    file = path / "metrics.jsonl"
+    # not splitlines(), which also splits at characters that JSON may hold
+    texts = read_text(file, _MOST_METRICS).split("\n")
     lines = []
-    for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+    for position, text in enumerate(texts, start=1):
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+            line = parsed_json(text, f"{file}, line {position}")
+            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+                raise InputError(f"{file}, line {position}: expected a mapping with a whole number 'step'")
+        except InputError:
+            if any(rest.strip() for rest in texts[position:]):
+                raise
             break
+        lines.append(line)
     return lines
 
 
@@ -238,6 +255,19 @@ def checkpoint_to_resume(path: Path, first_step: int) -> dict[str, Any] | None:
         if max(logged, default=0) <= first_step:
             return None
     return read_last_checkpoint(path)
+
+
+def _refuse_ways_out(path: Path) -> None:
+    """A run folder may come from somebody else, and what a resumed run writes must stay in it."""
+    inside = path.resolve()
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            entry = Path(folder, name)
+            if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
+                raise InputError(
+                    f"{entry}: is a link that leads out of the run folder, through which a resumed run could write; "
+                    "put what it leads to in its place"
+                )
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from dem_apps.checkpoint import write_atomically
+from dem_apps.documents import read_yaml
 from dem_apps.errors import InputError
+from dem_apps.restore import required
 from dem_apps.search import Plan, Space, Values, best_trial, score
 
 
@@ -118,10 +120,7 @@ class StudyFolder:
         with self.locked():
             (path / "trials").mkdir(exist_ok=True)
             name = self._identify({"storage": _shown(storage), **settings})
-            backend = _journal(path / "journal.log") if storage is None else _database(storage)
-            self._study = optuna.create_study(
-                storage=backend, study_name=name, direction="maximize", load_if_exists=True
-            )
+            self._study = _opened(path / "journal.log", storage, name)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -189,10 +188,11 @@ class StudyFolder:
             write_atomically(file, yaml.safe_dump({"study": name, **settings}, sort_keys=False).encode())
             return name
         try:
-            saved = yaml.safe_load(file.read_text())
-            name = saved.pop("study")
-        except (yaml.YAMLError, UnicodeDecodeError, AttributeError, KeyError) as error:
-            raise InputError(f"{file}: not the description of a study ({type(error).__name__}: {error})") from error
+            saved = read_yaml(file)
+            required(saved, str(file), study=str)
+        except InputError as error:
+            raise InputError(f"{error}; it is not the description of a study") from error
+        name = saved.pop("study")
         difference = _first_difference(saved, settings)
         if difference is not None:
             key, there, here = difference
@@ -276,6 +276,20 @@ def _outlook(folder: StudyFolder, plan: Plan, seconds: float) -> str:
     left = timedelta(seconds=round(seconds * (most - ended)))
     best_text = "" if best is None else f", best {score(best):.4f} (trial {best.number})"
     return f"[{ended} of {most}{best_text}, {left} left]"
+
+
+def _opened(journal: Path, storage: str | None, name: str) -> optuna.Study:
+    """The study of that name, in a database or in the journal, which may be damaged."""
+    try:
+        backend = _journal(journal) if storage is None else _database(storage)
+        return optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
+    except (InputError, OSError):
+        raise
+    # Optuna trusts its journal, so a line that is none of its own ends in whatever error comes first
+    except (AssertionError, LookupError, RecursionError, SQLAlchemyError, TypeError, ValueError) as error:
+        where = journal if storage is None else f"storage {_shown(storage)}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise InputError(f"{where}: holds something else than the study of this folder ({reason})") from error
 
 
 def _journal(file: Path) -> BaseStorage:

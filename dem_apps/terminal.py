@@ -1,25 +1,55 @@
-"""Printing to terminals and files that cannot show every character."""
+"""Printing to terminals and files that cannot show every character, and text that must not steer them."""
 
 from __future__ import annotations
 
 import codecs
 import io
+import re
 import sys
+
+from rich.console import Console
 
 _HANDLER = "dem_apps.spelled"
 _SPELLED = {"±": "+-", "…": "...", "−": "-", "–": "-", "×": "x", "→": "->"}
+#: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: The same without the white space that a longer text may hold.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def print_anything() -> None:
-    """From now on a character that stdout or stderr has no code for is spelled, or a question mark, and no error."""
+    """From now on a character that stdout or stderr has no code for is spelled or an escape, and no error."""
     codecs.register_error(_HANDLER, _spelled)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_HANDLER)
 
 
+def printable(text: str) -> str:
+    r"""The text on one line, with escapes such as ``\x1b`` in place of what would not be shown but obeyed."""
+    return _UNPRINTABLE.sub(lambda found: _escape(found.group()), text)
+
+
+def control_character(text: str) -> str | None:
+    r"""The first character that no name, path or setting may hold, as an escape; None where there is none.
+
+    Tabs and ends of lines are allowed: an expression in a YAML file may have several lines.
+    """
+    found = _CONTROL.search(text)
+    return None if found is None else printable(found.group())
+
+
+def console() -> Console:
+    """Of the standard output, where ``[red]`` and ``:car:`` in a name are that name and nothing else."""
+    return Console(markup=False, emoji=False)
+
+
 def _spelled(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
-    return "".join(_SPELLED.get(character, "?") for character in lost), error.end
+    return "".join(_SPELLED.get(character, _escape(character)) for character in lost), error.end
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

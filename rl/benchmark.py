@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from dem_apps.config import option, parse_config, to_dict
 from dem_apps.errors import InputError, run_command
 from dem_apps.interrupt import command_line, going_on_with
 from dem_apps.run import read_config
+from dem_apps.terminal import console
 from rl.config import TrainConfig, resolve
 from rl.grid_progress import GridProgress
 from rl.jobs import Job, JobFailed, Trainings, flags
@@ -106,7 +105,7 @@ def benchmark(config: BenchmarkConfig, trainings: Trainings | None = None) -> di
     cells = grid_jobs(config)
     failures: dict[str, str] = {}
     if not config.report_only:
-        view = GridProgress(cells, Console())
+        view = GridProgress(cells, console())
         failures = run_grid(cells, config.workers, trainings or Trainings(), view)
     results = finished(cells)
     total = sum(map(len, cells.values()))
@@ -158,6 +157,10 @@ def _resolved(settings: dict[str, Any], where: str) -> TrainConfig:
     for key in ("run_dir", "resume", "config", "seed"):
         if key in settings:
             raise InputError(f"{where}: leave '{key}' out, the grid sets it")
+    for key in settings:
+        # its flag would count as given on a command line
+        if str(key).replace("-", "_") == "trust_pickled_code":
+            raise InputError(f"{where}: '{key}' can only be given on the command line of rl.train")
     try:
         return resolve(parse_config(TrainConfig, "python -m rl.train", "", flags(settings)))
     except InputError as error:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from stable_baselines3 import A2C, PPO
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.config import option
 from dem_apps.device import torch_device
+from dem_apps.documents import read_yaml
 from dem_apps.errors import InputError, nearest
 from dem_apps.objectives import objective_options
+from dem_apps.typed import shown
 from rl.envpool_envs import check_envpool
 from rl.envs import check_env_id
 from rl.zoo import hyperparameter
@@ -28,6 +30,7 @@ ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy
 #: Arguments of the algorithm that have a flag of their own, or none.
 _NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
 _WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
+_MOST_THREADS, _MOST_ENVS = 1024, 4096
 _CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "rl"
 
 
@@ -60,6 +63,13 @@ class TrainConfig:
     hyperparameters: dict[str, Any] = option(
         {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}"
     )
+    start_from_zip: str | None = option(
+        None, "zip of SB3's model.save whose weights training starts from; needs --trust-pickled-code", value="FILE",
+        group="start",
+    )  # fmt: skip
+    trust_pickled_code: bool = option(
+        False, "open --start-from-zip although opening it runs whatever code is pickled in it", flag_only=True
+    )
     eval_freq: int | None = option(
         None, "steps between evaluations; default: a twentieth of --timesteps", group="scores and videos"
     )
@@ -90,6 +100,22 @@ def resolve(config: TrainConfig) -> TrainConfig:
     )
 
 
+def resolved_again(config: TrainConfig) -> TrainConfig:
+    """The settings out of a run folder, which may be anybody's: :func:`resolve` has filled them in, and checks them.
+
+    Raises:
+        InputError: as of :func:`resolve`, or a setting that is not filled in.
+    """
+    # a run that has begun opens no zip, and may be looked at without its engine and its device
+    harmless = {"start_from_zip": None, "trust_pickled_code": False, "engine": "minigrid", "device": "cpu"}
+    _check_flags(dataclasses.replace(config, **harmless))  # type: ignore[arg-type]
+    for name in ("timesteps", "eval_freq"):
+        if getattr(config, name) is None:
+            raise InputError(f"{name}: is missing")
+    _check_entry(config.hyperparameters, config.algo, "hyperparameters")
+    return config
+
+
 def given_options(config: TrainConfig) -> dict[str, float]:
     """``tau`` and ``alpha`` where they were given."""
     return {name: value for name in ("tau", "alpha") if (value := getattr(config, name)) is not None}
@@ -100,6 +126,8 @@ def _check_flags(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')}: expected a number above 0, got {value}")
+    if config.threads > _MOST_THREADS:
+        raise InputError(f"--threads: expected {_MOST_THREADS} at most, got {config.threads}")
     if config.seed < 0:
         raise InputError(f"--seed: expected 0 or more, got {config.seed}")
     if isinstance(config.ent_coef, str) and not config.ent_coef.startswith("lin_"):
@@ -111,22 +139,30 @@ def _check_flags(config: TrainConfig) -> None:
         losses = [loss for loss in OBJECTIVE_NAMES if name in objective_options(loss)]
         if config.loss not in losses:
             raise InputError(f"--{name}: belongs to --loss {', '.join(losses)}, not to --loss {config.loss}")
+    _check_start(config)
     torch_device(config.device)
     check_env_id(config.env)
     if config.engine == "envpool":
         check_envpool(config.env)
 
 
+def _check_start(config: TrainConfig) -> None:
+    if config.start_from_zip is not None and not config.trust_pickled_code:
+        raise InputError(
+            f"--start-from-zip: {config.start_from_zip} is refused, since SB3's zip files hold pickled Python objects "
+            "and opening one runs whatever code is in it; if you made it, or trust who did, add --trust-pickled-code"
+        )
+    if config.trust_pickled_code and config.start_from_zip is None:
+        raise InputError("--trust-pickled-code: belongs to --start-from-zip FILE, which is not given")
+
+
 def _read_entry(file: Path, env_id: str) -> dict[str, Any]:
-    try:
-        entries = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{file}: cannot be read as YAML ({' '.join(str(error).split())})") from error
+    entries = read_yaml(file)
     if not isinstance(entries, dict):
         raise InputError(f"{file}: expected one entry per environment, found {type(entries).__name__}")
     if env_id not in entries:
         raise InputError(
-            f"{file}: has no entry for '{env_id}', only for {', '.join(entries)}; "
+            f"{file}: has no entry for '{env_id}', only for {', '.join(map(str, entries))}; "
             "write one and name its file with --hyperparameters-file"
         )
     if not isinstance(entries[env_id], dict):
@@ -134,14 +170,39 @@ def _read_entry(file: Path, env_id: str) -> dict[str, Any]:
     return {key: value for key, value in entries[env_id].items() if key != "ent_coef"}
 
 
+def _is_count(value: Any) -> bool:
+    """1, 2, 3, … up to what a buffer's length may be, perhaps written as 1e5."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 1 << 40 and value % 1 == 0
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value is of the kind that an argument of SB3 with this default takes, as far as the default tells."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    schedule = isinstance(value, str) and value.startswith("lin_")
+    if isinstance(default, (int, float)):
+        return number or schedule
+    # None: no limit, no bound, or the arguments of a part
+    return number or schedule or value is None or isinstance(value, (dict, str))
+
+
 def _check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
-    arguments = [name for name in inspect.signature(ALGORITHMS[algo]).parameters if name not in _NOT_IN_ENTRIES]
+    arguments = {
+        name: parameter.default
+        for name, parameter in inspect.signature(ALGORITHMS[algo]).parameters.items()
+        if name not in _NOT_IN_ENTRIES
+    }
     known = {*ENVIRONMENT_KEYS, *arguments}
     for key, value in entry.items():
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-        if key in _WHOLE_NUMBERS and not (isinstance(value, (int, float)) and value >= 1 and value == int(value)):
-            raise InputError(f"{where}: {key} must be a whole number above 0, not {value!r}")
+        if key in _WHOLE_NUMBERS and not _is_count(value):
+            raise InputError(f"{where}: {key} must be a whole number above 0, not {shown(value)}")
+        if key not in ENVIRONMENT_KEYS and not _is_like(value, arguments[key]):
+            raise InputError(f"{where}: {key} cannot be {shown(value)}; SB3's default is {arguments[key]}")
+    if entry.get("n_envs", 1) > _MOST_ENVS:
+        raise InputError(f"{where}: n_envs must be {_MOST_ENVS:,} at most, not {entry['n_envs']}")
     for key in ("n_timesteps", "policy"):
         if key not in entry:
             raise InputError(f"{where}: the key '{key}' is missing")

@@ -119,7 +119,7 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
     wrappers = []
     for item in given if isinstance(given, list) else [given]:
         for name, arguments in item.items() if isinstance(item, dict) else [(item, None)]:
-            if name not in WRAPPERS:
+            if not isinstance(name, str) or name not in WRAPPERS:
                 known = ", ".join(WRAPPERS)
                 raise InputError(f"env_wrapper: unknown wrapper '{name}'{nearest(name, WRAPPERS)}; known are {known}")
             if not isinstance(arguments, dict | None):

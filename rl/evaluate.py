@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
@@ -25,9 +24,11 @@ from dem_apps.checkpoint import load_checkpoint, write_atomically
 from dem_apps.config import from_dict, option, parse_config
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
+from dem_apps.restore import checked_step
 from dem_apps.rng import random_states, restore_random_states, seed_everything
 from dem_apps.run import read_config
-from rl.config import TrainConfig
+from dem_apps.terminal import console
+from rl.config import TrainConfig, resolved_again
 from rl.envs import Wrappers, make_env
 from rl.episodes import Episode, play
 from rl.model import build_envs, build_model, restore_policy
@@ -115,9 +116,10 @@ def separate_random_state(seed: int) -> Iterator[None]:
 def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:
     """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
     state = load_checkpoint(checkpoints, name)
+    step = checked_step(state, f"{checkpoints}, checkpoint {name}")
     restore_policy(model, state)
     figures = evaluator(model)
-    return {"checkpoint": name, "step": state["step"], "actions": HEADLINE, **figures[HEADLINE], **figures}
+    return {"checkpoint": name, "step": step, "actions": HEADLINE, **figures[HEADLINE], **figures}
 
 
 def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:
@@ -136,8 +138,16 @@ def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:
 
 
 def read_run(run_dir: Path) -> TrainConfig:
-    """The resolved settings of a run of ``rl.train``."""
-    return from_dict(TrainConfig, read_config(run_dir), str(run_dir / "config.yaml"))
+    """The resolved settings of a run of ``rl.train``, checked as if they were given now.
+
+    Raises:
+        InputError: no run folder, or settings that no run of ``rl.train`` has.
+    """
+    config = from_dict(TrainConfig, read_config(run_dir), str(run_dir / "config.yaml"))
+    try:
+        return resolved_again(config)
+    except InputError as error:
+        raise InputError(f"{run_dir / 'config.yaml'}: {error}") from error
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -164,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL)
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
     title = f"{training.env}, {training.loss}, {config.episodes} episodes"
-    Console().print(results_table(title, [result]))
+    console().print(results_table(title, [result]))
     if config.out is not None:
         document = {**result, "episodes": config.episodes, "env": training.env, "loss": training.loss, "seed": seed}
         write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())

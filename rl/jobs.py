@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dem_apps.documents import read_json
+from dem_apps.restore import required
 from dem_apps.study import FileLock
 
 #: What a training leaves that was killed before its first checkpoint.
@@ -47,9 +49,17 @@ class Job:
         return self.run.with_name(f"{self.run.name}.log")
 
     def scores(self) -> dict[str, Any] | None:
-        """The run's ``eval.json``; None while it is not finished."""
+        """The run's ``eval.json``; None while it is not finished.
+
+        Raises:
+            InputError: it is damaged, or none of ``rl.train``.
+        """
         file = self.run / "eval.json"
-        return json.loads(file.read_text()) if file.is_file() else None
+        if not file.is_file():
+            return None
+        scores = read_json(file)
+        required(scores, str(file), mean_return=(float, int))
+        return dict(scores)
 
     def step(self) -> int:
         """The step of the last whole line in ``metrics.jsonl``; 0 where there is none."""
@@ -62,7 +72,7 @@ class Job:
         for line in reversed(lines):
             try:
                 return int(json.loads(line)["step"])
-            except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError):
+            except (ValueError, TypeError, LookupError, RecursionError):
                 continue  # cut short, at either end
         return 0
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from dem_apps.errors import InputError
+from dem_apps.restore import load_weights, required
 from rl.bonus import with_entropy_objective
 from rl.config import ALGORITHMS, ENVIRONMENT_KEYS, TrainConfig, given_options
 from rl.envpool_envs import make_envpool_envs
@@ -31,8 +33,13 @@ def build_envs(config: TrainConfig) -> VecEnv:
     return envs if normalise is None else normalised(envs, gamma, *normalise)
 
 
-def build_model(config: TrainConfig, envs: VecEnv) -> OnPolicyAlgorithm:
+def build_model(config: TrainConfig, envs: VecEnv, plain: bool = False) -> OnPolicyAlgorithm:
     """The algorithm of a resolved configuration, everything seeded with ``config.seed``.
+
+    Args:
+        config: resolved.
+        envs: of :func:`build_envs`.
+        plain: SB3's own class, without an objective and without anything of this package.
 
     Raises:
         InputError: a hyperparameter or option that SB3 or the objective refuses.
@@ -40,8 +47,13 @@ def build_model(config: TrainConfig, envs: VecEnv) -> OnPolicyAlgorithm:
     entry = {key: hyperparameter(key, value) for key, value in config.hyperparameters.items()}
     arguments = {key: value for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
     try:
-        plain = FastPPO if config.algo == "ppo" and config.update == "auto" else ALGORITHMS[config.algo]
-        algorithm = with_entropy_objective(plain, config.loss, **given_options(config))
+        if plain:
+            algorithm: type[OnPolicyAlgorithm] = ALGORITHMS[config.algo]
+        else:
+            fast = config.algo == "ppo" and config.update == "auto"
+            algorithm = with_entropy_objective(
+                FastPPO if fast else ALGORITHMS[config.algo], config.loss, **given_options(config)
+            )
         return algorithm(
             entry["policy"],
             envs,
@@ -52,7 +64,8 @@ def build_model(config: TrainConfig, envs: VecEnv) -> OnPolicyAlgorithm:
         )
     except InputError:
         raise
-    except (AssertionError, TypeError, ValueError) as error:
+    # whatever SB3, gymnasium and torch make of a value that is none of theirs
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"--env {config.env}, hyperparameters: {' '.join(str(error).split())}") from error
 
 
@@ -74,22 +87,29 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
 
 
-def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any], envs: VecNormalize | None = None) -> None:
     """Put back what :func:`policy_state` returned.
 
+    Args:
+        model: gets the weights.
+        state: of the checkpoint.
+        envs: get the statistics; those of the model when None.
+
     Raises:
-        InputError: the state is that of another network.
+        InputError: the state is that of another network or of other observations.
     """
-    try:
-        model.policy.load_state_dict(state["policy"])
-    except (KeyError, RuntimeError) as error:
-        problem = " ".join(str(error).split())
-        raise InputError(f"the checkpoint does not fit the policy of this run: {problem}") from error
-    envs = model.get_vec_normalize_env()
+    where = "the checkpoint does not fit this run, policy"
+    required(state, where, policy=dict)
+    load_weights(model.policy, state["policy"], where)
+    envs = model.get_vec_normalize_env() if envs is None else envs
     if envs is not None:
+        where = "the checkpoint does not fit this run, normalisation"
+        required(state, where, normalisation=dict)
+        required(state["normalisation"], where, observations=dict, returns=dict)
+        shape = envs.observation_space.shape or ()
         # one array of observations, so one running mean (SB3's type allows for one per key)
-        envs.obs_rms = _running(state["normalisation"]["observations"])  # type: ignore[assignment]
-        envs.ret_rms = _running(state["normalisation"]["returns"])
+        envs.obs_rms = running(state["normalisation"]["observations"], shape, where)  # type: ignore[assignment]
+        envs.ret_rms = running(state["normalisation"]["returns"], (), where)
 
 
 def _statistics(running: Any) -> dict[str, Any]:
@@ -100,9 +120,26 @@ def _statistics(running: Any) -> dict[str, Any]:
     }
 
 
-def _running(statistics: dict[str, Any]) -> RunningMeanStd:
-    running = RunningMeanStd()
-    running.mean = np.asarray(statistics["mean"])
-    running.var = np.asarray(statistics["var"])
-    running.count = statistics["count"]
-    return running
+def running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> RunningMeanStd:
+    """Running moments out of a checkpoint.
+
+    Args:
+        statistics: their ``mean``, ``var`` and ``count``.
+        shape: that mean and variance should have.
+        where: how to call the statistics in errors.
+
+    Raises:
+        InputError: another shape, no numbers, or numbers that no moments are.
+    """
+    required(statistics, where, mean=(float, int, np.ndarray), var=(float, int, np.ndarray), count=(float, int))
+    moments = RunningMeanStd()
+    moments.mean, moments.var = (np.asarray(statistics[name]) for name in ("mean", "var"))
+    moments.count = statistics["count"]
+    for name, values in (("mean", moments.mean), ("var", moments.var)):
+        if values.shape != shape or values.dtype.kind not in "fi":
+            raise InputError(f"{where}: {name} is {values.dtype} of shape {values.shape} instead of {shape}")
+    if not (np.isfinite(moments.mean).all() and np.isfinite(moments.var).all() and moments.var.min() >= 0):
+        raise InputError(f"{where}: mean and var hold NaN, infinite or negative values")
+    if not 0 <= moments.count < math.inf:
+        raise InputError(f"{where}: count is {moments.count}")
+    return moments

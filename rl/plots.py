@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_config
 from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.terminal import printable
 from rl.results import (
     ACTIONS,
     Result,
@@ -102,7 +103,7 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
             group = select(results, env, arm)
             if group:
                 lines[arm] = _draw(panel, group, actions, arm, style)
-        panel.set_title(short(env), fontsize=11)
+        panel.set_title(printable(short(env)), fontsize=11, parse_math=False)  # a dollar in a name is no formula
         panel.xaxis.set_major_formatter(FuncFormatter(_steps_text))
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.grid(alpha=0.3)
@@ -113,9 +114,12 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
         "environment steps (line: interquartile mean over seeds; band: 95 % bootstrap interval)", fontsize=10
     )
     figure.supylabel(f"return, {actions} actions")
-    figure.legend(
-        list(lines.values()), list(lines), loc="outside upper center", ncols=min(len(lines), 4), frameon=False
-    )
+    legend = figure.legend(
+        list(lines.values()), list(map(printable, lines)), loc="outside upper center", ncols=min(len(lines), 4),
+        frameon=False,
+    )  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     return figure
 
 

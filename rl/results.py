@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 
 from dem_apps.checkpoint import write_atomically
+from dem_apps.documents import read_json
 from dem_apps.errors import InputError
+from dem_apps.restore import required
 from dem_apps.run import read_config, read_metrics
+from dem_apps.terminal import printable
 from rl.statistics import improvement, improvement_interval, iqm, iqm_interval
 
 #: Both are reported everywhere: one and the same policy can score very differently under the two.
@@ -23,7 +26,7 @@ _FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 #: Settings that do not make two runs different arms: what is compared over, how long, how it is looked at, and where.
 _NOT_OF_THE_ARM = (
     "env", "seed", "timesteps", "hyperparameters", "hyperparameters_file", "eval_freq", "eval_episodes", "run_dir",
-    "resume", "device", "threads", "loss", "video",
+    "resume", "device", "threads", "loss", "video", "trust_pickled_code",
 )  # fmt: skip
 
 
@@ -87,9 +90,10 @@ def read_results(runs: Sequence[Path], arms: Sequence[str] | None = None) -> lis
     for run, config in zip(runs, configs, strict=True):
         if not {"env", "loss", "seed"} <= config.keys():
             raise InputError(f"{run}: not a run of rl.train (its config.yaml has no env, loss and seed)")
+        required(config, str(run / "config.yaml"), env=str, loss=str, seed=int)
     names = _arm_names(configs) if arms is None else arms
     results = [
-        Result(run, name, config, json.loads((run / "eval.json").read_text()), _curve(run))
+        Result(run, name, config, _scores(run / "eval.json"), _curve(run))
         for run, name, config in zip(runs, names, configs, strict=True)
     ]
     seen: dict[tuple[str, str, int], Path] = {}
@@ -202,6 +206,19 @@ def _improvement(tasks: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> s
     return f"{improvement(tasks, others):.2f}{interval}"
 
 
+def _scores(file: Path) -> dict[str, Any]:
+    """An ``eval.json`` of ``rl.train`` with every figure that tables need."""
+    scores: dict[str, Any] = read_json(file)
+    required(scores, str(file), best=dict)
+    for policy, where in ((scores, str(file)), (scores["best"], f"{file}, best")):
+        required(policy, where, step=int, **dict.fromkeys(ACTIONS, dict))
+        for actions in ACTIONS:
+            required(policy[actions], f"{where}, {actions}", **dict.fromkeys(_FIGURES, (float, int)))
+            if not all(math.isfinite(policy[actions][name]) for name in _FIGURES):
+                raise InputError(f"{where}, {actions}: holds NaN or infinite figures")
+    return scores
+
+
 def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
     keys = dict.fromkeys(key for config in configs for key in config if key not in _NOT_OF_THE_ARM)
     arms = []
@@ -215,8 +232,12 @@ def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 def _curve(run: Path) -> dict[int, tuple[float, float]]:
     keys = [f"eval/mean_return_{actions}" for actions in ACTIONS]
-    lines = [line for line in read_metrics(run) if all(line.get(key) is not None for key in keys)]
+    lines = [line for line in read_metrics(run) if all(_is_figure(line.get(key)) for key in keys)]
     return {line["step"]: (line[keys[0]], line[keys[1]]) for line in lines}
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -228,4 +249,5 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    # a name may be anybody's, and the table is printed
+    return f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |"

@@ -64,7 +64,8 @@ class SmallObjective:
         present = counts > 0
         means = np.einsum("bk,bc->kc", one_hot, p, dtype=np.float64)[present] / counts[present, None]
         moved = (1 - self._momentum) * self._table[present] + self._momentum * means.astype(np.float32)
-        self._table[present] = moved
+        if np.isfinite(moved).all():  # as in EntropyObjective: NaN would stay for good
+            self._table[present] = moved
         rows: np.ndarray = self._table[predicted]
         return rows
 

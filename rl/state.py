@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
+from dem_apps.restore import checked_step, fitting, load_optimizer, required
 from dem_apps.rng import random_states, restore_random_states
 from rl.envpool_envs import is_envpool
 from rl.model import policy_state, restore_policy
@@ -47,13 +49,24 @@ def restore_training_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> N
     """Put back what :func:`training_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
 
     Raises:
-        InputError: an environment did not come back to where it was, since not all of its randomness is ``np_random``.
+        InputError: an environment did not come back to where it was, since not all of its randomness is ``np_random``;
+            or the state is not one of this run.
     """
     if model.env is None:
         raise RuntimeError("restore_training_state: the model has no environment")
+    where = "--resume: the checkpoint"
     restore_policy(model, state)
-    model.policy.optimizer.load_state_dict(state["optimizer"])
-    model.num_timesteps = state["step"]
+    load_optimizer(model.policy.optimizer, state.get("optimizer"), f"{where}'s 'optimizer'")
+    model.num_timesteps = checked_step(state, where)
+    with fitting(where):
+        _restore_rollout(model, state, where)
+    restore_random_states(state.get("random"))  # last: everything above may draw
+
+
+def _restore_rollout(model: OnPolicyAlgorithm, state: dict[str, Any], where: str) -> None:
+    """Where the environments are, and what is counted and averaged over them."""
+    assert model.env is not None
+    _check(state, model, where)
     model._n_updates = state["n_updates"]
     model._current_progress_remaining = state["progress_remaining"]
     model._last_obs = state["last_obs"]
@@ -70,7 +83,35 @@ def restore_training_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> N
         _start_again(model)
     else:
         _replay(model, state)
-    restore_random_states(state["random"])  # last: everything above may draw
+
+
+def _check(state: dict[str, Any], model: OnPolicyAlgorithm, where: str) -> None:
+    """Refuse what would only be noticed at the next rollout, or never."""
+    required(
+        state, where, n_updates=int, progress_remaining=(float, int), last_obs=np.ndarray,
+        last_episode_starts=np.ndarray, episodes=list, successes=list, best=(list, type(None)),
+    )  # fmt: skip
+    assert model.env is not None
+    space = model.observation_space
+    arrays = {"last_obs": (model.n_envs, *(space.shape or ())), "last_episode_starts": (model.n_envs,)}
+    if model.get_vec_normalize_env() is not None:
+        required(state, where, discounted_returns=np.ndarray, raw_obs=np.ndarray)
+        arrays |= {"discounted_returns": (model.n_envs,), "raw_obs": arrays["last_obs"]}
+    for name, shape in arrays.items():
+        array = state[name]
+        if array.shape != shape or array.dtype.kind not in "biuf":
+            raise InputError(f"{where}: '{name}' is {array.dtype} of shape {array.shape} instead of {shape}")
+    columns = state.get("columns")
+    if columns is not None and columns.size:
+        width = math.prod(space.shape or ())
+        if columns.dtype.kind not in "iu" or columns.min() < 0 or columns.max() >= width:
+            raise InputError(f"{where}: 'columns' are not columns of these observations")
+    for episode in state["episodes"]:
+        required(episode, f"{where}, 'episodes'", r=(float, int), l=(float, int))
+    for number in (*state["successes"], *(state["best"] or ())):
+        required({"number": number}, where, number=(float, int))
+    if not is_envpool(model.env) and len(state["envs"]) != model.n_envs:
+        raise InputError(f"{where}: 'envs' are {len(state['envs'])} instead of {model.n_envs}")
 
 
 def _start_again(model: OnPolicyAlgorithm) -> None:
@@ -86,7 +127,11 @@ def _replay(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     assert model.env is not None
     expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
     for index, record in enumerate(state["envs"]):
-        observation = model.env.env_method("replay", record, indices=index)[0]
+        try:
+            observation = model.env.env_method("replay", record, indices=index)[0]
+        except Exception as error:  # what an environment makes of actions or seeds that are none of its own
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise InputError(f"--resume: environment {index} cannot repeat its episode ({reason})") from error
         if not np.array_equal(observation, expected[index]):
             raise InputError(
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "

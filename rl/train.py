@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -18,13 +18,16 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import parse_config, to_dict
 from dem_apps.determinism import deterministic_algorithms
-from dem_apps.errors import run_command
+from dem_apps.errors import NotFiniteError, run_command
 from dem_apps.interrupt import StopRequest, going_on_with, resume_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.run import RunFolder, checkpoint_to_resume, default_run_dir, report_command
-from rl.config import TrainConfig, resolve
+from dem_apps.terminal import console
+from rl.config import TrainConfig, resolve, resolved_again
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.finite import check_rollout, check_step, check_update
 from rl.model import build_envs, build_model, policy_state, restore_policy, update_in_words
+from rl.start import start_from_zip
 from rl.state import restore_training_state, training_state
 from rl.video import record_episodes
 
@@ -39,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
-    train(config if config.resume else resolve(config))
+    train(resolved_again(config) if config.resume else resolve(config))
 
 
 def train(config: TrainConfig) -> None:
@@ -52,10 +55,13 @@ def _train(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
     checkpoint = checkpoint_to_resume(Path(config.run_dir), 0) if config.resume and config.run_dir else None
     model = build_model(config, build_envs(config))
-    run = _open_run(config, checkpoint)
-    model.set_logger(Logger(None, [_MetricsWriter(run)]))
+    # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
         restore_training_state(model, checkpoint)
+    elif config.start_from_zip is not None and config.trust_pickled_code:
+        start_from_zip(model, config.algo, Path(config.start_from_zip))
+    run = _open_run(config, checkpoint)
+    model.set_logger(Logger(None, [_MetricsWriter(run)]))
     _print_start(config, run, model)
     resume = resume_command("rl.train", run.path)
     try:
@@ -76,12 +82,15 @@ def _learn(
 ) -> None:
     between = BetweenRollouts(config, run, stop, checkpoint)
     try:
-        model.learn(
-            total_timesteps=_timesteps(config) - model.num_timesteps,
-            callback=between,
-            log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
-            reset_num_timesteps=checkpoint is None,
-        )
+        with np.errstate(invalid="ignore", over="ignore"):  # what comes of it stops the training, in better words
+            model.learn(
+                total_timesteps=_timesteps(config) - model.num_timesteps,
+                callback=between,
+                log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
+                reset_num_timesteps=checkpoint is None,
+            )
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{error}; {between.way_back()}") from error
     finally:
         between.close()
 
@@ -123,15 +132,21 @@ class BetweenRollouts(BaseCallback):
         self._progress = TrainingProgress(_timesteps(self._config), self.model.num_timesteps)
 
     def _on_step(self) -> bool:
+        check_step(self.locals["rewards"], self.locals["new_obs"], self._config.env, self.model.num_timesteps)
         return True
 
+    def _on_rollout_end(self) -> None:
+        check_rollout(self.algorithm, self._config.env)
+
     def _on_rollout_start(self) -> None:
+        check_update(self.algorithm, self.logger.name_to_value, self._config.env)
         self._stop_if_asked()
         if self.model.num_timesteps % self._stride == 0:
             self._update_done(last=False)
             self._stop_if_asked()  # not after another rollout: an evaluation may have taken its time
 
     def _on_training_end(self) -> None:
+        check_update(self.algorithm, self.logger.name_to_value, self._config.env)
         self._stop_if_asked()
         self._update_done(last=True)
         self._stop_if_asked()
@@ -178,6 +193,13 @@ class BetweenRollouts(BaseCallback):
             # between two lines of the log: what the next one will say is known in part
             state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
         self._run.save_checkpoint("last", state, self.model.num_timesteps)
+
+    def way_back(self) -> str:
+        """Which checkpoint is from before something went wrong."""
+        if self._run.saved_step is None:
+            return "no checkpoint had been saved yet"
+        last = self._run.checkpoints / "last"
+        return f"the checkpoint {last} of step {self._run.saved_step:,} is from before, and --resume continues from it"
 
     @property
     def algorithm(self) -> OnPolicyAlgorithm:
@@ -255,7 +277,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         "deterministic": config.deterministic,
     }  # fmt: skip
     file = run.write_json("eval.json", {**last, **about, "best": best})
-    Console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
+    console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
     if config.video:
         _record(config, run, model, evaluator)
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")

@@ -18,7 +18,6 @@ from typing import Any
 import yaml
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
-from rich.console import Console
 
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_search, to_dict
@@ -29,6 +28,7 @@ from dem_apps.run import default_run_dir
 from dem_apps.search import Space, TPEPlan, Values, best_trial, dem_allows, score, scored
 from dem_apps.search_report import trials_table, write_trials
 from dem_apps.study import StudyFolder, run_study
+from dem_apps.terminal import console
 from rl.benchmark import run_grid
 from rl.config import TrainConfig, resolve
 from rl.grid_progress import GridProgress
@@ -134,7 +134,7 @@ def _judge(config: TuneConfig, folder: PruningStudy, trials: SeededTrials, modul
     seeds = [trials.config.seed + _FRESH + index for index in range(config.final_seeds)]
     jobs = [trials.job(folder.path / "final" / f"{best.number:04d}", dict(best.params), seed) for seed in seeds]
     cells = {("choice", "fresh seeds"): jobs}
-    failures = run_grid(cells, config.workers, Trainings(module), GridProgress(cells, Console()))
+    failures = run_grid(cells, config.workers, Trainings(module), GridProgress(cells, console()))
     if failures:
         name, failure = next(iter(failures.items()))
         raise InputError(f"{folder.path}: the choice could not be trained with fresh seeds ({name}: {failure})")
@@ -164,7 +164,7 @@ def _print_results(folder: PruningStudy, space: Space, train_flags: Sequence[str
     final = json.loads((folder.path / "final.json").read_text())
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
     title = f"{len(scored(trials))} of {len(trials)} trials scored, {pruned} pruned"
-    Console().print(trials_table(space, trials, "return", title))
+    console().print(trials_table(space, trials, "return", title))
     chosen = ", ".join(f"{name} {value:g}" for name, value in settings_of(_best(folder).params).items())
     spread = "" if final["fresh_std_return"] is None else f" ± {final['fresh_std_return']:.4f}"
     command = ["python", "-m", "rl.train", *train_flags, "--config", str(folder.path / "best.yaml")]

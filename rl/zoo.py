@@ -7,6 +7,7 @@ them. Here such a string is parsed, and only what :func:`parsed_expression` list
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
 from stable_baselines3.common.utils import LinearSchedule
@@ -32,9 +33,12 @@ def hyperparameter(key: str, value: Any) -> Any:
     """
     if isinstance(value, str) and value.startswith("lin_"):
         try:
-            return LinearSchedule(float(value[4:]), 0.0, 1.0)
-        except ValueError as error:
-            raise InputError(f"hyperparameters, {key}: expected lin_ and a number, not '{value}'") from error
+            start = float(value[4:])
+        except ValueError:
+            start = math.nan
+        if not math.isfinite(start):
+            raise InputError(f"hyperparameters, {key}: expected lin_ and a number, not '{value}'")
+        return LinearSchedule(start, 0.0, 1.0)
     if isinstance(value, float) and key in _WHOLE_NUMBERS:
         return int(value)
     if key == "policy_kwargs":
@@ -74,9 +78,10 @@ def parsed_expression(key: str, text: str) -> Any:
     """
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        given = text if len(text) <= 200 else f"{text[:200]}…"
         raise InputError(
-            f"hyperparameters, {key}: '{text}' is not an expression of numbers, strings, lists, dict(…) and "
+            f"hyperparameters, {key}: '{given}' is not an expression of numbers, strings, lists, dict(…) and "
             f"{', '.join(f'nn.{name}' for name in NAMES)}"
         ) from error
 

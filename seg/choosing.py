@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dem_apps.restore import required
+
+#: The checkpoints that are kept besides the last: chosen without and with target labels.
+_KEPT = ("selected", "best")
 #: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
 
@@ -66,6 +70,16 @@ class Choice:
         """For a checkpoint."""
         return {"chosen": dict(self._chosen), "current": self._current}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue where :meth:`state` was taken."""
-        self._chosen, self._current = dict(state["chosen"]), state["current"]
+    def restore(self, state: Any) -> None:
+        """Continue where :meth:`state` was taken.
+
+        Raises:
+            InputError: something else.
+        """
+        where = "--resume: the checkpoint's 'choice'"
+        required(state, where, chosen=dict, current=(float, int, type(None)))
+        for name in _KEPT:
+            if name in state["chosen"]:
+                required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=(float, int))
+        self._chosen = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
+        self._current = state["current"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,13 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
         InputError: it cannot be read, holds code, or is no flat mapping of names to tensors.
     """
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        if file.exists() and not file.is_file():  # a pipe would block
+            raise InputError(f"--advent: {file} is no file; give a .pth file")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"--advent: {file} cannot be read ({error.strerror}); give a .pth file") from error
     except pickle.UnpicklingError as error:
@@ -82,7 +89,11 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
         ) from error
     except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
         raise InputError(f"--advent: {file} is no checkpoint of torch, or it is cut short") from error
-    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items())
+    ):
         raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
     return content
 
@@ -110,6 +121,10 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
         value = advent[name] if name in advent else torch.zeros_like(ours, device="cpu")
         if value.shape != ours.shape:
             raise InputError(f"{where}: {_wrong_shape(name, value, ours, num_classes)}")
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise InputError(f"{where}: {name} is {value.dtype}, {value.layout}, and no plain tensor of real numbers")
+        if not value.isfinite().all():
+            raise InputError(f"{where}: {name} holds NaN or infinite values")
         converted[_our_name(name)] = value.to(ours.dtype)
     return converted
 

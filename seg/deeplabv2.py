@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import segmentation_models_pytorch as smp
+import timm
 from segmentation_models_pytorch.encoders._utils import replace_strides_with_dilation
 from torch import Tensor, nn
 
@@ -94,6 +95,9 @@ def _build_encoder(name: str, output_stride: int, depth: int, weights: str | Non
     known = smp.encoders.get_encoder_names()
     if name not in known and not name.startswith("tu-"):
         raise InputError(f"encoder: '{name}' is not known to segmentation-models-pytorch{nearest(name, known)}")
+    if name.startswith("tu-") and not timm.is_model(name[3:].partition(".")[0]):
+        # timm would also take the name of a folder, or of a repository that it then downloads
+        raise InputError(f"encoder: '{name}' is no network of timm")
     try:
         encoder = smp.encoders.get_encoder(
             name, depth=depth, weights=weights, output_stride=16 if output_stride == 16 else 8

@@ -23,7 +23,6 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from PIL import Image
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,8 +30,9 @@ from torch.nn import functional as F
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_config, section
 from dem_apps.device import torch_device
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError, NotFiniteError, run_command
 from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.terminal import console
 from seg.batch_norm import describe
 from seg.config import DataConfig, TrainConfig
 from seg.data.datasets import LAYOUTS, Sample
@@ -118,7 +118,7 @@ def evaluate(
         on_sample: called with (index, sample, logits (C, H, W)) for each image that this process takes.
 
     Raises:
-        InputError: a sample for which the network gives NaN or infinity.
+        NotFiniteError: a sample for which the network gives NaN or infinity.
     """
     was_training = model.training
     model.eval()
@@ -131,7 +131,7 @@ def evaluate(
         image = normalised(sample.image)[None].to(device)
         features, logits = predicted(model, image, size, align_corners, scales, flip)
         if not features.isfinite().all():
-            raise InputError(f"{sample.name}: the network's output is not finite; its weights are no use")
+            raise NotFiniteError(f"{sample.name}: the network's output is not finite; its weights are no use")
         label_free.update(features)
         scores.update(logits, label[None])
         if on_sample is not None:
@@ -325,7 +325,7 @@ def _main() -> None:
     )  # fmt: skip
     how = protocol(settings, trained.checkpoint, trained.step, config.scales, config.flip)
     title = f"{run}, checkpoint {trained.checkpoint} ({how['chosen_by']}), step {trained.step}"
-    Console().print(score_table(result, title))
+    console().print(score_table(result, title))
     if writer is not None:
         print(f"predictions: {config.save_predictions}")
     if config.out is not None:

@@ -27,7 +27,7 @@ from dem_apps.device import torch_device
 from dem_apps.errors import InputError, nearest, run_command
 from seg import entropy_maps
 from seg.config import TrainConfig
-from seg.data.pictures import distinct, find_images, output_names, read_image
+from seg.data.pictures import LARGEST_SIDE, distinct, find_images, output_names, read_image
 from seg.data.stream import normalised
 from seg.entropy_tables import EntropyTables
 from seg.minent import upsampled
@@ -195,8 +195,8 @@ def _size(wanted: list[int] | str | None, run: TrainConfig) -> tuple[int, int] |
         width, height = (int(number) for number in numbers)
     except ValueError as error:
         raise InputError(f"--size: expected W,H such as 1024,512, or run, or null, got '{wanted}'") from error
-    if min(width, height) < 1:
-        raise InputError(f"--size: width and height must be 1 or more, got '{wanted}'")
+    if min(width, height) < 1 or max(width, height) > LARGEST_SIDE:
+        raise InputError(f"--size: width and height must be 1 to {LARGEST_SIDE:,}, got '{wanted}'")
     return width, height
 
 

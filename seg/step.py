@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
+from dem_apps.restore import checked_step, fitting, load_optimizer, load_weights
 from dem_apps.rng import random_states, restore_random_states
 from seg.advent import AdvEnt
 from seg.batch_norm import feed_batch_norm, set_up_batch_norm
@@ -51,7 +53,7 @@ class Training:
         """Continue where :meth:`state` was taken.
 
         Raises:
-            InputError: a checkpoint of weights alone, such as a converted one.
+            InputError: a checkpoint of weights alone, such as a converted one, or one that does not fit.
         """
         for name in self._parts():
             if name not in state:
@@ -60,9 +62,16 @@ class Training:
                     "from its weights with --model.start-from"
                 )
         for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self.step = state["step"]
-        restore_random_states(state["random"])
+            where = f"--resume: the checkpoint's '{name}'"
+            if isinstance(part, nn.Module):
+                load_weights(part, state[name], where)
+            elif name == "scaler":
+                with fitting(where):
+                    part.load_state_dict(state[name])
+            else:
+                load_optimizer(part, state[name], where)
+        self.step = checked_step(state, "--resume: the checkpoint")
+        restore_random_states(state.get("random"))
 
     def _parts(self) -> dict[str, Any]:
         parts = {
@@ -113,7 +122,8 @@ def training_step(
         passes: the batches whose gradients are averaged into this step.
 
     Raises:
-        InputError: a loss that is not finite, with the step and the names of the images.
+        NotFiniteError: a loss that is not finite, with the step and the names of the images. Neither the network nor,
+            where it is theirs, the discriminators have made the step.
     """
     set_learning_rates(training, config)
     training.model.train()
@@ -126,10 +136,10 @@ def training_step(
         seen.append(logits)
     _average_gradients(training.model)
     means = _means(logged)
-    _refuse_nonfinite(means, training.step + 1, passes)
+    _refuse_nonfinite(means, logged, training.step + 1, passes)
     training.optimizer.step()
     if training.adversary is not None:
-        means |= _discriminator_step(training, accelerator, seen)
+        means |= _discriminator_step(training, accelerator, seen, passes)
     training.step += 1
     return means
 
@@ -196,7 +206,7 @@ def _predict(
 
 
 def _discriminator_step(
-    training: Training, accelerator: Accelerator, seen: list[list[dict[str, Tensor]]]
+    training: Training, accelerator: Accelerator, seen: list[list[dict[str, Tensor]]], passes: list[Pass]
 ) -> dict[str, float]:
     """After the network's step, so that with fp16 each optimiser undoes the loss scale its gradients were made with."""
     assert training.adversary is not None
@@ -208,8 +218,10 @@ def _discriminator_step(
         accelerator.backward(loss / len(seen))
         logged.append({name: value.detach() for name, value in values.items()})
     _average_gradients(training.adversary)
+    means = _means(logged)
+    _refuse_nonfinite(means, logged, training.step + 1, passes)
     training.adversary_optimizer.step()
-    return _means(logged)
+    return means
 
 
 def _average_gradients(module: nn.Module) -> None:
@@ -233,8 +245,24 @@ def _means(logged: list[dict[str, Tensor]]) -> dict[str, float]:
     return dict(zip(logged[0], stacked.tolist(), strict=True))
 
 
-def _refuse_nonfinite(values: dict[str, float], step: int, passes: list[Pass]) -> None:
-    if all(abs(value) < float("inf") for value in values.values()):  # false for NaN, too
+def _refuse_nonfinite(means: dict[str, float], logged: list[dict[str, Tensor]], step: int, passes: list[Pass]) -> None:
+    """Stop at a loss that is NaN or infinite, in every process alike: the means are those of all of them."""
+    wrong = {name: value for name, value in means.items() if not math.isfinite(value)}
+    if not wrong:
         return
-    names = [name for source, target in passes for name in (*source["name"], *(target["name"] if target else ()))]
-    raise InputError(f"step {step}: a loss is not finite ({values}); the batch was {', '.join(names)}")
+    images: list[str] = []
+    for values, (source, target) in zip(logged, passes, strict=True):
+        names = [name for name in wrong if not values[name].isfinite()]
+        if any(not name.startswith("target/") for name in names):
+            images += source["name"]
+        if target is not None and any(not name.startswith("source/") for name in names):
+            images += target["name"]
+    if world_size() > 1:
+        shares: list[list[str]] = [[] for _ in range(world_size())]
+        dist.all_gather_object(shares, images)
+        images = [name for share in shares for name in share]
+    losses = " and ".join(f"{name} ({value})" for name, value in wrong.items())
+    raise NotFiniteError(
+        f"step {step}: no finite number for {losses}, with the images {', '.join(images)}; training has stopped before "
+        "this step"
+    )

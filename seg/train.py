@@ -13,18 +13,18 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
-from rich.console import Console
 from torch import Tensor
 
 from dem_apps.config import parse_config, to_dict
 from dem_apps.determinism import deterministic_algorithms
 from dem_apps.device import torch_device
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError, NotFiniteError, run_command
 from dem_apps.interrupt import StopRequest, going_on_with, resume_command
 from dem_apps.progress import TrainingProgress
 from dem_apps.reduction import world_size
 from dem_apps.rng import seed_everything
 from dem_apps.run import RunFolder, checkpoint_to_resume, default_run_dir, report_command
+from dem_apps.terminal import console
 from seg.choosing import Choice
 from seg.config import TrainConfig
 from seg.data.datasets import Sample
@@ -53,6 +53,8 @@ class Session:
     stop: StopRequest
     #: Whether the scores of this step are in the log, if it is one that has scores.
     scored: bool
+    #: Of the last checkpoint; None before the first. Other than ``run.saved_step`` known in every process.
+    saved_step: int | None
 
     def close(self) -> None:
         """Safe to call twice."""
@@ -86,6 +88,8 @@ def _train(config: TrainConfig) -> Path:
                 _stop_if_asked(session)
                 _score_if_due(session)
             _finish(session)
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{error}; {_way_back(session)}") from error
     finally:
         session.close()
     # leaves the process group: a process that exits within it may be aborted after all is written
@@ -110,7 +114,7 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
     state = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
     if state is not None:
         training.restore(state)
-        choice.restore(state["choice"])
+        choice.restore(state.get("choice"))
     elif config.model.start_from is not None:
         load_weights(training.model, saved_weights(Path(config.model.start_from)), config.model.start_from)
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
@@ -132,7 +136,8 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
         resume_command("seg.train", path) if run is not None else "", lambda: run.saved_step if run else None
     )
     scored = state is None or state.get("scored", True)
-    return Session(config, accelerator, pair, training, choice, path, run, progress, stop, scored)
+    saved_step = None if state is None else training.step
+    return Session(config, accelerator, pair, training, choice, path, run, progress, stop, scored, saved_step)
 
 
 def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[Pass]]:
@@ -153,6 +158,14 @@ def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, firs
         passes = zip(source, target, strict=True)
     for _ in range(first, config.max_steps):
         yield list(islice(passes, config.accumulate))
+
+
+def _way_back(session: Session) -> str:
+    """Which checkpoint is from before something went wrong."""
+    if session.saved_step is None:
+        return "no checkpoint had been saved yet"
+    checkpoint = session.path / "checkpoints" / "last"
+    return f"the checkpoint {checkpoint} of step {session.saved_step} is from before, and --resume continues from it"
 
 
 def _report(session: Session, values: dict[str, float]) -> None:
@@ -179,6 +192,7 @@ def _save(session: Session) -> None:
     if session.run is not None:
         state = {**training.state(), "choice": session.choice.state(), "scored": session.scored}
         session.run.save_checkpoint("last", state, training.step)
+    session.saved_step = training.step
 
 
 def _score_if_due(session: Session) -> None:
@@ -195,6 +209,7 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
     session.scored = True
     alarm = session.choice.alarm(result)
     if run is None:
+        session.saved_step = training.step
         return result
     names = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
     values = {f"val/{name}": result[name] for name in names if result[name] is not None}
@@ -231,9 +246,9 @@ def _finish(session: Session) -> None:
         "protocol": protocol(config, "last", training.step),
     }
     session.run.write_json("eval.json", document)
-    console = Console()
-    console.print(score_table(result, f"target validation, {len(session.pair.target_val)} images, last checkpoint"))
-    console.print(checkpoints_table(chosen))
+    screen = console()
+    screen.print(score_table(result, f"target validation, {len(session.pair.target_val)} images, last checkpoint"))
+    screen.print(checkpoints_table(chosen))
     if config.maps:
         print(f"entropy maps: {session.path / 'entropy_maps'}")
     print(f"scores:       {session.path / 'eval.json'}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dem_apps import restore
 from dem_apps.checkpoint import load_checkpoint
 from dem_apps.config import from_dict
 from dem_apps.errors import InputError
@@ -51,13 +52,15 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> Trained:
     """
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     state = load_checkpoint(run / "checkpoints", checkpoint)
+    where = f"{run}, checkpoint {checkpoint}"
+    restore.required(state, where, model=dict)
     # the run's own copy, since the file that its settings name may be elsewhere or may have changed
     own = run / CLASSES_FILE
     classes = load_classes(str(own) if own.is_file() else config.classes)
     # the checkpoint brings every weight
     model = network(config.model, len(classes), pretrained=False)
-    load_weights(model, state["model"], str(run))
-    return Trained(config, classes, model.to(device).eval(), checkpoint, int(state["step"]))
+    load_weights(model, state["model"], where)
+    return Trained(config, classes, model.to(device).eval(), checkpoint, restore.checked_step(state, where))
 
 
 def checkpoint_name(run: Path, wanted: str) -> str:
@@ -74,7 +77,9 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
         InputError: no run folder, or one without a checkpoint.
     """
     read_config(run)
-    weights: dict[str, Tensor] = load_checkpoint(run / "checkpoints", checkpoint_name(run, "auto"))["model"]
+    state = load_checkpoint(run / "checkpoints", checkpoint_name(run, "auto"))
+    restore.required(state, str(run), model=dict)
+    weights: dict[str, Tensor] = state["model"]
     return weights
 
 
@@ -94,11 +99,9 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None
     """Put weights into a network.
 
     Raises:
-        InputError: weights of another network or class count.
+        InputError: weights of another network or class count, or weights that are no numbers.
     """
     try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise InputError(
-            f"{where}: its weights do not fit the network in its settings ({' '.join(str(error).split())[:200]})"
-        ) from error
+        restore.load_weights(model, state, where)
+    except InputError as error:
+        raise InputError(f"{error}; these weights do not fit the network in its settings") from error

@@ -6,7 +6,6 @@ validation images (``validation_part`` from 0 to that share). The values found a
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -19,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from dem_apps.checkpoint import write_atomically
 from dem_apps.config import option, parse_search, to_dict
+from dem_apps.documents import read_json
 from dem_apps.errors import InputError, run_command
 from dem_apps.interrupt import command_line, going_on_with
+from dem_apps.restore import required
 from dem_apps.run import default_run_dir
 from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
 from dem_apps.search_report import plot_dem_search, trials_table, write_trials
 from dem_apps.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.terminal import console
 from seg.config import TrainConfig
 from seg.data.pair import open_pair, open_validation
 
@@ -163,7 +164,9 @@ class Trainings:
                 raise TrialKilled(f"signal {-status if status < 0 else status - 128}, see {log}")
             if status != 0:
                 raise TrialFailed(f"status {status}, see {log}")
-        return float(json.loads((claim.run / "eval.json").read_text())["miou"])
+        scores = read_json(claim.run / "eval.json")
+        required(scores, str(claim.run / "eval.json"), miou=(float, int))
+        return float(scores["miou"])
 
     def stop(self) -> None:
         """End the trainings that are running, each after it has saved, and start no more."""
@@ -251,7 +254,7 @@ def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
     best = best_trial(trials)
     if best is None:
         raise InputError(f"{folder.path}: no trial has a score; {folder.path / 'trials' / '0000.log'} says why")
-    Console().print(trials_table(DEM_SPACE, trials, "mIoU", f"{len(scored(trials))} of {len(trials)} trials scored"))
+    console().print(trials_table(DEM_SPACE, trials, "mIoU", f"{len(scored(trials))} of {len(trials)} trials scored"))
     entropy = next((score(trial) for trial in scored(trials) if trial.params == _ENTROPY), None)
     beside = "" if entropy is None else f", entropy {entropy:.4f}"
     final = ["python", "-m", "seg.train", *train_flags, "--config", str(folder.path / "best.yaml")]

@@ -18,10 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from dem_apps.errors import InputError
+from dem_apps.images import opened_image
+from dem_apps.terminal import printable
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.labels import IGNORE_INDEX
 from seg.data.layouts import decode
 from seg.data.pair import DomainPair
+from seg.data.pictures import without_alpha
 from seg.data.work import in_order
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
@@ -55,7 +58,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         workers: processes that read.
         console: where to print.
     """
-    console = console or Console(soft_wrap=True)
+    console = console or Console(soft_wrap=True, markup=False, emoji=False)
     splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
     reports: dict[str, list[FileReport]] = {}
     for title, dataset in splits.items():
@@ -95,7 +98,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         image = decode(image_file)
         report.size = image.size
         report.warnings += _damage(image_file)
-        if _is_blank(image):
+        if _is_blank(without_alpha(image, image_file)):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
     except InputError as error:
         report.errors.append(str(error))
@@ -135,16 +138,16 @@ def _check_label(dataset: SegmentationDataset, image_file: Path, file: Path, rep
 
 def _damage(file: Path) -> list[str]:
     """A sentence when checksums inside the file do not fit, although its pixels could be decoded."""
-    try:
-        with Image.open(file) as picture:
+    with opened_image(file) as picture:
+        try:
             picture.verify()
-    except (OSError, SyntaxError, ValueError) as error:
-        return [f"{file}: can be decoded, but is damaged or cut short ({error})"]
+        except (OSError, SyntaxError, ValueError) as error:
+            return [f"{file}: can be decoded, but is damaged or cut short ({error})"]
     return []
 
 
 def _is_blank(image: Image.Image) -> bool:
-    counts = np.cumsum(image.convert("RGB").convert("L").histogram())
+    counts = np.cumsum(image.convert("L").histogram())
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
 
@@ -152,7 +155,7 @@ def _is_blank(image: Image.Image) -> bool:
 def _print_lines(report: FileReport, title: str, console: Console) -> None:
     for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
         for sentence in sentences:
-            console.print(f"{kind}: {title}: {sentence}", markup=False, highlight=False)
+            console.print(f"{kind}: {title}: {printable(sentence)}", markup=False, emoji=False, highlight=False)
 
 
 def _overview(reports: dict[str, list[FileReport]]) -> Table:

@@ -21,6 +21,7 @@ from dem_apps.errors import InputError
 from seg.data.cache import ResizedCopies
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.layouts import LAYOUTS, Layout, Pairs, decode
+from seg.data.pictures import without_alpha
 
 __all__ = ["LAYOUTS", "Layout", "Sample", "SegmentationDataset"]
 
@@ -144,7 +145,7 @@ class SegmentationDataset:
         return [image_file] if label_file is None or not self.resize_labels else [image_file, label_file]
 
     def _decoded_image(self, file: Path) -> NDArray[np.uint8]:
-        picture = decode(file).convert("RGB")
+        picture = without_alpha(decode(file), file)
         if self.size is not None and picture.size != self.size:
             picture = picture.resize(self.size, Image.Resampling.BICUBIC)
         return np.asarray(picture)

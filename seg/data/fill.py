@@ -6,10 +6,9 @@ import functools
 import shutil
 from pathlib import Path
 
-from PIL import Image
-
 from dem_apps.cache import cache_dir
 from dem_apps.errors import InputError
+from dem_apps.images import opened_image
 from seg.data.datasets import SegmentationDataset
 from seg.data.work import in_order
 
@@ -69,8 +68,5 @@ def _bytes_of(dataset: SegmentationDataset, index: int) -> int:
 
 
 def _stored_size(file: Path) -> tuple[int, int]:
-    try:
-        with Image.open(file) as picture:
-            return picture.size
-    except OSError as error:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short ({error})") from error
+    with opened_image(file) as picture:
+        return picture.size

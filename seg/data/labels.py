@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from dem_apps.documents import read_json, read_yaml
 from dem_apps.errors import InputError, nearest
+from dem_apps.terminal import control_character
+from dem_apps.typed import shown
 
 IGNORE_INDEX = 255
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,9 @@ def load_classes(file: str | None) -> ClassSet:
         raise InputError(f"{file}, classes: expected a list of 2 to 255 classes, found {count}")
     parsed = [_class_row(f"{file}, classes[{index}]", row, index) for index, row in enumerate(rows)]
     names, colors, ids = (tuple(column) for column in zip(*parsed, strict=True))
-    ignored = document.get("ignored") or []
+    ignored = [] if document.get("ignored") is None else document["ignored"]
     if not isinstance(ignored, list) or not all(_is_byte(item) for item in ignored):
-        raise InputError(f"{file}, ignored: expected a list of ids from 0 to 255, found {ignored!r}")
+        raise InputError(f"{file}, ignored: expected a list of ids from 0 to 255, found {shown(ignored)}")
     for what, values in (("name", names), ("id", ids)):
         twice = next((value for value, count in Counter(values).items() if count > 1), None)
         if twice is not None:
@@ -158,12 +161,11 @@ def load_classes(file: str | None) -> ClassSet:
 
 
 def _read_yaml(file: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--classes: {file} cannot be read ({error.strerror}); it should be a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    path = Path(file)
+    if not path.exists():
+        raise InputError(f"--classes: {file} cannot be read (no such file); it should be a YAML file")
+    # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
+    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if not isinstance(document, dict):
         raise InputError(f"{file}: expected a key 'classes' with a list, found {type(document).__name__}")
     return document
@@ -171,15 +173,17 @@ def _read_yaml(file: str) -> dict[str, Any]:
 
 def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int, int], int]:
     if not isinstance(row, dict):
-        raise InputError(f"{where}: expected {{name: …, color: [R, G, B], id: …}}, found {row!r}")
+        raise InputError(f"{where}: expected {{name: …, color: [R, G, B], id: …}}, found {shown(row)}")
     _known_keys(where, row, ("name", "color", "id"))
     name, color, label_id = row.get("name"), row.get("color"), row.get("id", position)
-    if not isinstance(name, str) or not name.strip():
-        raise InputError(f"{where}, name: expected a text, found {name!r}")
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+        raise InputError(f"{where}, name: expected a text of 1 to {_LONGEST_NAME} characters, found {shown(name)}")
+    if control_character(name) is not None or "\n" in name:
+        raise InputError(f"{where}, name: holds a control character, as in {name!r}")
     if not isinstance(color, list) or len(color) != 3 or not all(_is_byte(channel) for channel in color):
-        raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {color!r}")
+        raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {shown(color)}")
     if not _is_byte(label_id) or label_id == IGNORE_INDEX:
-        raise InputError(f"{where}, id: expected a number from 0 to 254 (255 is always ignored), found {label_id!r}")
+        raise InputError(f"{where}, id: expected a number from 0 to 254 (255 is ignored), found {shown(label_id)}")
     return name, (color[0], color[1], color[2]), label_id
 
 

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.errors import InputError, nearest
+from dem_apps.images import opened_image
 from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet
 
 Pairs = list[tuple[Path, Path]]
 IMAGE_TYPES = (".png", ".jpg", ".jpeg")
+#: What labels come in: a format that rounds numbers, as JPEG does, makes other classes of them.
+_LOSSLESS = ("PNG",)
 
 #: Name of each id of SYNTHIA-RAND-CITYSCAPES (Ros et al., CVPR 2016, its README), with Cityscapes' name where there
 #: is such a class. Lane markings are no class of Cityscapes; ADVENT and its successors ignore them.
@@ -82,27 +85,28 @@ def decode(file: Path) -> Image.Image:
     """An image file's pixels as they are stored.
 
     Raises:
-        InputError: it is missing, damaged or cut short.
+        InputError: it is missing, damaged, cut short or too large.
     """
-    try:
-        picture = Image.open(file)
+    with opened_image(file) as picture:
         picture.load()
-    except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file") from error
-    except (OSError, SyntaxError, ValueError) as error:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short ({error})") from error
     return picture
 
 
 def read_index_image(file: Path) -> NDArray[np.uint8]:
-    """Ids of a palette (P) or 8-bit grey (L) image, (H, W) uint8.
+    """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8.
 
     Raises:
-        InputError: an image that cannot be read or is in colours.
+        InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
     """
-    picture = decode(file)
+    with opened_image(file, _LOSSLESS) as picture:
+        tiles = getattr(picture, "tile", [])
+        stored = tiles[0].args if tiles else None
+        picture.load()
     if picture.mode not in ("P", "L"):
         raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
+    if stored in ("L;2", "L;4"):
+        # decoders spread the 4 or 16 shades over 0 to 255, and nobody knows whether ids or shades were meant
+        raise InputError(f"{file}: a label image in grey has 8 bits per pixel, this one has {stored[2:]}; save 8")
     return np.asarray(picture)
 
 
@@ -112,19 +116,22 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
     Raises:
         InputError: an image that cannot be read, has one channel or a first channel beyond 255.
     """
+    # OpenCV gives no reason for a damaged file; Pillow finds one without decoding
+    with opened_image(file, _LOSSLESS) as picture:
+        mode = picture.mode
+        picture.verify()
+    if mode not in ("RGB", "RGBA"):
+        # with a palette OpenCV would hand out the red of a colour as the class
+        raise InputError(
+            f"{file}: a SYNTHIA label has its class in the first of several channels, this one is of mode {mode}"
+        )
     try:
-        # OpenCV gives no reason for a damaged file; Pillow finds one without decoding
-        Image.open(file).verify()
-    except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file") from error
-    except (OSError, SyntaxError, ValueError) as error:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short ({error})") from error
-    # Pillow keeps the upper 8 bits of 16-bit colours, where every class would be 0
-    pixels = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
-    if pixels is None:
+        # Pillow keeps the upper 8 bits of 16-bit colours, where every class would be 0
+        pixels = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise InputError(f"{file}: the image cannot be read ({' '.join(str(error).split())[:120]})") from error
+    if pixels is None or pixels.ndim != 3:
         raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
-    if pixels.ndim != 3:
-        raise InputError(f"{file}: a SYNTHIA label has its class in the first of several channels, this one has one")
     ids = pixels[..., 2]  # OpenCV's order is blue, green, red
     if ids.max() > 255:
         raise InputError(f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(SYNTHIA_IDS)}")

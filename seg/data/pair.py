@@ -12,6 +12,7 @@ from seg.config import DataConfig, TrainConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.demo import DemoPair, ensure_demo_pair
 from seg.data.labels import ClassSet, load_classes
+from seg.data.pictures import LARGEST_SIDE
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,6 @@ def _report(done: int, total: int) -> None:
 def _size(data: DataConfig, domain: str) -> tuple[int, int] | None:
     if data.size is None:
         return None
-    if len(data.size) != 2 or min(data.size) < 1:
-        raise InputError(f"--{domain}.size: expected [width, height] in pixels, got {data.size}")
+    if len(data.size) != 2 or min(data.size) < 1 or max(data.size) > LARGEST_SIDE:
+        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {data.size}")
     return data.size[0], data.size[1]

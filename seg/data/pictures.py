@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +11,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from dem_apps.errors import InputError
+from dem_apps.images import opened_image
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+#: Pixels of a side that an image may be resized to.
+LARGEST_SIDE = 1 << 15
 
 
 def find_images(source: Path) -> list[Path]:
@@ -72,21 +74,26 @@ def read_image(file: Path) -> NDArray[np.uint8]:
     Raises:
         InputError: a file that is damaged, too large, or has no scale of its own (floating point).
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as picture:
-                return _as_rgb(ImageOps.exif_transpose(picture), file)
-    except InputError:
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError(f"{file}: more than {Image.MAX_IMAGE_PIXELS:,} pixels; reduce it before the export") from error
-    except Exception as error:  # decoders raise nearly anything on a damaged file: struct.error, EOFError, KeyError, …
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-        raise InputError(f"{file}: cannot be read as an image, it may be damaged or cut short ({reason})") from error
+    with opened_image(file) as picture:
+        return as_rgb(ImageOps.exif_transpose(picture), file)
 
 
-def _as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
+def without_alpha(picture: Image.Image, file: Path) -> Image.Image:
+    """A data set's image in RGB: its alpha channel, in which renderers keep anything, is dropped.
+
+    Raises:
+        InputError: see :func:`as_rgb`.
+    """
+    # 16 bits are scaled to 8, where Pillow's own conversion would make nearly everything white
+    return Image.fromarray(as_rgb(picture, file)) if picture.mode[0] in "IF" else picture.convert("RGB")
+
+
+def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
+    """A decoded image of any mode as (H, W, 3) uint8; ``file`` names it in errors.
+
+    Raises:
+        InputError: an image without a scale of its own.
+    """
     if picture.mode.startswith("I"):
         values = np.asarray(picture)
         if values.min() < 0 or values.max() > 65535:

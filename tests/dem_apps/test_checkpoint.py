@@ -203,7 +203,7 @@ def test_a_tensor_file_outside_the_folder_is_not_opened(saved: Path, tmp_path_fa
     document = json.loads((saved / "last.json").read_text())
     document["tensors"] = str(outside)
     (saved / "last.json").write_text(json.dumps(document))
-    assert "missing" in one_sentence(saved)
+    assert "no name of a file in its folder" in one_sentence(saved)
 
 
 # -- a full disk ------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_own_ids_map_to_train_ids_and_the_rest_is_unknown(write):
         ([("a", [1, 2, 256], 0), ("b", GREY, 1)], {}, "color: expected 3 numbers from 0 to 255"),
         ([("a", GREY, 0), ("b", GREY, 255)], {}, r"classes\[1\], id: expected a number from 0 to 254"),
         ([("a", GREY, 0), ("b", GREY, True)], {}, "id: expected a number"),
-        ([("a", GREY, 0), (True, GREY, 1)], {}, "name: expected a text, found True"),
+        ([("a", GREY, 0), (True, GREY, 1)], {}, "name: expected a text of 1 to 100 characters, found True"),
         ([("a", GREY, 0), ("b", GREY, 1)], {"ignored": [1]}, "ignored: the id 1 is that of class 'b'"),
         ([("a", GREY, 0), ("b", GREY, 1)], {"ignored": 5}, "ignored: expected a list of ids"),
         ([("a", GREY, 0), ("b", GREY, 1)], {"ignore": []}, "unknown key 'ignore'; did you mean 'ignored'"),

@@ -167,8 +167,8 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, c
     finished = capsys.readouterr()
     complaints = finished.err.strip().splitlines()
     assert len(complaints) == 2
-    assert "b.png: cannot be read" in complaints[0]
-    assert "c.jpg: cannot be read" in complaints[1]
+    assert "b.png: the image cannot be read" in complaints[0]
+    assert "c.jpg: the image cannot be read" in complaints[1]
     assert "exported 2 of 4 images, skipped 2" in finished.out
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 

@@ -1,0 +1,109 @@
+"""``python -m rl.export --run DIR --out model.zip``: a run's policy as a zip that Stable-Baselines3 opens by itself.
+
+The zip is one of SB3's own PPO or A2C, without the objective and without anything of this package. A policy that was
+trained on normalised observations means nothing without their statistics, so VecNormalize's own file is written beside
+it. Both hold pickles, as SB3 has it: whoever opens them runs code, so share them with those who trust you.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecNormalize
+
+from dem_apps.checkpoint import load_checkpoint, write_atomically
+from dem_apps.config import option, parse_config
+from dem_apps.errors import InputError, disk_error, run_command
+from dem_apps.restore import checked_step, load_optimizer
+from rl.config import TrainConfig
+from rl.envs import make_training_envs
+from rl.evaluate import read_run
+from rl.model import build_model, restore_policy
+from rl.start import statistics_files
+from rl.zoo import normalisation
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """Write the policy of a run as a zip file for Stable-Baselines3."""
+
+    run: str | None = option(None, "run folder that rl.train wrote (needed)")
+    checkpoint: str = option("last", "which policy", choices=("last", "best"))
+    out: str | None = option(None, "zip file to write (needed); never overwritten")
+
+
+def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
+    """Write the zip and, where observations or rewards were normalised, ``NAME.vecnormalize.pkl`` beside it.
+
+    Returns:
+        the files.
+
+    Raises:
+        InputError: no such run or checkpoint, or a file that exists.
+    """
+    statistics = statistics_files(out)[0]
+    for file in (out, statistics):
+        if file.exists() or file.is_symlink():
+            raise InputError(f"--out: {file} exists and is never overwritten; give another file")
+    if not out.parent.is_dir():
+        raise InputError(f"--out: the folder {out.parent} does not exist")
+    # on the CPU, so that it opens anywhere
+    config = dataclasses.replace(read_run(run_dir), engine="minigrid", device="cpu")
+    torch.set_num_threads(config.threads)
+    model, envs = _plain(config)
+    state = load_checkpoint(run_dir / "checkpoints", checkpoint)
+    weights = state.get("policy")
+    if isinstance(weights, dict):
+        state["policy"] = {name: value for name, value in weights.items() if not _of_objective(name)}
+    restore_policy(model, state, envs)
+    if "optimizer" in state:
+        load_optimizer(model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {checkpoint}, 'optimizer'")
+    model.num_timesteps = checked_step(state, f"{run_dir}, checkpoint {checkpoint}")
+    content = io.BytesIO()
+    model.save(content)
+    written = {out: content.getvalue()} | ({} if envs is None else {statistics: pickle.dumps(envs)})
+    for file, data in written.items():
+        try:
+            write_atomically(file, data)
+        except OSError as error:
+            raise disk_error(error, file, "nothing was overwritten") from error
+    return list(written)
+
+
+def _plain(config: TrainConfig) -> tuple[OnPolicyAlgorithm, VecNormalize | None]:
+    """SB3's own model, and SB3's own normalisation if the run has one; neither has learnt anything."""
+    entry = config.hyperparameters
+    count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
+    envs = make_training_envs(config.env, entry.get("env_wrapper"), count, normalise=False, gamma=gamma)
+    wanted = normalisation(entry.get("normalize", False))
+    model = build_model(config, envs, plain=True)
+    if wanted is None:
+        return model, None
+    return model, VecNormalize(envs, training=False, norm_obs=wanted[0], norm_reward=wanted[1], gamma=gamma)
+
+
+def _of_objective(name: object) -> bool:
+    return isinstance(name, str) and name.startswith("entropy_objective.")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command."""
+    example = "python -m rl.export --run runs/doorkey --out doorkey.zip"
+    config = parse_config(ExportConfig, "python -m rl.export", example, argv)
+    if config.run is None:
+        raise InputError("--run: needs the folder of a run that rl.train wrote")
+    if config.out is None or Path(config.out).suffix != ".zip":
+        raise InputError(f"--out: expected a file ending in .zip, got {config.out or 'none'}")
+    for file in export(Path(config.run), config.checkpoint, Path(config.out)):
+        print(f"written to {file}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,82 @@
+"""Image files from strangers: pixels of a few formats, or one sentence; nothing is started and nothing unpacked."""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dem_apps.errors import InputError
+from dem_apps.images import opened_image
+
+
+def png(width: int, height: int, rows: bytes = b"") -> bytes:
+    """A PNG that claims a size, whatever pixels it has."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def refused(file: Path) -> str:
+    with pytest.raises(InputError) as raised, opened_image(file) as picture:
+        picture.load()
+    assert str(raised.value).startswith(f"{file}: ")
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("size", [(50_000, 50_000), (10_000, 10_000), (2**31 - 1, 2**31 - 1)])
+def test_an_image_that_claims_to_be_enormous_is_not_unpacked(size: tuple[int, int], tmp_path: Path) -> None:
+    file = tmp_path / "bomb.png"
+    file.write_bytes(png(*size, bytes(1000)))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "pixels; make it smaller first" in refused(file)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100_000  # KiB; 10,000 x 10,000 has 300,000
+
+
+def test_postscript_is_no_image_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker, programs = tmp_path / "marker", tmp_path / "bin"
+    programs.mkdir()
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {marker}\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    file = tmp_path / "photo.png"
+    file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n")
+    with Image.open(file) as picture, pytest.raises(Exception):  # noqa: B017, PT011 (what our way around avoids)
+        picture.load()
+    assert marker.exists(), "Pillow alone starts Ghostscript here, so this test can fail"
+    marker.unlink()
+    assert "in none of PNG, JPEG" in refused(file)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", b"BM" + bytes(20), b"\xff\xd8\xff\xe0" * 9])
+def test_damaged_files_are_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(content)
+    assert "the image cannot be read" in refused(tmp_path / "a.png")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    assert "is no file, so no image either" in refused(tmp_path / "pipe.png")
+    assert "no such file" in refused(tmp_path / "gone.png")
+    assert "cannot be read" in refused(tmp_path / ("x" * 300))
+
+
+def test_an_image_is_read(tmp_path: Path) -> None:
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    with opened_image(tmp_path / "a.png") as picture:
+        picture.load()
+    assert np.array_equal(np.asarray(picture), pixels)
+    with pytest.raises(InputError, match="in none of JPEG"), opened_image(tmp_path / "a.png", ("JPEG",)):
+        pass

@@ -1,0 +1,284 @@
+"""What holds for every objective, backend, reduction, shape, type and mask, with inputs nobody would write down."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
+from dem_apps.errors import InputError
+from dem_apps.kernel import load_kernel
+from dem_apps.reduction import REDUCTIONS
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+#: As in conftest.py, doubled for inputs that nobody chose.
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+BACKENDS = ("reference", "eager", "auto", *(("compiled",) if load_kernel() is not None else ()))
+#: Without an option that lets a constant in the logits through, these do not depend on one; CADF alone does.
+SHIFT_FREE = ("entropy", "adadem", "adadem-norm", "adadem-mec")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One call of an objective."""
+
+    name: str
+    options: dict[str, Any]
+    backend: str
+    reduction: str
+    logits: Tensor
+    dim: int
+    mask: Tensor | None
+    class_mask: Tensor | None
+
+    def objective(self, backend: str | None = None) -> EntropyObjective:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # tau above 2/alpha is allowed
+            return build_objective(self.name, self.logits.shape[self.dim], backend or self.backend, **self.options)
+
+    def run(self, backend: str | None = None, logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Value and gradient of a fresh objective."""
+        leaf = (self.logits if logits is None else logits).detach().requires_grad_()
+        value = self.objective(backend)(leaf, self.dim, self.mask, self.class_mask, self.reduction)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf)
+        return value.detach(), gradient
+
+    @property
+    def counted(self) -> Tensor:
+        """Elements that count, in the logits' shape without the classes."""
+        elements = self.logits.movedim(self.dim, -1).shape[:-1]
+        counted = torch.ones(elements, dtype=torch.bool) if self.mask is None else self.mask
+        if self.class_mask is None:
+            return counted
+        return counted & ~self.class_mask.expand_as(self.logits).all(self.dim)
+
+
+def options_of(name: str) -> st.SearchStrategy[dict[str, Any]]:
+    alpha = st.sampled_from([0.0, 0.5, 1.0, 1.7])
+    if name == "dem":
+        return st.fixed_dictionaries({"tau": st.sampled_from([0.3, 1.0, 2.5]), "alpha": alpha})
+    more = {}
+    if name in ("adadem", "adadem-norm"):
+        more |= {"norm": st.sampled_from(["l1", "l2", "linf"])}
+    if name in ("adadem", "adadem-mec"):
+        more |= {"momentum": st.sampled_from([0.0, 0.1, 1.0])}
+    return st.fixed_dictionaries({}, optional={"alpha": alpha, **more} if name.startswith("adadem") else {})
+
+
+def laid_out(logits: Tensor, layout: str) -> Tensor:
+    """The same numbers, otherwise in memory."""
+    if layout == "permuted":
+        return logits.permute(*reversed(range(logits.dim()))).contiguous().permute(*reversed(range(logits.dim())))
+    if layout == "strided":
+        return torch.stack([logits, logits], -1)[..., 0]
+    return logits
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    numbers: tuple[int, ...] = (2, 3, 5, 19),
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    names: tuple[str, ...] = OBJECTIVE_NAMES,
+    masks: bool = True,
+) -> Case:
+    name = draw(st.sampled_from(names))
+    dtype, number = draw(st.sampled_from(dtypes)), draw(st.sampled_from(numbers))
+    elements = draw(st.lists(st.integers(0, 4), max_size=3))
+    dim = draw(st.integers(0, len(elements)))
+    shape = (*elements[:dim], number, *elements[dim:])
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    scale = draw(st.sampled_from([0.0, 1e-3, 1.0, 10.0, 1000.0]))
+    logits = (torch.randn(shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
+    logits = laid_out(logits, draw(st.sampled_from(["as made", "permuted", "strided"])))
+    mask = class_mask = None
+    if masks:
+        share = draw(st.sampled_from([None, 0.0, 0.5, 1.0]))
+        if share is not None:
+            mask = torch.rand(tuple(elements), generator=generator) < share
+        share = draw(st.sampled_from([None, None, 0.0, 0.5, 1.0, "all but one"]))
+        if share == "all but one":
+            class_mask = torch.ones(number, dtype=torch.bool).index_fill(0, torch.tensor(number - 1), False)
+            class_mask = class_mask.view([number if position == dim else 1 for position in range(len(shape))])
+        elif share is not None:
+            class_mask = torch.rand(shape, generator=generator) < share
+    possible = [b for b in BACKENDS if b != "compiled" or (dtype != torch.float64 and number <= 256)]
+    backend = draw(st.sampled_from(possible))
+    return Case(
+        name, draw(options_of(name)), backend, draw(st.sampled_from(REDUCTIONS)), logits,
+        dim - len(shape) if draw(st.booleans()) else dim, mask, class_mask,
+    )  # fmt: skip
+
+
+def assert_close(case: Case, actual: Tensor, expected: Tensor, what: str, scale: float = 0.0) -> None:
+    """Equal up to rounding; a logit of 1000 costs three digits of what is left of it beside the largest one."""
+    assert actual.shape == expected.shape
+    if not case.logits.numel() or not expected.numel():
+        assert (actual == 0).all()
+        return
+    size = float(case.logits.double().abs().max())
+    rounding = 2**-52 if case.logits.dtype == torch.float64 else 2**-23
+    # a value is a sum of logits, a gradient one of probabilities, and most of either cancels
+    number = case.logits.shape[case.dim]
+    alone = case.reduction in ("sum", "none")
+    smallest = size if what == "the value" else 1.0 / (number if alone else case.logits.numel())
+    if case.logits.dtype in (torch.bfloat16, torch.float16) and case.objective().has_table:
+        smallest *= number  # rounded before the table's part takes most of it away
+    # both are divided by δ, which is 1/C at least
+    smallest *= {"l2": math.sqrt(number), "linf": number}.get(case.options.get("norm", ""), 1.0)
+    scale = max(scale, smallest, float(expected.abs().max()))
+    # a table is float32 whatever the logits are
+    least = number * 2**-22 if case.objective().has_table else 0.0
+    allowed = (max(TOLERANCE[case.logits.dtype], least) + 8 * rounding * (1.0 + size)) * scale
+    error = float((actual.double() - expected).abs().max())
+    assert error <= allowed, f"{what} is off by {error:.3g}, allowed {allowed:.3g}"
+
+
+@given(cases())
+def test_every_backend_computes_what_the_equations_say_in_float64(case: Case) -> None:
+    value, gradient = case.run()
+    expected, expected_gradient = case.run("reference", case.logits.double())
+    sizes = dataclasses.replace(case, reduction="none").run("reference", case.logits.double())[0].abs()
+    assert value.dtype == (torch.float64 if case.logits.dtype == torch.float64 else torch.float32)
+    assert gradient.dtype == case.logits.dtype
+    # what single elements come to may cancel in their mean
+    scale = float(sizes.sum() if case.reduction == "sum" else sizes.amax()) if sizes.numel() else 0.0
+    assert_close(case, value, expected, "the value", scale)
+    assert_close(case, gradient, expected_gradient, "the gradient")
+
+
+@given(cases(numbers=(300,), masks=False))
+def test_more_classes_than_the_kernel_takes(case: Case) -> None:
+    value, gradient = case.run()
+    expected, expected_gradient = case.run("reference", case.logits.double())
+    sizes = dataclasses.replace(case, reduction="none").run("reference", case.logits.double())[0].abs()
+    scale = float(sizes.sum() if case.reduction == "sum" else sizes.amax()) if sizes.numel() else 0.0
+    assert_close(case, value, expected, "the value", scale)
+    assert_close(case, gradient, expected_gradient, "the gradient")
+
+
+@given(cases(), st.sampled_from([0.0, 1e4, 1e30]))
+def test_finite_logits_have_finite_values_and_gradients(case: Case, scale: float) -> None:
+    largest = torch.finfo(case.logits.dtype).max / 4
+    logits = (case.logits.double() * scale).clamp(-largest, largest).to(case.logits.dtype)
+    case = dataclasses.replace(case, logits=logits)
+    _, gradient = case.run()
+    assert gradient.isfinite().all()
+
+
+@given(cases())
+def test_what_does_not_count_has_no_gradient_and_no_say(case: Case) -> None:
+    forbidden = torch.zeros(case.logits.shape, dtype=torch.bool)
+    if case.class_mask is not None:
+        forbidden |= case.class_mask
+    forbidden |= ~case.counted.unsqueeze(case.dim)
+    # filled already here, since a copy may lie otherwise in memory and so add up in another order
+    value, gradient = case.run(logits=case.logits.masked_fill(forbidden, 0.0))
+    assert (gradient[forbidden] == 0).all()
+    for junk in (math.nan, math.inf, -math.inf, 7.0):
+        other, same = case.run(logits=case.logits.masked_fill(forbidden, junk))
+        assert torch.equal(other, value)
+        assert torch.equal(same, gradient)
+
+
+@given(cases(dtypes=(torch.float32, torch.float64)), st.integers(0, 2**32))
+def test_the_order_of_the_elements_does_not_matter(case: Case, seed: int) -> None:
+    assume(case.reduction != "none")
+    rows = case.logits.movedim(case.dim, -1).reshape(-1, case.logits.shape[case.dim])
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    mask = None if case.mask is None else case.mask.reshape(-1)
+    class_mask = None
+    if case.class_mask is not None:
+        class_mask = case.class_mask.expand_as(case.logits).movedim(case.dim, -1).reshape(rows.shape)
+    straight = dataclasses.replace(case, logits=rows, dim=1, mask=mask, class_mask=class_mask)
+    mixed = dataclasses.replace(
+        straight, logits=rows[order], mask=None if mask is None else mask[order],
+        class_mask=None if class_mask is None else class_mask[order],
+    )  # fmt: skip
+    sizes = dataclasses.replace(straight, reduction="none").run("reference")[0].abs()
+    scale = float(sizes.sum() if case.reduction == "sum" else sizes.amax()) if sizes.numel() else 0.0
+    (value, gradient), (other, other_gradient) = straight.run(), mixed.run()
+    assert_close(case, other, value.double(), "the value", scale)
+    assert_close(case, other_gradient, gradient[order].double(), "the gradient")
+
+
+@given(cases(dtypes=(torch.float64,), names=(*SHIFT_FREE, "dem")), st.sampled_from([-300.0, 1.0, 77.0]))
+def test_a_constant_in_all_logits_changes_nothing(case: Case, shift: float) -> None:
+    options = {name: value for name, value in case.options.items() if name not in ("tau", "alpha")}
+    case = dataclasses.replace(case, options=options)
+    value, gradient = case.run()
+    other, same = case.run(logits=case.logits + shift)
+    sizes = dataclasses.replace(case, reduction="none").run("reference")[0].abs()
+    scale = 1.0 + (float(sizes.sum()) if case.reduction == "sum" else 0.0)
+    if case.objective().has_table:  # its rows are float32 and sum to 1 as well as that goes
+        scale += 3 * abs(shift) * 2**-23 * max(1, value.numel(), len(sizes.flatten())) / TOLERANCE[torch.float64]
+    shifted = dataclasses.replace(case, logits=case.logits + shift)
+    assert_close(shifted, other, value, "the value", scale)
+    assert_close(shifted, same, gradient, "the gradient")
+
+
+@given(cases(masks=False), st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(0, 10**6))
+def test_a_number_that_is_none_is_never_a_silent_one(case: Case, poison: float, position: int) -> None:
+    assume(case.logits.numel())
+    logits = case.logits.clone()
+    logits[tuple(torch.unravel_index(torch.tensor(position % logits.numel()), logits.shape))] = poison
+    objective = case.objective()
+    before = {name: table.clone() for name, table in objective.state_dict().items()}
+    value = objective(logits, case.dim, reduction=case.reduction)
+    if case.reduction == "none":
+        poisoned = ~logits.isfinite().all(case.dim)
+        assert not value[poisoned].isfinite().any()
+    else:
+        assert not value.isfinite()
+    # with a probability that is none; minus infinity has one, 0
+    assert all(table.isfinite().all() for table in objective.state_dict().values())
+    if poison != -math.inf:
+        assert all(torch.equal(objective.state_dict()[name], table) for name, table in before.items())
+
+
+@given(st.sampled_from(OBJECTIVE_NAMES), st.sampled_from(BACKENDS), st.sampled_from(["int64", "bool", "complex64"]))
+def test_logits_that_are_none_are_one_sentence(name: str, backend: str, dtype: str) -> None:
+    with pytest.raises(InputError, match=r"^logits: expected a floating dtype, got torch\.\w+ [^\n]*$"):
+        build_objective(name, 3, backend)(torch.zeros(2, 3, dtype=getattr(torch, dtype)))
+
+
+@given(cases(), st.sampled_from(["dim", "classes", "mask shape", "mask dtype", "class mask", "reduction"]))
+def test_what_does_not_fit_is_one_sentence(case: Case, wrong: str) -> None:
+    number, elements = case.logits.shape[case.dim], case.counted
+    arguments: dict[str, Any] = {"dim": case.dim}
+    objective = build_objective(case.name, number, case.backend)
+    if wrong == "dim":
+        arguments["dim"] = case.logits.dim() + 1
+    elif wrong == "classes":
+        objective = build_objective(case.name, number + 1, "auto")
+    elif wrong == "mask shape":
+        arguments["mask"] = elements.new_ones((*elements.shape, 2))
+    elif wrong == "mask dtype":
+        arguments["mask"] = elements.float()
+    elif wrong == "class mask":
+        arguments["class_mask"] = torch.ones(number + 1, *case.logits.shape, dtype=torch.bool)
+    else:
+        arguments["reduction"] = "meen"
+    with pytest.raises(InputError) as refused:
+        objective(case.logits, **arguments)
+    assert "\n" not in str(refused.value)
+
+
+@given(
+    st.sampled_from(OBJECTIVE_NAMES),
+    st.one_of(st.integers(-3, 1), st.booleans(), st.floats(), st.none(), st.text(max_size=3)),
+    st.dictionaries(st.sampled_from(["tau", "alpha", "momentum", "norm", "delta", "balance", "backend", "x"]),
+                    st.one_of(st.floats(), st.none(), st.text(max_size=3), st.booleans()), max_size=3),
+)  # fmt: skip
+def test_an_objective_that_cannot_be_is_one_sentence(name: str, classes: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        build_objective(name, classes, **options)
+    assert "\n" not in str(refused.value)

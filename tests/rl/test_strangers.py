@@ -1,0 +1,286 @@
+"""Runs and grids of rl.train from strangers: resume, evaluate and plots take them whole or say one sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rl.evaluate
+import rl.plots
+import rl.train
+from dem_apps.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.errors import InputError, run_command
+from rl.config import TrainConfig, resolve
+from rl.evaluate import read_run
+from rl.model import build_envs, build_model
+from rl.results import find_runs, read_results
+from rl.state import restore_training_state
+from rl.zoo import parsed_expression
+
+torch.set_num_threads(1)
+ENV = "CartPole-v1"
+ENTRY = {
+    "n_envs": 2, "n_steps": 32, "policy": "MlpPolicy", "n_timesteps": 128, "normalize": True, "batch_size": 32,
+    "n_epochs": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder as a stranger might send one, good as it is."""
+    folder = tmp_path_factory.mktemp("good")
+    (folder / "entry.yaml").write_text(yaml.safe_dump({ENV: ENTRY}))
+    flags = ["--env", ENV, "--hyperparameters-file", str(folder / "entry.yaml"), "--eval-episodes", "1"]
+    rl.train.main([*flags, "--run-dir", str(folder / "run")])
+    return folder / "run"
+
+
+@pytest.fixture
+def run(good: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(good, tmp_path / "run"))
+
+
+class Payload:
+    """What a malicious pickle does when it is opened."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.marker}",)
+
+
+def refused(main: Any, argv: list[str], capsys: Any) -> str:
+    """The one line with which a command ends."""
+    with pytest.raises(SystemExit) as left:
+        run_command(lambda: main(argv))
+    assert left.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return str(line)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("env", "os:system", "unknown environment 'os:system'"),
+        ("env", "\x1b[2J", r"env: holds the control character \x1b"),
+        ("env", None, "env: expected str, got null"),
+        ("threads", 0, "--threads: expected a number above 0, got 0"),
+        ("threads", 10**9, "--threads: expected 1024 at most"),
+        ("seed", "x", "seed: expected int, got 'x'"),
+        ("timesteps", None, "timesteps: is missing"),
+        ("algo", "dqn", "algo: 'dqn' is not one of ppo, a2c"),
+        ("hyperparameters", None, "hyperparameters: expected mapping, got null"),
+        ("hyperparameters", {"n_envs": 10**9}, "n_envs must be 4,096 at most"),
+        ("hyperparameters", {"n_envs": math.inf}, "n_envs must be a whole number"),
+        ("hyperparameters", {"n_steps": math.nan}, "n_steps must be a whole number"),
+        ("hyperparameters", {"policy": 3}, "hyperparameters: "),
+        ("hyperparameters", {"policy": "os.system"}, "hyperparameters: Policy os.system unknown"),
+        ("hyperparameters", {"gamma": "x"}, "gamma cannot be 'x'; SB3's default is 0.99"),
+        ("hyperparameters", {"learning_rate": "lin_nan"}, "expected lin_ and a number, not 'lin_nan'"),
+        ("hyperparameters", {"env_wrapper": "os.system"}, "unknown wrapper 'os.system'"),
+        ("hyperparameters", {"env_wrapper": [[1]]}, "env_wrapper: "),
+        ("hyperparameters", {"normalize": "__import__('os')"}, "normalize: '__import__('os')' is not an expression"),
+        ("hyperparameters", {"policy_kwargs": "exec('x')"}, "policy_kwargs: 'exec('x')' is not an expression"),
+        ("hyperparameters", {"policy_kwargs": {"net_arch": "deep"}}, "hyperparameters: "),
+        ("hyperparameters", {"policy_kwargs": {"activation_fn": "os.system"}}, "hyperparameters: "),
+        ("hyperparameters", {"nothing": 1}, "unknown key 'nothing'"),
+    ],
+)
+def test_settings_with_wrong_types(key: str, value: Any, message: str, run: Path, capsys: Any) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config[key] = {**config[key], **value} if isinstance(value, dict) else value
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    for main, argv in ((rl.evaluate.main, ["--run", str(run)]), (rl.train.main, ["--resume", str(run)])):
+        line = refused(main, argv, capsys)
+        assert message in line
+        assert "\x1b" not in line
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "-" * 5000 + "1", "(" * 150 + ")" * 150, "{" * 500, "9" * 5000, "1e999999", "'", "nn.Tanh.x"]
+)
+def test_expressions_that_are_none(text: str) -> None:
+    try:
+        value = parsed_expression("policy_kwargs", text)
+    except InputError as error:
+        sentence = str(error)
+    else:
+        assert isinstance(value, (int, float, tuple))
+        return
+    assert "is not an expression" in sentence
+
+
+def test_the_commands_end_with_one_line(run: Path, tmp_path: Path, capsys: Any) -> None:
+    (run / "checkpoints" / "last.json").write_bytes(pickle.dumps(Payload(tmp_path / "marker")))
+    for main, argv in ((rl.evaluate.main, ["--run", str(run)]), (rl.train.main, ["--resume", str(run)])):
+        assert "it is not a checkpoint of this program" in refused(main, argv, capsys)
+    assert not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("policy"), "holds no 'policy'"),
+        (lambda s: s.pop("step"), "holds no 'step'"),
+        (lambda s: s.update(normalisation=None), "'normalisation' is of the wrong type"),
+        (
+            lambda s: s["policy"].update({"action_net.bias": torch.ones(3)}),
+            r"action_net.bias has shape [3] instead of [2]",
+        ),
+        (lambda s: s["policy"].pop("action_net.bias"), "1 of its names are missing (action_net.bias)"),
+        (lambda s: s["normalisation"]["observations"].update(mean=np.zeros(3)), "mean is float64 of shape (3,)"),
+        (lambda s: s["normalisation"]["observations"].update(var=np.full(4, -1.0)), "NaN, infinite or negative"),
+        (lambda s: s["normalisation"]["returns"].update(var=-1.0), "NaN, infinite or negative"),
+        (lambda s: s["normalisation"]["returns"].update(count="x"), "'count' is of the wrong type"),
+    ],
+)
+def test_a_policy_with_wrong_content(change: Any, message: str, run: Path, capsys: Any) -> None:
+    state = load_checkpoint(run / "checkpoints", "last")
+    change(state)
+    save_checkpoint(run / "checkpoints", "last", state, "x")
+    assert message in refused(rl.evaluate.main, ["--run", str(run)], capsys)
+    assert message in refused(rl.train.main, ["--resume", str(run)], capsys)
+
+
+# -- resume: anything anywhere ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def state(good: Path) -> dict[str, Any]:
+    return load_checkpoint(good / "checkpoints", "last")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a nested state, long lists thinned out."""
+    yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for index in range(min(len(value), 3)):
+            yield from places(value[index], (*path, index))
+
+
+def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    """A copy with another value at a place; ``KeyError`` takes it out."""
+    if not path:
+        return by
+    inner = replaced(value[path[0]], path[1:], by)
+    if isinstance(value, dict):
+        changed = {**value, path[0]: inner}
+        if len(path) == 1 and by is KeyError:
+            del changed[path[0]]
+        return changed
+    items = [*value[: path[0]], inner, *value[path[0] + 1 :]]
+    return tuple(items) if isinstance(value, tuple) else items
+
+
+JUNK = st.sampled_from([
+    None, True, -1, 3, 10**30, 1e308, math.nan, "x", "", [], [1], [[1]], {}, {"a": 1}, (), KeyError, torch.zeros(0),
+    torch.full((1,), math.nan), np.zeros(0), np.full(4, np.nan), np.zeros((2, 4), np.float32), np.array([-1, 99]),
+])  # fmt: skip
+
+
+@given(st.data())
+def test_a_state_with_anything_anywhere_is_whole_or_refused(good: Path, state: Any, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from([place for place in places(state) if place]))
+    spoilt = replaced(state, path, data.draw(JUNK))
+    config = read_run(good)
+    model = build_model(config, build_envs(config))
+    model.set_logger(rl.train.Logger(None, []))
+    try:
+        restore_training_state(model, copy.deepcopy(spoilt))
+    except InputError as error:
+        sentence = str(error)
+    else:
+        # whatever is taken must be good for a rollout and an update
+        model.learn(64, reset_num_timesteps=False)
+        return
+    assert "\n" not in sentence
+
+
+# -- grids and figures --------------------------------------------------------------------------------------------
+
+
+def test_the_good_run_is_read(run: Path) -> None:
+    (result,) = read_results(find_runs([run]))
+    assert result.env == ENV
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("eval.json", "[" * 9999, "nests deeper"),
+        ("eval.json", "3", "expected a mapping"),
+        ("eval.json", "{}", "holds no 'best'"),
+        ("eval.json", '{"best": {}}', "holds no 'step'"),
+        ("eval.json", {"sampled": None}, "'sampled' is of the wrong type"),
+        ("eval.json", {"greedy": {"mean_return": "x"}}, "'mean_return' is of the wrong type"),
+        ("eval.json", {"best": {"step": None}}, "best: 'step' is of the wrong type"),
+        ("config.yaml", {"env": 3}, "'env' is of the wrong type"),
+        ("config.yaml", {"seed": "x"}, "'seed' is of the wrong type"),
+        ("config.yaml", "!!python/object/apply:os.system [x]", "not valid YAML"),
+        ("metrics.jsonl", "3\n{}\n", "line 1: expected a mapping"),
+    ],
+)
+def test_results_of_a_damaged_run(
+    file: str, content: Any, message: str, run: Path, tmp_path: Path, capsys: Any
+) -> None:
+    if isinstance(content, dict):
+        document = yaml.safe_load((run / file).read_text())
+        for key, value in content.items():
+            document[key] = {**document[key], **value} if isinstance(value, dict) else value
+        content = json.dumps(document)
+    (run / file).write_text(content)
+    assert message in refused(rl.plots.main, [str(run), "--out", str(tmp_path / "out")], capsys)
+
+
+def test_names_in_tables_and_figures_do_nothing(run: Path, tmp_path: Path, capsys: Any) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config |= {"env": r"$\frac{a}|evil" + "\x1b[2J", "loss": "$x^{"}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    rl.plots.main([str(run), "--out", str(tmp_path / "out")])
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert r"| $\frac{a}/evil\x1b[2J | $x^{ | 1 |" in shown
+
+
+keys = st.one_of(
+    st.sampled_from([*ENTRY, "gamma", "env_wrapper", "policy_kwargs", "learning_rate", "target_kl"]),
+    st.text(max_size=4),
+)
+values = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 9), st.floats(), st.text(max_size=6),
+    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=1),
+    st.sampled_from(["lin_1", "dict(a=1)", "MlpPolicy", "CnnPolicy", "dict(net_arch=[4])", 1e999]),
+)  # fmt: skip
+
+
+@given(st.dictionaries(keys, values, max_size=3))
+def test_any_hyperparameters_make_a_model_or_a_sentence(good: Path, entry: dict[str, Any]) -> None:
+    try:
+        file = str(good.parent / "entry.yaml")
+        config = resolve(TrainConfig(env=ENV, hyperparameters=entry, hyperparameters_file=file))
+        build_model(config, build_envs(config))
+    except InputError as error:
+        sentence = str(error)
+    else:
+        return
+    assert "\n" not in sentence

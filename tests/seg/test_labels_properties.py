@@ -1,0 +1,209 @@
+"""Label images in every mode and palette that Pillow can write: the right ids or one sentence, never other ids."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+
+from dem_apps.errors import InputError
+from dem_apps.terminal import control_character
+from seg.data.labels import ClassSet, load_classes
+from seg.data.layouts import LAYOUTS, read_index_image, read_synthia_label
+from seg.data.pictures import read_image, without_alpha
+
+MODES = (
+    "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "I;16B", "F",
+)  # fmt: skip
+FORMATS = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "JPEG", "PPM", "ICO", "TGA", "PCX", "SGI")
+
+
+def outcome(call: Any) -> tuple[Any, str | None]:
+    """What is returned, or the one line of a refusal."""
+    try:
+        return call(), None
+    except InputError as refused:
+        sentence = str(refused)
+    assert "\n" not in sentence
+    return None, sentence
+
+
+@st.composite
+def pictures(draw: st.DrawFn) -> tuple[np.ndarray, Image.Image]:
+    """Ids, and an image of some mode that was made of them: as they are in P, L and I, by a conversion elsewhere."""
+    width, height = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    top = draw(st.sampled_from([1, 3, 15, 33, 255]))
+    seed = draw(st.integers(0, 2**32 - 1))
+    ids = np.random.default_rng(seed).integers(0, top + 1, (height, width)).astype(np.uint8)
+    mode = draw(st.sampled_from(MODES))
+    grey = Image.fromarray(ids)
+    if mode in ("P", "PA"):
+        picture = Image.fromarray(ids)
+        colours = draw(st.sampled_from(["random", "black", "ramp"]))
+        table = {"random": np.random.default_rng(seed).integers(0, 256, 768), "black": np.zeros(768, int),
+                 "ramp": np.repeat(np.arange(256), 3)}[colours]  # fmt: skip
+        picture.putpalette(table.astype(np.uint8).tobytes())
+        return ids, picture if mode == "P" else picture.convert("PA")
+    if mode in ("I", "I;16", "I;16B", "F"):
+        kind = {"I": np.int32, "I;16": np.uint16, "I;16B": np.dtype(">u2"), "F": np.float32}[mode]
+        return ids, Image.fromarray(ids.astype(kind))
+    if mode in ("HSV", "LAB", "La", "RGBX", "CMYK", "YCbCr"):
+        try:
+            return ids, grey.convert("RGB").convert(mode) if mode != "La" else grey.convert("LA").convert("La")
+        except ValueError:
+            return ids, Image.new(mode, grey.size)
+    return ids, grey.convert(mode)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[np.ndarray, bytes, str]:
+    """Ids, the content of a file that Pillow could write of them, and its format."""
+    ids, picture = draw(pictures())
+    kind = draw(st.sampled_from(FORMATS))
+    options: dict[str, Any] = {}
+    if kind == "PNG" and draw(st.booleans()):
+        options = draw(st.sampled_from([{"optimize": True}, {"transparency": 0}, {"compress_level": 0}, {"bits": 4}]))
+    written = io.BytesIO()
+    try:
+        picture.save(written, kind, **options)
+    except (OSError, ValueError, KeyError, TypeError, SystemError, struct.error):
+        written = io.BytesIO()
+        Image.fromarray(ids).convert("RGB").save(written, "PNG")
+        kind = "PNG"
+    return ids, written.getvalue(), kind
+
+
+def png(rows: np.ndarray, depth: int, colour: int, palette: bytes = b"") -> bytes:
+    """A PNG of any depth: ``rows`` are (H, W) samples, packed here."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    bits = np.unpackbits(rows.astype(np.uint8)[..., None], axis=2)[..., 8 - depth :].reshape(len(rows), -1)
+    packed = b"".join(b"\0" + line.tobytes() for line in np.packbits(bits, axis=1))
+    header = struct.pack(">IIBBBBB", rows.shape[1], rows.shape[0], depth, colour, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + (chunk(b"PLTE", palette) if palette else b"")
+        + chunk(b"IDAT", zlib.compress(packed)) + chunk(b"IEND", b"")
+    )  # fmt: skip
+
+
+@given(files())
+def test_a_label_of_any_mode_has_its_ids_or_is_refused(tmp_path: Path, case: tuple[np.ndarray, bytes, str]) -> None:
+    ids, content, kind = case
+    (tmp_path / "label.png").write_bytes(content)
+    read, sentence = outcome(lambda: read_index_image(tmp_path / "label.png"))
+    if sentence is not None:
+        assert sentence.startswith(str(tmp_path / "label.png"))
+        assert kind != "PNG" or Image.open(io.BytesIO(content)).mode not in ("P", "L")
+        return
+    assert kind == "PNG"
+    assert read.dtype == np.uint8
+    assert np.array_equal(read, ids)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_png_of_few_bits(tmp_path: Path, depth: int, width: int, seed: int) -> None:
+    """Palettes of 1 to 4 bits hold ids; decoders spread grey of 2 and 4 bits over 0 to 255, so that is refused."""
+    ids = np.random.default_rng(seed).integers(0, 2**depth, (3, width)).astype(np.uint8)
+    file = tmp_path / "label.png"
+    file.write_bytes(png(ids, depth, 3, bytes(range(255, -1, -1)) * 3))
+    assert np.array_equal(read_index_image(file), ids)
+    file.write_bytes(png(ids, depth, 0))
+    read, sentence = outcome(lambda: read_index_image(file))
+    assert np.array_equal(read, ids) if depth == 8 else sentence is not None
+
+
+def test_what_grey_of_few_bits_would_have_become(tmp_path: Path) -> None:
+    ids = np.array([[0, 1, 7, 11]], np.uint8)
+    (tmp_path / "label.png").write_bytes(png(ids, 4, 0))
+    assert np.asarray(Image.open(tmp_path / "label.png")).tolist() == [[0, 17, 119, 187]]
+    with pytest.raises(InputError, match=r"in grey has 8 bits per pixel, this one has 4; save 8$"):
+        read_index_image(tmp_path / "label.png")
+
+
+@given(files())
+def test_a_synthia_label_of_any_mode_has_its_ids_or_is_refused(
+    tmp_path: Path, case: tuple[np.ndarray, bytes, str]
+) -> None:
+    _, content, kind = case
+    (tmp_path / "label.png").write_bytes(content)
+    read, sentence = outcome(lambda: read_synthia_label(tmp_path / "label.png"))
+    if sentence is None:
+        assert kind == "PNG"
+        assert np.array_equal(read, np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))[..., 0])
+        assert Image.open(io.BytesIO(content)).mode in ("RGB", "RGBA")
+
+
+def test_a_synthia_label_with_a_palette_is_no_channel_of_ids(tmp_path: Path) -> None:
+    """OpenCV hands out the colours of a palette, whose red may well be in the table of ids."""
+    picture = Image.fromarray(np.array([[0, 1, 2]], np.uint8))
+    picture.putpalette([5, 0, 0, 6, 0, 0, 7, 0, 0] + [0] * 759)
+    picture.save(tmp_path / "label.png")
+    assert cv2.imread(str(tmp_path / "label.png"), cv2.IMREAD_UNCHANGED)[..., 2].tolist() == [[5, 6, 7]]
+    with pytest.raises(InputError, match=r"first of several channels, this one is of mode P$"):
+        read_synthia_label(tmp_path / "label.png")
+
+
+@given(files())
+def test_a_picture_of_any_mode_is_rgb_or_refused(tmp_path: Path, case: tuple[np.ndarray, bytes, str]) -> None:
+    ids, content, _ = case
+    (tmp_path / "photo.png").write_bytes(content)
+    for read in (read_image, lambda file: np.asarray(without_alpha(Image.open(file), file))):
+        image, sentence = outcome(lambda read=read: read(tmp_path / "photo.png"))  # type: ignore[misc]
+        if sentence is None:
+            assert image.dtype == np.uint8
+            assert image.shape == (*ids.shape, 3)
+
+
+def test_sixteen_bits_are_scaled_for_training_as_for_export(tmp_path: Path) -> None:
+    """Pillow's own conversion cuts at 255: an image of 16 bits would be white."""
+    Image.fromarray(np.array([[0, 257, 32896, 65535]], np.uint16)).save(tmp_path / "a.png")
+    seen = np.asarray(without_alpha(Image.open(tmp_path / "a.png"), tmp_path / "a.png"))
+    assert seen[0, :, 0].tolist() == read_image(tmp_path / "a.png")[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+names = st.one_of(
+    st.text(max_size=6), st.none(), st.integers(), st.sampled_from(["road", "\x1b[31m", "a\nb", " ", "x" * 200])
+)
+colours = st.one_of(st.lists(st.integers(-1, 256), max_size=4), st.none(), st.text(max_size=2), st.just([1, 2, 3]))
+numbers = st.one_of(st.integers(-1, 256), st.none())
+rows = st.one_of(
+    st.fixed_dictionaries({"name": names, "color": colours}, optional={"id": numbers}),
+    st.none(), st.text(max_size=3), st.lists(st.integers(), max_size=2),
+)  # fmt: skip
+documents = st.one_of(
+    st.fixed_dictionaries(
+        {"classes": st.lists(rows, max_size=4)},
+        optional={"ignored": st.one_of(st.lists(st.integers(-1, 256), max_size=3), st.none(), st.booleans())},
+    ),
+    st.none(), st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+@given(documents, st.sampled_from(["yaml", "json"]))
+@example({"classes": [{"name": "Straße 🚗", "color": [1, 2, 3]}, {"name": "街", "color": [1, 2, 3]}]}, "json")
+def test_any_file_of_classes(tmp_path: Path, document: Any, kind: str) -> None:
+    file = tmp_path / f"classes.{kind}"
+    file.write_text(json.dumps(document) if kind == "json" else yaml.safe_dump(document))
+    classes, sentence = outcome(lambda: load_classes(str(file)))
+    if sentence is not None:
+        assert str(file) in sentence
+        return
+    assert isinstance(classes, ClassSet)
+    assert len(set(classes.names)) == len(set(classes.ids)) == len(classes)
+    assert all(control_character(name) is None and "\n" not in name for name in classes.names)
+    table, known = LAYOUTS["folders"].train_ids(classes)
+    assert [table[i] for i in classes.ids] == list(range(len(classes)))
+    assert known[list(classes.ids)].all()

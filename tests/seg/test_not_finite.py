@@ -1,0 +1,155 @@
+"""NaN stops a training before the optimiser's step, says where it came from, and leaves the last good checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+
+import seg.train
+from dem_apps.checkpoint import load_checkpoint
+from dem_apps.config import parse_config
+from dem_apps.errors import NotFiniteError, run_command
+from dem_apps.rng import seed_everything
+from seg.config import ModelConfig, TrainConfig
+from seg.step import set_up, training_step
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """not_finite_worker.py, importable by the same name in spawned processes (they inherit sys.path)."""
+    folder = str(Path(__file__).parent)
+    sys.path.insert(0, folder)
+    import not_finite_worker
+
+    yield not_finite_worker
+    sys.path.remove(folder)
+
+
+def poisoned_at(step: int, monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
+    """Let ``plant(training, passes)`` spoil something before that step of seg.train."""
+    genuine = seg.train.training_step
+
+    def spoilt(training: Any, config: Any, accelerator: Any, passes: Any) -> Any:
+        if training.step + 1 == step:
+            plant(training, passes)
+        return genuine(training, config, accelerator, passes)
+
+    monkeypatch.setattr(seg.train, "training_step", spoilt)
+
+
+def plant_weight(training: Any, _passes: Any) -> None:
+    with torch.no_grad():
+        training.model.main_head.branches[0].weight[0, 0, 0, 0] = math.nan
+
+
+def plant_source_image(_training: Any, passes: Any) -> None:
+    passes[0][0]["image"][1, 0, 3, 3] = math.inf
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("method", "plant", "losses"),
+    [("minent", plant_weight, "source/cross_entropy_main"), ("advent", plant_source_image, "source/cross_entropy_aux")],
+)
+def test_training_stops_with_one_sentence(
+    method: str, plant: Any, losses: str, tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run = tmp_path / "run"
+    flags = [*tiny_flags, "--eval-every", "1", "--maps", "0", "--method", method, "--discriminator.channels", "4"]
+    config = parse_config(TrainConfig, "x", "x", [*flags, "--run-dir", str(run)])
+    saved: dict[str, Any] = {}
+
+    def spoil(training: Any, passes: Any) -> None:
+        saved.update(content(run / "checkpoints"), names=[*passes[0][0]["name"]])
+        plant(training, passes)
+
+    poisoned_at(3, monkeypatch, spoil)
+    with pytest.raises(SystemExit) as left:
+        run_command(lambda: seg.train.train(config) and None)
+    assert left.value.code == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith("error: step 3: no finite number for ")
+    assert losses in sentence
+    names = saved.pop("names")
+    assert all(name in sentence for name in names)
+    assert f"the checkpoint {run}/checkpoints/last of step 2 is from before, and --resume continues from it" in sentence
+    assert content(run / "checkpoints") == saved
+    state = load_checkpoint(run / "checkpoints", "last")
+    assert state["step"] == 2
+    assert all(value.isfinite().all() for value in state["model"].values())
+
+
+def test_before_the_first_checkpoint_there_is_no_way_back(
+    tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned_at(1, monkeypatch, plant_weight)
+    config = parse_config(TrainConfig, "x", "x", [*tiny_flags, "--run-dir", str(tmp_path / "run")])
+    with pytest.raises(NotFiniteError, match=r"^step 1: .*; no checkpoint had been saved yet$"):
+        seg.train.train(config)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update may ruin what no loss has seen yet: here a head that no score looks at."""
+    genuine = seg.train.training_step
+
+    def ruining(training: Any, *others: Any) -> Any:
+        values = genuine(training, *others)
+        if training.step == 2:
+            with torch.no_grad():
+                training.model.auxiliary_head.branches[0].weight[0] = math.nan
+        return values
+
+    monkeypatch.setattr(seg.train, "training_step", ruining)
+    run = tmp_path / "run"
+    config = parse_config(
+        TrainConfig, "x", "x", [*tiny_flags, "--eval-every", "1", "--maps", "0", "--run-dir", str(run)]
+    )
+    with pytest.raises(NotFiniteError, match=r"NaN or infinite .* is not saved.* of step 1 is from before"):
+        seg.train.train(config)
+    assert load_checkpoint(run / "checkpoints", "last")["step"] == 1
+
+
+def test_a_discriminator_that_is_nan_makes_no_step(worker) -> None:
+    AcceleratorState._reset_state()
+    accelerator = Accelerator(cpu=True)
+    config = dataclasses.replace(
+        worker.CONFIG, method="advent", model=ModelConfig(encoder="resnet18", depth=3, output_stride=8)
+    )
+    seed_everything(0)
+    training = set_up(config, worker.CLASSES, accelerator)
+    assert training.adversary is not None
+    # the fooling loss is finite and the discriminators' own is not
+    training.adversary.discriminator_loss = lambda _source, _target: (
+        torch.tensor(math.nan, requires_grad=True), {"discriminator/loss_main": torch.tensor(math.nan)}
+    )  # type: ignore[method-assign]  # fmt: skip
+    with pytest.raises(
+        NotFiniteError, match=r"discriminator/loss_main \(nan\), with the images source-0.png, target-0"
+    ):
+        training_step(training, config, accelerator, worker.passes(0, poisoned=False))
+    assert not training.adversary_optimizer.state_dict()["state"]
+
+
+def test_all_processes_stop_and_name_the_image_of_the_one(worker, tmp_path: Path) -> None:
+    other = torch.multiprocessing.spawn(worker.run, (str(tmp_path), 1), join=False)
+    try:
+        worker.run(0, str(tmp_path), 0)
+    finally:
+        other.join()
+    for rank in range(2):
+        same, sentence = (tmp_path / f"{rank}.txt").read_text().splitlines()
+        assert same == "True", "the weights are those from before the step"
+        assert sentence.startswith("step 2: no finite number for ")
+        assert "with the images target-1.png; training has stopped" in sentence
