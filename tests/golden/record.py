@@ -4,8 +4,8 @@
 
 prints what changed, and by how much, and writes tests/golden/NAME.json. A file names the platform it was recorded
 on. There the numbers have to be the same up to what the number of threads changes; on another processor or with
-another torch sums are taken in another order, and the tolerance is wider. Where another OpenCV
-draws other pictures, or another MiniGrid lays out other rooms, there is nothing to compare.
+another torch sums are taken in another order, and the tolerance is wider. Where other versions of
+OpenCV, MiniGrid or torch draw other pictures, rooms or actions, there is nothing to compare.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_what_is_recorded_is_what_runs(family: str) -> None:
 
 def needs_the_recorded_inputs(family: str) -> None:
     if record.load(family)["inputs"] != inputs(family):
-        pytest.skip(f"{family}: the pictures or rooms are not those of the recording (another OpenCV or MiniGrid)")
+        pytest.skip(f"{family}: its pictures, rooms or drawn actions are not those of the recording (other versions)")
 
 
 def weight(name: str, method: str) -> Callable[[], record.Values]:
