@@ -4,7 +4,8 @@
 
 prints what changed, and by how much, and writes tests/golden/NAME.json. A file names the platform it was recorded
 on. There the numbers have to be the same up to what the number of threads changes; on another processor or with
-another torch sums are taken in another order, and the tolerance is wider.
+another torch sums are taken in another order, and the tolerance is wider. Where other versions of
+OpenCV, MiniGrid or torch draw other pictures, rooms or actions, there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trajectories import FAMILIES, TOLERANCES, Values
+from trajectories import FAMILIES, TOLERANCES, Values, inputs
 
 FOLDER = Path(__file__).parent
 
@@ -86,7 +87,7 @@ def record(family: str) -> None:
         print(f"{family}, {run}: {_change(before.get(run), values)}", flush=True)
     for run in before.keys() - runs.keys():
         print(f"{family}, {run}: gone")
-    file.write_text(_one_line_a_list({"recorded_on": this_platform(), "runs": runs}) + "\n")
+    file.write_text(_one_line_a_list({"recorded_on": this_platform(), "inputs": inputs(family), "runs": runs}) + "\n")
 
 
 def _change(before: dict[str, Any] | None, values: Values) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import io
 import json
 import tempfile
@@ -16,7 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 import rl.train
 import seg.train
@@ -25,9 +28,10 @@ from dem_apps.checkpoint import load_checkpoint
 from dem_apps.run import read_metrics
 from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
+from rl.envs import make_env
 from seg.config import DataConfig, DiscriminatorConfig, ModelConfig, OptimizerConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
-from seg.data.demo import ensure_demo_pair
+from seg.data.demo import DemoPair, ensure_demo_pair
 
 Values = dict[str, list[float]]
 Runs = dict[str, Callable[[], Values]]
@@ -81,7 +85,7 @@ _EVAL = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 def segmentation(**changes: Any) -> Values:
     """Losses of every step, scores of the last one, the diagonals of the class tables."""
     with tempfile.TemporaryDirectory() as folder, _quietly():
-        pair = ensure_demo_pair(_pictures().name, size=(96, 48), source_train=6, target_train=5, target_val=4)
+        pair = _pair()
         config = dataclasses.replace(
             SEG,
             run_dir=str(Path(folder) / "run"),
@@ -188,6 +192,28 @@ def _columns(lines: list[dict[str, Any]], leave_out: tuple[str, ...]) -> Values:
             if name != "step" and isinstance(value, (int, float)) and not name.startswith(leave_out):
                 lists.setdefault(name, []).append(value)
     return lists
+
+
+def inputs(family: str) -> str:
+    """A fingerprint of what the runs of a family see: OpenCV draws pictures, MiniGrid rooms, torch actions."""
+    digest = hashlib.sha256()
+    if family == "seg":
+        for file in sorted(Path(_pictures().name).rglob("*.png") if _pair() else ()):
+            digest.update(np.asarray(Image.open(file)).tobytes())
+    if family == "rl":
+        env = make_env(RL.env, "minigrid.wrappers.FlatObsWrapper")
+        for seed in range(4):
+            digest.update(np.asarray(env.reset(seed=seed)[0]).tobytes())
+            for action in (2, 1, 2, 2, 0, 2):
+                digest.update(np.asarray(env.step(action)[0]).tobytes())
+        with torch.random.fork_rng(devices=[]):  # the same seed gives other actions in torch 2.6 than in 2.15
+            torch.manual_seed(0)
+            digest.update(torch.distributions.Categorical(logits=torch.zeros(8, 7)).sample().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _pair() -> DemoPair:
+    return ensure_demo_pair(_pictures().name, size=(96, 48), source_train=6, target_train=5, target_val=4)
 
 
 @functools.cache
