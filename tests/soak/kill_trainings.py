@@ -19,7 +19,11 @@ _A2C = {"n_envs": 2, "n_steps": 8, "policy_kwargs": "dict(net_arch=[8])"}
 _OWN = {
     "seg minent": ("seg.train", {**_SEG, "--method": "minent"}),
     "seg minent workers": ("seg.train", {**_SEG, "--method": "minent", "--workers": "1"}),
-    "seg advent": ("seg.train", {**_SEG, "--method": "advent"}),
+    # the discriminators halve their input five times
+    "seg advent": (
+        "seg.train",
+        {**_SEG, "--method": "advent", "--source.size": "64,32", "--target.size": "64,32"},
+    ),
     "rl ppo": ("rl.train", {**_RL, "--algo": "ppo", "--hyperparameters": json.dumps(_PPO)}),
     "rl a2c": ("rl.train", {**_RL, "--algo": "a2c", "--hyperparameters": json.dumps(_A2C)}),
 }

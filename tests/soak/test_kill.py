@@ -83,6 +83,16 @@ def test_ctrl_c_in_an_evaluation_saves_before_it(training: Any) -> None:
     goes_on(chosen, run, whole)
 
 
+def test_sigterm_in_the_last_evaluation_needs_no_save(training: Any) -> None:
+    chosen, whole = training("rl ppo")
+    run = chosen.folder / "evaluating"
+    ended = chosen.run(run, Moment(call=1, of="rl.train:evaluate_checkpoint"))
+    assert ended.status == 143
+    going_on = f"continue with: python -m rl.train --run-dir {run} --resume"
+    assert ended.printed.splitlines()[-1] == f"interrupted; {going_on}"
+    goes_on(chosen, run, whole)
+
+
 def test_workers_that_get_the_signal_too_do_not_keep_it_from_saving(training: Any) -> None:
     chosen, whole = training("seg minent workers")
     run = chosen.folder / "terminated"
