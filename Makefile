@@ -1,6 +1,6 @@
 # make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job, its report
 # make test   the same set-up, then the whole fast suite
-# make soak   kills trainings hundreds of times and compares what they come to
+# make soak   kills trainings hundreds of times and compares what they come to; fuzzes what reads files
 # make check  format, lint, types, tests
 # make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
 
@@ -28,8 +28,10 @@ test-lowest: $(LOWEST_READY)
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
+# Hours of bad luck in minutes, by hand: see docs/reliability.md.
 soak: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/kill_soak.py --kills 20
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/kill_soak.py --kills 20 --out docs/results/soak_kills.json
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/fuzz_readers.py --seconds 600 --out docs/results/soak_fuzz.json
 
 check: format lint types test
 
