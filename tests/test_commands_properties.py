@@ -34,7 +34,7 @@ def flags_of(*classes: tuple[type, str]) -> list[str]:
     return [
         f"--{prefix}{flag.lstrip('-')}"
         for kind, prefix in classes
-        for action in _build_parser(kind, "x", "x", "x")._actions
+        for action in _build_parser(kind, "x", "x", "x", None)._actions
         for flag in action.option_strings
     ]
 
