@@ -96,7 +96,7 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     columns = min(3, len(envs))
     rows = math.ceil(len(envs) / columns)
     figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     lines = {}
     for panel, env in zip(panels, envs, strict=False):
         for arm, style in zip(arms, _styles(len(arms)), strict=True):
@@ -108,7 +108,7 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.grid(alpha=0.3)
         panel.set_xlim(left=0)
-    for panel in list(panels)[len(envs) :]:
+    for panel in panels[len(envs) :]:
         panel.axis("off")
     figure.supxlabel(
         "environment steps (line: interquartile mean over seeds; band: 95 % bootstrap interval)", fontsize=10

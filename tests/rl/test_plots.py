@@ -172,6 +172,14 @@ def test_a_nine_panel_figure_of_three_arms() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["none", "entropy", "adadem"]
 
 
+def test_a_place_without_an_environment_stays_empty() -> None:
+    results = [
+        Result(Path(), "none", {"env": f"Env{number}", "seed": 0}, {}, dict.fromkeys((10, 20), (0.5, 0.5)))
+        for number in range(5)
+    ]
+    assert [axes.axison for axes in curves_figure(results, "greedy").axes] == [True] * 5 + [False]
+
+
 def test_arms_are_named_after_what_tells_them_apart(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path / f"{number}", 0.5, **settings)
