@@ -259,7 +259,7 @@ def test_the_live_table_shows_what_runs_and_the_time_left(tmp_path: Path, monkey
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     jobs = [Job(f"job {number}", (), tmp_path / f"{number}", 1000) for number in range(4)]
     jobs[0].run.mkdir()
-    (jobs[0].run / "eval.json").write_text("{}")
+    (jobs[0].run / "eval.json").write_text('{"mean_return": 0.5}')
     text = io.StringIO()
     view = GridProgress({("env", "one"): jobs[:2], ("env", "two"): jobs[2:]}, Console(file=text, force_terminal=True))
     view.started(jobs[1])

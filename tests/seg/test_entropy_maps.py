@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
+from dem_apps.errors import InputError
 from dem_apps.report_pictures import VIEWS
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.entropy_maps import (
@@ -145,7 +146,7 @@ def test_a_panel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "new" / "a.png"
     save_panel(path, Image.new("RGB", (4, 4), GREEN))
     monkeypatch.setattr("dem_apps.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
         save_panel(path, Image.new("RGB", (4, 4), BLUE))
     assert Image.open(path).getpixel((0, 0)) == GREEN
     assert [file.name for file in path.parent.iterdir()] == ["a.png"]
@@ -199,6 +200,6 @@ def test_tiles_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert sorted(file.name for file in (tmp_path / "a").iterdir()) == ["image.png", "label.png"]
     assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED
     monkeypatch.setattr("dem_apps.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
         save_tiles(tmp_path / "a", {"label": filled(4, 4, BLUE)})
     assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED

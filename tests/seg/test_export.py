@@ -267,7 +267,7 @@ def test_a_file_that_is_there_is_never_overwritten(run, draw, tmp_path):
         ({"raw": ["png61"]}, "did you mean 'png16'"),
         ({"size": "12"}, "--size: expected W,H"),
         ({"size": "12,x"}, "--size: expected W,H"),
-        ({"size": [0, 4]}, "1 or more"),
+        ({"size": [0, 4]}, "width and height must be 1 to 32,768"),
         ({"checkpoint": "best"}, "no checkpoint 'best'"),
     ],
 )
