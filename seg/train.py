@@ -93,6 +93,7 @@ def _train(config: TrainConfig) -> Path:
     finally:
         session.close()
     # leaves the process group: a process that exits within it may be aborted after all is written
+    accelerator.wait_for_everyone()  # who leaves while another still sends can hang it (torch 2.6)
     accelerator.end_training()
     return session.path
 
