@@ -13,7 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dem_apps.errors import InputError
+
 _SOURCE, _TARGET = 0.0, 1.0
+#: Five convolutions of stride 2 leave one region of this many pixels.
+_SMALLEST_SIDE = 32
 
 
 class AdvEnt(nn.Module):
@@ -38,11 +42,14 @@ class AdvEnt(nn.Module):
 
         Returns:
             the weighted sum over heads, and the losses per head to log.
+
+        Raises:
+            InputError: images too small to judge a region of.
         """
         values = {}
         for head, discriminator in self.discriminators.items():
             fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-            verdict = torch.func.functional_call(discriminator, fixed, weighted_self_information(logits[head]))
+            verdict = torch.func.functional_call(discriminator, fixed, _judged(logits[head], "target"))
             values[f"target/fooling_{head}"] = _cross_entropy(verdict, _SOURCE)
         total = torch.stack(
             [self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators]
@@ -60,12 +67,15 @@ class AdvEnt(nn.Module):
 
         Returns:
             the sum over heads, and the losses per head to log.
+
+        Raises:
+            InputError: images too small to judge a region of.
         """
         values = {}
         for head, discriminator in self.discriminators.items():
             losses = [
-                _cross_entropy(discriminator(weighted_self_information(logits[head].detach())), label)
-                for logits, label in ((source, _SOURCE), (target, _TARGET))
+                _cross_entropy(discriminator(_judged(logits[head].detach(), domain)), label)
+                for logits, label, domain in ((source, _SOURCE, "source"), (target, _TARGET, "target"))
             ]
             values[f"discriminator/loss_{head}"] = (losses[0] + losses[1]) / 2
         return torch.stack(list(values.values())).sum(), values
@@ -84,6 +94,17 @@ def weighted_self_information(logits: Tensor) -> Tensor:
     """(B, C, H, W) logits → −p log p / log C of the same shape: the entropy before it is summed over classes."""
     log_p = F.log_softmax(logits.float(), dim=1)
     return -log_p.exp() * log_p / math.log(logits.shape[1])
+
+
+def _judged(logits: Tensor, domain: str) -> Tensor:
+    """The map that a discriminator sees of (B, C, H, W) logits."""
+    height, width = logits.shape[-2:]
+    if min(height, width) < _SMALLEST_SIDE:
+        raise InputError(
+            f"--method advent: discriminators judge regions of {_SMALLEST_SIDE} × {_SMALLEST_SIDE} pixels, and the "
+            f"{domain} images are {width} × {height}; give a larger --{domain}.size, or another method"
+        )
+    return weighted_self_information(logits)
 
 
 def _cross_entropy(verdict: Tensor, label: float) -> Tensor:

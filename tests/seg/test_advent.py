@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from dem_apps.errors import InputError
 from seg.advent import AdvEnt, build_discriminator, weighted_self_information
 
 C = 5
@@ -98,3 +99,16 @@ def test_discriminators_learn_to_tell_the_domains_apart(adversary: AdvEnt) -> No
     assert float(loss.detach()) < 0.2 * first
     fooled = adversary.fooling_loss(target)[1]["target/fooling_main"]
     assert float(fooled) > 1.0  # of target maps, which now pass for target
+
+
+@pytest.mark.parametrize("domain", ["source", "target"])
+def test_images_smaller_than_a_region_are_refused_with_their_flag(adversary: AdvEnt, domain: str) -> None:
+    large = logits_of(3)
+    small = {head: values[..., :31, :] for head, values in large.items()}
+    source, target = (small, large) if domain == "source" else (large, small)
+    message = rf"the {domain} images are 64 × 31; give a larger --{domain}\.size"
+    with pytest.raises(InputError, match=message):
+        adversary.discriminator_loss(source, target)
+    if domain == "target":
+        with pytest.raises(InputError, match=message):
+            adversary.fooling_loss(target)
