@@ -2,11 +2,15 @@
 
 ADVENT, AdaptSegNet and their followers save the weights alone: ``conv1``, ``bn1``, ``layer1`` to ``layer4`` of the
 encoder, ``layer5`` the auxiliary head, ``layer6`` the main head, whose branches are ``conv2d_list.0`` to ``.3``.
+
+The file that their trainings start from has a prefix ``Scale.`` on every name and a ``layer5`` of another data set. Of
+it they take the encoder, and so does this: heads are drawn by the seed of the training that starts from the run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -26,6 +30,8 @@ from seg.data.labels import load_classes
 from seg.trained import CLASSES_FILE
 
 _HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}
+RECORD_FILE = "converted.json"
+_START_PREFIX = "Scale."
 _COUNTER = ".num_batches_tracked"
 _SHOWN = 3
 
@@ -45,7 +51,8 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:
     """Write a run folder whose checkpoint ``last`` holds the weights of ``file``.
 
     ``config.yaml`` has the network and the image sizes of ADVENT's protocol, ``converted.json`` the file's name and
-    checksum. Nothing is known about how the weights were trained: the method stands as ``source``, the step as 0.
+    checksum, and whether it held the whole network or an encoder to start from. Nothing is known about how the weights
+    were trained: the method stands as ``source``, the step as 0.
 
     Raises:
         InputError: a file that is no such checkpoint, another number of classes, or a folder that is in use.
@@ -54,13 +61,14 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:
         raise InputError(f"--run-dir: {run_dir} holds another run, which is never overwritten; give another folder")
     advent = read_state_dict(file)
     classes = load_classes(classes_file)
-    state = {"model": from_advent(advent, len(classes), str(file)), "step": 0}
+    weights = from_advent(advent, len(classes), str(file))
+    part = "network" if any(name.startswith("main_head.") for name in weights) else "encoder"
     config = _run_config(file, run_dir, classes_file)
     run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
     try:
         run.write_json(CLASSES_FILE, classes.document())
-        run.write_json("converted.json", {"advent": str(file), "sha256": _sha256(file)})
-        run.save_checkpoint("last", state, 0)
+        run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
+        run.save_checkpoint("last", {"model": weights, "step": 0}, 0)
     finally:
         run.close()
     return run_dir
@@ -103,6 +111,7 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
 
     A prefix ``module.`` on every name, which data-parallel training leaves, is dropped. Files older than torch 0.4.1
     have no count of the batches that batch normalisation saw; it is taken as 0, since nothing here depends on it.
+    Of weights to start from (prefix ``Scale.``) the encoder alone is returned.
 
     Args:
         advent: as of :func:`read_state_dict`.
@@ -115,6 +124,9 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
     if all(name.startswith("module.") for name in advent):
         advent = {name.removeprefix("module."): value for name, value in advent.items()}
     expected = _advent_layout(num_classes)
+    if all(name.startswith(_START_PREFIX) for name in advent):
+        advent = _encoder({name.removeprefix(_START_PREFIX): value for name, value in advent.items()})
+        expected = _encoder(expected)
     _check_names(advent, expected, where)
     converted = {}
     for name, ours in expected.items():
@@ -134,6 +146,10 @@ def _advent_layout(num_classes: int) -> dict[str, Tensor]:
     with torch.device("meta"):
         ours = AdventDeepLabV2(num_classes).state_dict()
     return {_advent_name(name): value for name, value in ours.items()}
+
+
+def _encoder(advent: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in advent.items() if not name.startswith(("layer5.", "layer6."))}
 
 
 def _our_name(name: str) -> str:
@@ -216,7 +232,12 @@ def _main() -> None:
     if config.run_dir is None:
         raise InputError("--run-dir: the folder of the new run is missing")
     run = convert(Path(config.advent), Path(config.run_dir), config.classes)
-    print(f"run:   {run}\nscore: python -m seg.evaluate --run {run} --target.root CITYSCAPES")
+    if json.loads((run / RECORD_FILE).read_text())["part"] == "encoder":
+        train = "python -m seg.train --config configs/seg/gta5_cityscapes_minent.yaml --model.name deeplabv2-advent"
+        start = f"--model.encoder-weights null --model.start-from {run}"
+        print(f"run:   {run} (the encoder alone)\ntrain: {train} {start} --source.root GTA5 --target.root CITYSCAPES")
+    else:
+        print(f"run:   {run}\nscore: python -m seg.evaluate --run {run} --target.root CITYSCAPES")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from seg.data.stream import batches
 from seg.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.evaluate import OnSample, checkpoints_table, evaluate, protocol, score_table
 from seg.step import Pass, Training, set_up, training_step
-from seg.trained import CLASSES_FILE, load_weights, saved_weights
+from seg.trained import CLASSES_FILE, start_from
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
@@ -117,7 +117,7 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
         training.restore(state)
         choice.restore(state.get("choice"))
     elif config.model.start_from is not None:
-        load_weights(training.model, saved_weights(Path(config.model.start_from)), config.model.start_from)
+        start_from(training.model, Path(config.model.start_from))
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:

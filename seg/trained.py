@@ -18,6 +18,8 @@ from seg.data.labels import ClassSet, load_classes
 from seg.deeplabv2 import build_model
 
 CLASSES_FILE = "classes.json"
+#: Of its tensors' names, in every network here.
+_ENCODER = "encoder."
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> Trained:
     state = load_checkpoint(run / "checkpoints", checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     restore.required(state, where, model=dict)
+    if _encoder_alone(state["model"]):
+        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     # the run's own copy, since the file that its settings name may be elsewhere or may have changed
     own = run / CLASSES_FILE
     classes = load_classes(str(own) if own.is_file() else config.classes)
@@ -81,6 +85,25 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
     restore.required(state, str(run), model=dict)
     weights: dict[str, Tensor] = state["model"]
     return weights
+
+
+def start_from(model: nn.Module, run: Path) -> None:
+    """Put the weights of a run's ``selected`` checkpoint, else of its last, into a network that is to be trained.
+
+    A checkpoint of the encoder alone, which :mod:`seg.convert` makes of the weights that ADVENT starts from, leaves the
+    heads as they are.
+
+    Raises:
+        InputError: no run folder, one without a checkpoint, or weights of another network.
+    """
+    weights = saved_weights(run)
+    if _encoder_alone(weights):
+        weights |= {name: value for name, value in model.state_dict().items() if not name.startswith(_ENCODER)}
+    load_weights(model, weights, str(run))
+
+
+def _encoder_alone(weights: dict[str, Tensor]) -> bool:
+    return bool(weights) and all(name.startswith(_ENCODER) for name in weights)
 
 
 def network(settings: ModelConfig, num_classes: int, pretrained: bool = True) -> nn.Module:

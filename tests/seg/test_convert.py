@@ -16,7 +16,8 @@ from dem_apps.checkpoint import load_checkpoint
 from dem_apps.run import read_config
 from seg.convert import _main, convert, from_advent, read_state_dict
 from seg.data.stream import normalised
-from seg.trained import open_trained
+from seg.deeplabv2 import build_model
+from seg.trained import open_trained, start_from
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
@@ -197,7 +198,10 @@ def without(state, *prefixes):
         (lambda s: without(s, "layer4.2.conv3."), r"1 names are missing \(layer4.2.conv3.weight\); expected ADVENT's"),
         (lambda s: without(s, "layer3.7", "layer5."), r"names are missing \(layer3.7.conv1.weight, .*, …\)"),
         (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"1 names are unknown \(fc.weight\)"),
-        (lambda s: {f"Scale.{k}": v for k, v in s.items()}, r"are missing .* names are unknown \(Scale.conv1.weight"),
+        (
+            lambda s: {f"Scale.{k}": v for k, v in without(s, "layer1.0.conv1.").items()},
+            r"1 names are missing \(layer1.0.conv1.weight\)",
+        ),
         (
             lambda s: {**s, "conv1.weight": torch.zeros(64, 3, 3, 3)},
             r"conv1.weight has shape \[64, 3, 3, 3\] instead of",
@@ -274,7 +278,40 @@ def test_the_command_says_what_comes_next_and_keeps_the_classes(command, trained
 
 def test_the_file_it_came_from_is_on_record(run, file):
     record = json.loads((run / "converted.json").read_text())
-    assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "part": "network"}
+
+
+@pytest.fixture(scope="module")
+def start(state, tmp_path_factory):
+    """A run of the weights that ADVENT's trainings start from, whose head is of another data set; what was printed."""
+    folder = tmp_path_factory.mktemp("start")
+    head = {f"layer5.conv2d_list.{branch}.bias": torch.zeros(21) for branch in range(4)}
+    published = {f"Scale.{name}": value for name, value in {**without(state, "layer5.", "layer6."), **head}.items()}
+    torch.save(published, folder / "start.pth")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(
+            "sys.argv", ["seg.convert", "--advent", str(folder / "start.pth"), "--run-dir", str(folder / "r")]
+        )
+        _main()
+    return folder / "r", printed.getvalue()
+
+
+def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, start):
+    run, printed = start
+    assert f"--model.start-from {run}" in printed
+    assert json.loads((run / "converted.json").read_text())["part"] == "encoder"
+    torch.manual_seed(3)
+    model = build_model("deeplabv2-advent", num_classes=C)
+    drawn = {name: value.clone() for name, value in model.state_dict().items()}
+    start_from(model, run)
+    for name, value in model.state_dict().items():
+        expected = state[name.removeprefix("encoder.")] if name.startswith("encoder.") else drawn[name]
+        assert torch.equal(value, expected), name
+
+
+def test_weights_to_start_from_are_not_scored(start):
+    with pytest.raises(ValueError, match=r"holds an encoder without heads; train from it with --model.start-from"):
+        open_trained(start[0], "last", torch.device("cpu"))
 
 
 @pytest.mark.parametrize("flag", ["--advent", "--run-dir"])
