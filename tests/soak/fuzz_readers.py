@@ -22,6 +22,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _guided(options: argparse.Namespace, seeds: Path) -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     dictionary = Path(tempfile.mkdtemp()) / "tokens"
     dictionary.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n' for token in TOKENS))
-    tried = _Tried(TARGETS[options.target], options.faults)
+    tried = Tried(TARGETS[options.target], options.faults)
     flags = [
         f"-max_total_time={max(1, round(options.seconds))}", f"-max_len={_LONGEST}", "-timeout=20",
         "-rss_limit_mb=4096", f"-dict={dictionary}", f"-seed={options.seed + 1}", "-print_final_stats=1",
@@ -126,13 +127,24 @@ def _guided(options: argparse.Namespace, seeds: Path) -> None:
 
 
 def _blindly(options: argparse.Namespace, seeds: Path) -> None:
-    from fuzz_targets import TARGETS, TOKENS
+    from fuzz_targets import TARGETS
 
-    rng = random.Random(options.seed)
-    corpus = [file.read_bytes() for file in sorted(seeds.iterdir())]
-    tried = _Tried(TARGETS[options.target], options.faults)
+    tried = Tried(TARGETS[options.target], options.faults)
     end = time.monotonic() + options.seconds
-    while time.monotonic() < end:
+    for content in mutations(seeds, options.seed):
+        if time.monotonic() >= end:
+            break
+        tried(content)
+    print(f"inputs tried: {tried.count}", file=sys.stderr)
+
+
+def mutations(seeds: Path, seed: int) -> Iterator[bytes]:
+    """The files of a folder with pieces cut out, put in and exchanged, without end; the same ones for the same seed."""
+    from fuzz_targets import TOKENS
+
+    rng = random.Random(seed)
+    corpus = [file.read_bytes() for file in sorted(seeds.iterdir())]
+    while True:
         content = bytearray(rng.choice(corpus))
         for _ in range(rng.randint(1, 6)):
             at, other = rng.randint(0, len(content)), rng.choice(corpus)
@@ -140,11 +152,10 @@ def _blindly(options: argparse.Namespace, seeds: Path) -> None:
             content[at : at + rng.choice([0, 0, 1, 4, 16])] = rng.choice([
                 rng.choice(TOKENS), rng.randbytes(rng.randint(0, 4)), other[start : start + rng.randint(1, 40)],
             ])  # fmt: skip
-        tried(bytes(content[:_LONGEST]))
-    print(f"inputs tried: {tried.count}", file=sys.stderr)
+        yield bytes(content[:_LONGEST])
 
 
-class _Tried:
+class Tried:
     """Calls a target, and keeps an input for every new kind of fault."""
 
     def __init__(self, target: Any, faults: Path) -> None:
