@@ -100,7 +100,7 @@ def read_index_image(file: Path) -> NDArray[np.uint8]:
     """
     with opened_image(file, _LOSSLESS) as picture:
         tiles = getattr(picture, "tile", [])
-        stored = tiles[0].args if tiles else None
+        stored = tiles[0][3] if tiles else None  # .args from Pillow 11 on
         picture.load()
     if picture.mode not in ("P", "L"):
         raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
