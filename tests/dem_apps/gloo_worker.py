@@ -70,4 +70,5 @@ def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
         results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
         results["stopping step"] = stopping_step(rank, world)
         torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")
+        dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
         dist.destroy_process_group()

@@ -69,6 +69,7 @@ def run(_index: int, folder: str, rank: int) -> None:
     )
     try:
         results = {case: train(case[0], case[1], rank, case[2]) for case in cases()}
+        dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
     finally:
         dist.destroy_process_group()
     torch.save(results, Path(folder) / f"{rank}.pt")

@@ -167,6 +167,7 @@ def _score_in_a_process(rank, folder):
             Pixelwise(), Drawn(images), CLASSES, CPU, on_sample=lambda i, _s, _l, seen=seen: seen.append(i)
         )
         (folder / f"{images}-{rank}.json").write_text(json.dumps({"result": result, "seen": seen}))
+    dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
     dist.destroy_process_group()
 
 
