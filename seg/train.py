@@ -20,6 +20,7 @@ from dem_apps.determinism import deterministic_algorithms
 from dem_apps.device import torch_device
 from dem_apps.errors import InputError, NotFiniteError, run_command
 from dem_apps.interrupt import StopRequest, going_on_with, resume_command
+from dem_apps.processes import leave_group
 from dem_apps.progress import TrainingProgress
 from dem_apps.reduction import world_size
 from dem_apps.rng import seed_everything
@@ -92,9 +93,7 @@ def _train(config: TrainConfig) -> Path:
         raise NotFiniteError(f"{error}; {_way_back(session)}") from error
     finally:
         session.close()
-    # leaves the process group: a process that exits within it may be aborted after all is written
-    accelerator.wait_for_everyone()  # who leaves while another still sends can hang it (torch 2.6)
-    accelerator.end_training()
+    leave_group()
     return session.path
 
 

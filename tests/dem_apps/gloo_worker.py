@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dem_apps import build_objective
 from dem_apps.interrupt import StopRequest
+from dem_apps.processes import leave_group
 
 C, FEATURES, STEPS = 5, 4, 3
 NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm")
@@ -70,5 +71,4 @@ def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
         results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
         results["stopping step"] = stopping_step(rank, world)
         torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")
-        dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
-        dist.destroy_process_group()
+        leave_group()

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
+from dem_apps.processes import leave_group
 from seg.batch_norm import feed_batch_norm, set_up_batch_norm
 
 POLICIES = ("trainable", "source", "affine-frozen")
@@ -69,7 +70,8 @@ def run(_index: int, folder: str, rank: int) -> None:
     )
     try:
         results = {case: train(case[0], case[1], rank, case[2]) for case in cases()}
-        dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
+        leave_group()
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
     torch.save(results, Path(folder) / f"{rank}.pt")

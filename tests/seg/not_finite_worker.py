@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from dem_apps.errors import NotFiniteError
+from dem_apps.processes import leave_group
 from dem_apps.rng import seed_everything
 from seg.config import ModelConfig, TrainConfig
 from seg.step import Pass, set_up, training_step
@@ -54,7 +55,8 @@ def run(_index: int, folder: str, rank: int) -> None:
         except NotFiniteError as stopped:
             sentence = str(stopped)
         same = all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
-        dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
+        leave_group()
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
     Path(folder, f"{rank}.txt").write_text(f"{same}\n{sentence}")

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from dem_apps.checkpoint import save_checkpoint
 from dem_apps.config import to_dict
 from dem_apps.errors import InputError, run_command
+from dem_apps.processes import leave_group
 from dem_apps.run import RunFolder
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.datasets import Sample
@@ -167,8 +168,7 @@ def _score_in_a_process(rank, folder):
             Pixelwise(), Drawn(images), CLASSES, CPU, on_sample=lambda i, _s, _l, seen=seen: seen.append(i)
         )
         (folder / f"{images}-{rank}.json").write_text(json.dumps({"result": result, "seen": seen}))
-    dist.barrier()  # on torch 2.6 a process that leaves while another still sends can hang it
-    dist.destroy_process_group()
+    leave_group()
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
