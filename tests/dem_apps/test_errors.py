@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from dem_apps.errors import InputError, Interrupted, disk_error, nearest, run_command
+from dem_apps.errors import InputError, Interrupted, _thread_failed, disk_error, nearest, run_command
 
 
 @pytest.fixture(autouse=True)
 def _same_handlers_afterwards() -> Iterator[None]:
     def handlers() -> list[Any]:
-        return [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), threading.excepthook]
+        # pytest puts hooks of its own around each part of a test
+        ours = threading.excepthook is _thread_failed
+        return [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), ours]
 
     before = handlers()
     yield

@@ -77,6 +77,7 @@ def files(draw: st.DrawFn) -> tuple[np.ndarray, bytes, str]:
     written = io.BytesIO()
     try:
         picture.save(written, kind, **options)
+        Image.open(written)  # Pillow 10 writes icons without a single picture
     except (OSError, ValueError, KeyError, TypeError, SystemError, struct.error):
         written = io.BytesIO()
         Image.fromarray(ids).convert("RGB").save(written, "PNG")
