@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +19,7 @@ from typing import Any
 from dem_apps.documents import read_json
 from dem_apps.restore import required
 from dem_apps.study import FileLock
+from dem_apps.subprocesses import NotStarted, Subprocesses, ending_signal
 
 #: What a training leaves that was killed before its first checkpoint.
 _LEFTOVERS = ("config.yaml", "environment.json", "metrics.jsonl", "checkpoints", "events.out.tfevents.", ".tmp")
@@ -96,10 +94,7 @@ class Trainings:
     def __init__(self, module: str = "rl.train", poll: float = 1.0) -> None:
         self._module, self._poll = module, poll
         # one thread per training: more only get in each other's way on networks of this size
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._processes: set[subprocess.Popen[bytes]] = set()
-        self._stopped = False
-        self._mutex = threading.Lock()
+        self._processes = Subprocesses({**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
 
     def __call__(self, job: Job, started: Callable[[Job], object] = lambda job: None, *held: FileLock) -> None:
         """Return when the job has a result, its own or that of an earlier start.
@@ -117,7 +112,7 @@ class Trainings:
         started(job)
         lock = FileLock(job.run.with_name(f"{job.run.name}.lock"))
         while not lock.acquire(wait=False):
-            if self._stopped:
+            if self._processes.stopped:
                 raise JobKilled("stopped")
             time.sleep(self._poll)
         try:
@@ -128,13 +123,7 @@ class Trainings:
 
     def stop(self) -> None:
         """End the trainings that are running, each after it has saved, and start no more."""
-        with self._mutex:
-            self._stopped = True
-            running = list(self._processes)
-            for process in running:
-                process.terminate()
-        for process in running:
-            process.wait()
+        self._processes.stop()
 
     def _train(self, job: Job, locks: tuple[FileLock, ...]) -> None:
         command = [sys.executable, "-m", self._module, *job.flags, "--run-dir", str(job.run)]
@@ -142,22 +131,12 @@ class Trainings:
             command.append("--resume")
         elif _only_leftovers(job.run):
             shutil.rmtree(job.run, ignore_errors=True)
-        with open(job.log, "ab") as output:
-            output.write(f"$ {shlex.join(command)}\n".encode())
-            output.flush()
-            with self._mutex:
-                if self._stopped:
-                    raise JobKilled("stopped")
-                process = subprocess.Popen(
-                    command, env=self._environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    pass_fds=[lock.fileno() for lock in locks],
-                )  # fmt: skip
-                self._processes.add(process)
-            status = process.wait()
-        with self._mutex:
-            self._processes.discard(process)
-        if status < 0 or status in (130, 143):  # what run_command makes of Ctrl-C and SIGTERM
-            raise JobKilled(f"killed by signal {-status if status < 0 else status - 128}")
+        try:
+            status = self._processes.run(command, job.log, locks)
+        except NotStarted:
+            raise JobKilled("stopped") from None
+        if (number := ending_signal(status)) is not None:
+            raise JobKilled(f"killed by signal {number}")
         if status != 0:
             raise JobFailed(f"status {status}, {_last_line(job.log)} (all of its output: {job.log})")
         if job.scores() is None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +27,7 @@ from dem_apps.run import default_run_dir
 from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
 from dem_apps.search_report import plot_dem_search, trials_table, write_trials
 from dem_apps.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.subprocesses import NotStarted, Subprocesses, ending_signal
 from dem_apps.terminal import console
 from seg.config import TrainConfig
 from seg.data.pair import open_pair, open_validation
@@ -145,10 +144,7 @@ class Trainings:
     def __init__(self, settings: TrainConfig, workers: int) -> None:
         self._settings = settings
         threads = max(1, (os.cpu_count() or 1) // workers)
-        self._environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-        self._processes: set[subprocess.Popen[bytes]] = set()
-        self._stopped = False
-        self._mutex = threading.Lock()
+        self._processes = Subprocesses({"OMP_NUM_THREADS": str(threads), **os.environ})
 
     def __call__(self, claim: Claim) -> float:
         """mIoU of the trial, 0 to 1. One that was killed goes on from its checkpoint; one that had ended is read.
@@ -159,9 +155,13 @@ class Trainings:
         """
         log = claim.run.with_suffix(".log")
         if not (claim.run / "eval.json").is_file():
-            status = self._train(self._command(claim), claim, log)
-            if status < 0 or status in (130, 143):  # what run_command makes of Ctrl-C and SIGTERM
-                raise TrialKilled(f"signal {-status if status < 0 else status - 128}, see {log}")
+            try:
+                # it inherits the lock: while it lives, nobody takes the trial for killed, even if this command was
+                status = self._processes.run(self._command(claim), log, [claim.lock])
+            except NotStarted:
+                raise TrialKilled("the search was stopped") from None
+            if (number := ending_signal(status)) is not None:
+                raise TrialKilled(f"signal {number}, see {log}")
             if status != 0:
                 raise TrialFailed(f"status {status}, see {log}")
         scores = read_json(claim.run / "eval.json")
@@ -170,13 +170,7 @@ class Trainings:
 
     def stop(self) -> None:
         """End the trainings that are running, each after it has saved, and start no more."""
-        with self._mutex:
-            self._stopped = True
-            running = list(self._processes)
-            for process in running:
-                process.terminate()
-        for process in running:
-            process.wait()
+        self._processes.stop()
 
     def _command(self, claim: Claim) -> list[str]:
         command = [sys.executable, "-m", "seg.train"]
@@ -188,22 +182,6 @@ class Trainings:
         config = to_dict(replace(self._settings, **claim.values))  # type: ignore[arg-type]
         write_atomically(file, yaml.safe_dump(config, sort_keys=False).encode())
         return [*command, "--config", str(file), "--run-dir", str(claim.run)]
-
-    def _train(self, command: list[str], claim: Claim, log: Path) -> int:
-        with open(log, "ab") as output:
-            with self._mutex:
-                if self._stopped:
-                    raise TrialKilled("the search was stopped")
-                # it inherits the lock: while it lives, nobody takes the trial for killed, even if this command was
-                process = subprocess.Popen(
-                    command, env=self._environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    pass_fds=[claim.lock.fileno()],
-                )  # fmt: skip
-                self._processes.add(process)
-            status = process.wait()
-        with self._mutex:
-            self._processes.discard(process)
-        return status
 
 
 def _plan(config: TuneConfig, seed: int) -> Plan:

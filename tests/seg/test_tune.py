@@ -115,7 +115,9 @@ def test_failed_trials_are_one_line_each_and_name_their_log(tmp_path, pair_flags
     log = tmp_path / "s" / "trials" / "0001.log"
     assert len(lines) == 1
     assert f"failed: status 2, see {log}" in lines[0]
-    assert log.read_text() == "broken\n"
+    command, printed = log.read_text().splitlines()
+    assert command.startswith("$ sh -c ")
+    assert printed == "broken"
 
 
 def test_a_study_without_any_score_is_an_error_that_names_a_log(tmp_path, pair_flags, instead_of_training):
