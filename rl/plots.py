@@ -44,6 +44,7 @@ Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
 _STYLES: list[Style] = [
     ("#000000", ":", "o"), ("#0072B2", "--", "s"), ("#D55E00", "-", "^"), ("#009E73", "-.", "D"),
     ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#56B4E9", (0, (8, 2)), "P"), ("#E69F00", (0, (1, 1)), "X"),
+    ("#0072B2", ":", "<"), ("#D55E00", "--", ">"), ("#009E73", "-", "*"), ("#CC79A7", "--", "h"), ("#56B4E9", ":", "d"),
 ]  # fmt: skip
 
 
@@ -114,10 +115,12 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
         "environment steps (line: interquartile mean over seeds; band: 95 % bootstrap interval)", fontsize=10
     )
     figure.supylabel(f"return, {actions} actions")
+    arms = list(map(printable, lines))
+    # at 10 points a letter is up to 7 points wide, and the line before it takes 55 with its margins
+    fitting = int(72 * figure.get_figwidth() / (7 * max(map(len, arms), default=1) + 55))
     legend = figure.legend(
-        list(lines.values()), list(map(printable, lines)), loc="outside upper center", ncols=min(len(lines), 4),
-        frameon=False,
-    )  # fmt: skip
+        list(lines.values()), arms, loc="outside upper center", ncols=max(1, min(len(arms), 4, fitting)), frameon=False
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     return figure

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from dem_apps.checkpoint import write_atomically
+from dem_apps.config import to_dict
 from dem_apps.documents import read_json
 from dem_apps.errors import InputError
 from dem_apps.restore import required
 from dem_apps.run import read_config, read_metrics
 from dem_apps.terminal import printable
+from rl.config import TrainConfig
 from rl.statistics import improvement, improvement_interval, iqm, iqm_interval
 
 #: Both are reported everywhere: one and the same policy can score very differently under the two.
@@ -220,6 +222,8 @@ def _scores(file: Path) -> dict[str, Any]:
 
 
 def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
+    # a run that is older than a setting was trained with what is its default now
+    configs = [{**to_dict(TrainConfig()), **config} for config in configs]
     keys = dict.fromkeys(key for config in configs for key in config if key not in _NOT_OF_THE_ARM)
     arms = []
     for config in configs:

@@ -240,7 +240,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
         grid_jobs(config(tmp_path))
 
 
-@pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 36, 10_800_000)])
+@pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 72, 21_600_000)])
 def test_the_grids_in_configs(file: str, runs: int, steps: int) -> None:
     settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "rl" / f"{file}.yaml").read_text()))
     jobs = [job for jobs in grid_jobs(settings).values() for job in jobs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from itertools import product
@@ -172,6 +173,20 @@ def test_a_nine_panel_figure_of_three_arms() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["none", "entropy", "adadem"]
 
 
+@pytest.mark.parametrize("count", [2, 9])
+def test_no_legend_is_wider_than_its_figure(count: int) -> None:
+    results = [
+        Result(Path(), f"adadem, ent-coef 0.00{arm}", {"env": env, "seed": 0}, {}, dict.fromkeys((10, 20), (0.5, 0.5)))
+        for env in ("EnvA", "EnvB")
+        for arm in range(1, count + 1)
+    ]
+    figure = curves_figure(results, "sampled")
+    figure.savefig(io.BytesIO())  # places everything
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+
+
 def test_a_place_without_an_environment_stays_empty() -> None:
     results = [
         Result(Path(), "none", {"env": f"Env{number}", "seed": 0}, {}, dict.fromkeys((10, 20), (0.5, 0.5)))
@@ -189,6 +204,17 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path: Path) -> None:
     ]
     arms = [result.arm for result in read_results(runs)]
     assert arms == ["none", "entropy, ent-coef 0.01", "entropy, ent-coef 0.001", "dem"]
+
+
+def test_a_run_that_is_older_than_a_setting_is_of_the_same_arm(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "old", 0.5, loss="adadem", seed=0),
+        make_run(tmp_path / "now", 0.5, loss="adadem", seed=1, deterministic=False),
+        make_run(tmp_path / "other", 0.5, loss="adadem", seed=2, deterministic=True),
+    ]
+    arms = [result.arm for result in read_results(runs)]
+    assert arms == ["adadem, deterministic False", "adadem, deterministic False", "adadem, deterministic True"]
+    assert [result.arm for result in read_results(runs[:2])] == ["adadem", "adadem"]
 
 
 def test_the_command_reads_any_run_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
