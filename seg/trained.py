@@ -103,7 +103,7 @@ def start_from(model: nn.Module, run: Path) -> None:
 
 
 def _encoder_alone(weights: dict[str, Tensor]) -> bool:
-    return bool(weights) and all(name.startswith(_ENCODER) for name in weights)
+    return bool(weights) and all(str(name).startswith(_ENCODER) for name in weights)  # whoever wrote them
 
 
 def network(settings: ModelConfig, num_classes: int, pretrained: bool = True) -> nn.Module:
