@@ -27,7 +27,7 @@ from rl.fast_update import Course, Samples, Settings, Term, log_softmax, ppo_upd
 from rl.network import ACTIVATIONS, Network
 from rl.normalise import CompactNormalize, widened
 from rl.objective_policy import NONE, STOCK, EntropyObjectivePolicy
-from rl.small_terms import SmallObjective, entropy_gradient
+from rl.small_terms import entropy_gradient, small_term
 
 
 class FastPPO(PPO):
@@ -193,8 +193,8 @@ def _term(policy: ActorCriticPolicy) -> Term:
         return lambda logits, _log_p, _p, _entropy: (0.0, np.zeros_like(logits))
     module = policy.entropy_objective[0]  # type: ignore[index]
     assert isinstance(module, EntropyObjective)
-    small = SmallObjective(module)
-    return lambda logits, _log_p, p, _entropy: small(logits, p)
+    term = small_term(module)
+    return lambda logits, _log_p, p, _entropy: term(logits, p)
 
 
 def _samples(buffer: RolloutBuffer) -> Samples:

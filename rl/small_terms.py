@@ -9,20 +9,52 @@ Shapes: B rows, C actions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import torch
 
 from dem_apps import EntropyObjective
 from dem_apps.entropy import ENTROPY_DELTA_FLOOR, Terms
+
+#: Calibrators whose equations are written out below; any other objective goes by its own.
+_WRITTEN_OUT = ("gmc", "mec", "self")
+
+
+def small_term(objective: EntropyObjective) -> Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]:
+    """From logits and probabilities, (B, C) each, to the objective's mean over the rows and its gradient, in numpy.
+
+    Args:
+        objective: on the CPU, in ``train()`` mode.
+    """
+    if objective.terms.calibrator in _WRITTEN_OUT:
+        return SmallObjective(objective)
+    return lambda logits, _probabilities: _by_equations(objective, logits)
+
+
+def _by_equations(objective: EntropyObjective, logits: np.ndarray) -> tuple[float, np.ndarray]:
+    """The objective itself and autograd's gradient: slower, and right whatever the objective is."""
+    with torch.enable_grad():
+        leaf = torch.from_numpy(logits).requires_grad_()
+        value = objective(leaf, dim=1)
+        (gradient,) = torch.autograd.grad(value, leaf)
+    return value.item(), gradient.numpy()
 
 
 class SmallObjective:
     """The mean of ``objective`` over the rows, and its gradient; moves the objective's own table.
 
     Args:
-        objective: on the CPU. Its ``class_marginals`` is updated in place, as in ``train()`` mode.
+        objective: on the CPU, of the calibrators that are written out here. Its ``class_marginals`` is updated in
+            place, as in ``train()`` mode.
+
+    Raises:
+        ValueError: an objective of another calibrator, whose equations are not these.
     """
 
     def __init__(self, objective: EntropyObjective) -> None:
+        if objective.terms.calibrator not in _WRITTEN_OUT:
+            raise ValueError(f"no numpy form of the calibrator '{objective.terms.calibrator}'; see small_term()")
         self._terms, self._momentum = objective.terms, np.float32(objective.momentum)
         # shares its memory with the buffer
         self._table = objective.class_marginals.numpy() if objective.has_table else None

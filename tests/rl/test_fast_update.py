@@ -13,13 +13,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from torch import nn
 
-from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
+from dem_apps.entropy import Terms
 from dem_apps.errors import InputError
-from rl import with_entropy_objective
+from rl import objective_policy, with_entropy_objective
 from rl.envs import make_training_envs
 from rl.fast_ppo import FastPPO
 from rl.fast_update import log_softmax
-from rl.small_terms import SmallObjective, entropy_gradient
+from rl.small_terms import SmallObjective, entropy_gradient, small_term
 from rl.zoo import hyperparameter, normalisation
 
 torch.set_num_threads(1)
@@ -104,6 +105,30 @@ def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
         assert fast.logger.name_to_value[name] == pytest.approx(stock.logger.name_to_value[name], abs=1e-5)
 
 
+def test_an_objective_without_a_numpy_form_goes_by_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to be trained as AdaDEM-Norm, without a word."""
+
+    class MaximumSquares(EntropyObjective):
+        def _values(self, logits: torch.Tensor, dim: int, p: torch.Tensor, *_rest: Any) -> torch.Tensor:
+            return -0.5 * logits.softmax(dim).square().sum(dim)
+
+        def _chosen_backend(self, logits: torch.Tensor) -> str:
+            return "reference"
+
+    def build(_name: str, num_classes: int, **_options: Any) -> EntropyObjective:
+        return MaximumSquares(Terms("squares"), num_classes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(objective_policy, "build_objective", build)
+    stock, fast = (
+        trained(with_entropy_objective(algorithm, "adadem"), "CartPole-v1", 512, ent_coef=0.5)
+        for algorithm in (PPO, FastPPO)
+    )
+    assert fast.not_fast is None
+    assert difference(stock, fast) <= 1e-5
+    with pytest.raises(ValueError, match="no numpy form of the calibrator 'squares'"):
+        SmallObjective(build("", num_classes=2))
+
+
 OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
     ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
     ("adadem", {"delta": "entropy", "momentum": 0.5}),
@@ -113,7 +138,7 @@ OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) -> None:
     module = build_objective(name, num_classes=7, **options).train()
-    small = SmallObjective(copy.deepcopy(module))
+    small = small_term(copy.deepcopy(module))
     generator = torch.Generator().manual_seed(0)
     for scale in (0.01, 3.0, 100.0):
         logits = torch.randn(64, 7, generator=generator) * scale
@@ -125,7 +150,7 @@ def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) ->
         value, by_logits = small(array, log_softmax(array)[1])
         assert value == pytest.approx(expected.item(), rel=1e-5, abs=2e-6 * scale)
         np.testing.assert_allclose(by_logits, gradient.numpy(), rtol=1e-4, atol=1e-7 * max(scale, 1))
-    if module.has_table:
+    if isinstance(small, SmallObjective) and module.has_table:
         np.testing.assert_allclose(small._table, module.class_marginals.numpy(), atol=1e-6)
 
 
