@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seg.advent import build_discriminator
-from seg.atrous_head import AtrousHead
 from seg.config import TrainConfig
 from seg.data.labels import IGNORE_INDEX
-from seg.trained import network
+from seg.methods.advent import build_discriminator
+from seg.models.atrous_head import AtrousHead
+from seg.models.load_model import network
 
 
 class PlainLoop:

@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from seg.data.build_cache import fill_cache
 from seg.data.cache import ResizedCopies
 from seg.data.datasets import SegmentationDataset
-from seg.data.fill import fill_cache
 from seg.data.labels import LABEL_ID_PALETTE
-from seg.data.stream import MEAN, STD, normalised
-from seg.data.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+from seg.data.loader import MEAN, STD, normalised
+from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
 
 Parts = tuple[Tensor, Tensor | None]
 PLAIN, UNCACHED, CACHED = "plain PIL", "ours without copies", "ours with copies"

@@ -39,9 +39,9 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
-from dem_apps.checkpoint import write_atomically
+from dem_apps.runtime.checkpoint import write_atomically
 from rl.config import TrainConfig, resolve
-from rl.model import build_envs, build_model
+from rl.training.build import build_envs, build_model
 
 PARTS = ("environment", "normalisation", "rollout", "update")
 

@@ -36,9 +36,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from dem_apps.device import torch_device
-from dem_apps.one_pass import supports_kernel
-from dem_apps.rng import seed_everything
+from dem_apps.fused.one_pass import supports_kernel
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.step import Pass, set_up, training_step

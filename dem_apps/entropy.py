@@ -36,7 +36,7 @@ ENTROPY_DELTA_FLOOR = torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True)
-class Terms:
+class ObjectiveSpec:
     """Which member of the family an objective is; every combination is one value per element.
 
     The members share the form −(1/δ) (Σ p_τᵢ zᵢ − calibration): ``calibrator`` says what is set against CADF.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from dem_apps.processes import leave_to_launcher, lost_connection, say_once
-from dem_apps.terminal import print_anything, printable
+from dem_apps.runtime.launcher import leave_to_launcher, lost_connection, say_once
+from dem_apps.runtime.terminal import print_anything, printable
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Characters of a message: whatever it repeats, it stays a sentence.
@@ -27,7 +27,7 @@ _PATH_ERRORS = (
 class InputError(ValueError):
     """A mistake in what the user gave: the message says what, where, and what would be right.
 
-    It is one line, and safe to print whatever names it repeats (:func:`dem_apps.terminal.printable`).
+    It is one line, and safe to print whatever names it repeats (:func:`dem_apps.runtime.terminal.printable`).
     """
 
     #: The exit status of a command that ends with it.
@@ -89,9 +89,9 @@ def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
 def run_command(main: Callable[[], None]) -> None:
     """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
 
-    Of several processes that a launcher started one prints it; see :mod:`dem_apps.processes`. Training that stopped at
-    a number that is none ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells expect; ``main`` has the chance
-    to clean up before.
+    Of several processes that a launcher started one prints it; see :mod:`dem_apps.runtime.launcher`. Training that
+    stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells expect;
+    ``main`` has the chance to clean up before.
     """
     print_anything()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -21,11 +21,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config
 from dem_apps.entropy import cadf, dem, shannon_entropy
 from dem_apps.errors import InputError, run_command
 from dem_apps.objectives import build_objective
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.settings import option, parse_config
 
 #: Okabe and Ito's colours, which people who see few colours can tell apart; each with a dash pattern of its own.
 _STYLES = (

@@ -1,6 +1,6 @@
 """The one stateful class of the core: an entropy objective over logits, with AdaDEM's class table if it needs one.
 
-The mathematics is in :mod:`dem_apps.entropy` (one value per element) and :mod:`dem_apps.one_pass` (value and
+The mathematics is in :mod:`dem_apps.entropy` (one value per element) and :mod:`dem_apps.fused.one_pass` (value and
 gradient of the whole at once); this class checks the input, keeps the table and picks the faster of the two.
 """
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps import entropy
-from dem_apps.entropy import Terms
+from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError, nearest
-from dem_apps.one_pass import finish_gradient, one_pass, supports_kernel
+from dem_apps.fused.one_pass import finish_gradient, one_pass, supports_kernel
 from dem_apps.reduction import REDUCTIONS, class_weights, summed_over_processes
 
 BACKENDS = ("auto", "compiled", "eager", "reference")
@@ -30,7 +30,7 @@ class EntropyObjective(nn.Module):
     Values are in nats per element, not divided by log C.
 
     Args:
-        terms: which member; see :class:`dem_apps.entropy.Terms`, or :func:`dem_apps.build_objective` by name.
+        terms: which member; see :class:`dem_apps.entropy.ObjectiveSpec`, or :func:`dem_apps.build_objective` by name.
         num_classes: C.
         momentum: π, the weight of the batch in the table's moving average (Sec. 3.3).
         balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
@@ -46,7 +46,7 @@ class EntropyObjective(nn.Module):
 
     Source: Ma, Li, Xiang, Decoupled Entropy Minimization, NeurIPS 2025, Eq. 10, Eq. 11 and Algorithm 1.
 
-    >>> objective = EntropyObjective(Terms("mec", norm="l1"), num_classes=2)  # AdaDEM
+    >>> objective = EntropyObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
     >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
     >>> objective.class_marginals
     tensor([[0.5500, 0.4500],
@@ -56,7 +56,7 @@ class EntropyObjective(nn.Module):
     class_marginals: Tensor
 
     def __init__(
-        self, terms: Terms, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
+        self, terms: ObjectiveSpec, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
     ) -> None:
         super().__init__()
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
@@ -176,7 +176,7 @@ class EntropyObjective(nn.Module):
         return entropy.calibrated_cadf(logits, terms.alpha * calibration.to(p.dtype), delta, dim, class_mask)
 
     def _in_one_pass(self, logits: Tensor, dim: int, mask: Tensor | None, reduction: str, compiled: bool) -> Tensor:
-        """The loss from :mod:`dem_apps.one_pass`; the table's part is added to value and gradient here."""
+        """The loss from :mod:`dem_apps.fused.one_pass`; the table's part is added to value and gradient here."""
         per_class = self.has_table or reduction == "balanced"
         with_gradient = torch.is_grad_enabled() and logits.requires_grad
         run = functools.partial(one_pass, dim=dim, mask=mask, terms=self.terms, per_class=per_class, compiled=compiled)

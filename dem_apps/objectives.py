@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from dem_apps.entropy import DeltaSource, Norm, Terms
+from dem_apps.entropy import DeltaSource, Norm, ObjectiveSpec
 from dem_apps.errors import InputError, nearest
 from dem_apps.objective import EntropyObjective
 
@@ -61,17 +61,17 @@ def objective_options(name: str) -> list[str]:
     return list(inspect.signature(_BUILDERS[name]).parameters)
 
 
-def _entropy() -> tuple[Terms, float]:
+def _entropy() -> tuple[ObjectiveSpec, float]:
     """Shannon entropy, Eq. 5."""
-    return Terms("gmc"), 0.1
+    return ObjectiveSpec("gmc"), 0.1
 
 
-def _cadf() -> tuple[Terms, float]:
+def _cadf() -> tuple[ObjectiveSpec, float]:
     """CADF alone, Eq. 5."""
-    return Terms("gmc", alpha=0.0), 0.1
+    return ObjectiveSpec("gmc", alpha=0.0), 0.1
 
 
-def _dem(tau: float = 1.0, alpha: float = 1.0) -> tuple[Terms, float]:
+def _dem(tau: float = 1.0, alpha: float = 1.0) -> tuple[ObjectiveSpec, float]:
     """DEM, Eq. 10."""
     tau, alpha = _number("tau", tau), _number("alpha", alpha)
     if tau <= 0:
@@ -83,27 +83,27 @@ def _dem(tau: float = 1.0, alpha: float = 1.0) -> tuple[Terms, float]:
             UserWarning,
             stacklevel=3,
         )
-    return Terms("gmc", tau=tau, alpha=alpha), 0.1
+    return ObjectiveSpec("gmc", tau=tau, alpha=alpha), 0.1
 
 
 def _adadem(
     momentum: float = 0.1, alpha: float = 1.0, norm: Norm = "l1", delta: DeltaSource = "cadf"
-) -> tuple[Terms, float]:
+) -> tuple[ObjectiveSpec, float]:
     """AdaDEM, Eq. 11."""
-    return Terms("mec", alpha=_number("alpha", alpha), norm=_norm(norm), delta=_delta(delta)), momentum
+    return ObjectiveSpec("mec", alpha=_number("alpha", alpha), norm=_norm(norm), delta=_delta(delta)), momentum
 
 
-def _adadem_norm(alpha: float = 1.0, norm: Norm = "l1", delta: DeltaSource = "cadf") -> tuple[Terms, float]:
+def _adadem_norm(alpha: float = 1.0, norm: Norm = "l1", delta: DeltaSource = "cadf") -> tuple[ObjectiveSpec, float]:
     """AdaDEM without MEC, Algorithm 1. At α = 1 its value is 0 at every point; only its gradient means something."""
-    return Terms("self", alpha=_number("alpha", alpha), norm=_norm(norm), delta=_delta(delta)), 0.1
+    return ObjectiveSpec("self", alpha=_number("alpha", alpha), norm=_norm(norm), delta=_delta(delta)), 0.1
 
 
-def _adadem_mec(momentum: float = 0.1, alpha: float = 1.0) -> tuple[Terms, float]:
+def _adadem_mec(momentum: float = 0.1, alpha: float = 1.0) -> tuple[ObjectiveSpec, float]:
     """AdaDEM without the normalised reward, Algorithm 1."""
-    return Terms("mec", alpha=_number("alpha", alpha)), momentum
+    return ObjectiveSpec("mec", alpha=_number("alpha", alpha)), momentum
 
 
-_BUILDERS: dict[str, Callable[..., tuple[Terms, float]]] = {
+_BUILDERS: dict[str, Callable[..., tuple[ObjectiveSpec, float]]] = {
     "entropy": _entropy,
     "cadf": _cadf,
     "dem": _dem,

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.config import option, parse_config, to_dict
 from dem_apps.errors import InputError, run_command
-from dem_apps.interrupt import command_line, going_on_with
-from dem_apps.run import read_config
-from dem_apps.terminal import console
+from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.settings import option, parse_config, to_dict
+from dem_apps.runtime.signals import command_line, going_on_with
+from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, resolve
 from rl.grid_progress import GridProgress
 from rl.jobs import Job, JobFailed, Trainings, flags
 from rl.plots import write_report
-from rl.results import Result, read_results
+from rl.results.read_runs import Result, read_results
 
 Cells = dict[tuple[str, str], list[Job]]
 

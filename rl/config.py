@@ -12,15 +12,15 @@ from typing import Any
 from stable_baselines3 import A2C, PPO
 
 from dem_apps import OBJECTIVE_NAMES
-from dem_apps.config import option
-from dem_apps.device import torch_device
-from dem_apps.documents import read_yaml
 from dem_apps.errors import InputError, nearest
 from dem_apps.objectives import objective_options
-from dem_apps.typed import shown
-from rl.envpool_envs import check_envpool
-from rl.envs import check_env_id
-from rl.zoo import hyperparameter
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.safe_io import read_yaml
+from dem_apps.runtime.settings import option
+from dem_apps.runtime.validate import shown
+from rl.envs.envpool import check_envpool
+from rl.envs.make import check_env_id
+from rl.envs.zoo import hyperparameter
 
 LOSSES = (*OBJECTIVE_NAMES, "none")
 ENGINES = ("minigrid", "envpool")

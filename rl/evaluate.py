@@ -20,19 +20,19 @@ import torch
 from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.checkpoint import load_checkpoint, write_atomically
-from dem_apps.config import from_dict, option, parse_config
-from dem_apps.device import torch_device
 from dem_apps.errors import InputError, run_command
-from dem_apps.restore import checked_step
-from dem_apps.rng import random_states, restore_random_states, seed_everything
-from dem_apps.run import read_config
-from dem_apps.terminal import console
+from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.load_state import checked_step
+from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.seeds import random_states, restore_random_states, seed_everything
+from dem_apps.runtime.settings import from_dict, option, parse_config
+from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, resolved_again
-from rl.envs import Wrappers, make_env
-from rl.episodes import Episode, play
-from rl.model import build_envs, build_model, restore_policy
-from rl.video import check_video_file, record_episodes
+from rl.envs.make import Wrappers, make_env
+from rl.results.episodes import Episode, play
+from rl.results.video import check_video_file, record_episodes
+from rl.training.build import build_envs, build_model, restore_policy
 
 #: Evaluations during training and the final one must not see the same layouts: the best policy is chosen on the former.
 DURING_TRAINING, FINAL = 1, 2
@@ -66,7 +66,7 @@ class Evaluator:
 
     Args:
         env_id: the environment.
-        wrapper: as in :func:`rl.envs.make_env`.
+        wrapper: as in :func:`rl.envs.make.make_env`.
         episodes: how many.
         seed: the run's seed.
         purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.

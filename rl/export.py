@@ -18,16 +18,16 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
-from dem_apps.checkpoint import load_checkpoint, write_atomically
-from dem_apps.config import option, parse_config
 from dem_apps.errors import InputError, disk_error, run_command
-from dem_apps.restore import checked_step, load_optimizer
+from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
+from dem_apps.runtime.load_state import checked_step, load_optimizer
+from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig
-from rl.envs import make_training_envs
+from rl.envs.make import make_training_envs
+from rl.envs.zoo import normalisation
 from rl.evaluate import read_run
-from rl.model import build_model, restore_policy
-from rl.start import statistics_files
-from rl.zoo import normalisation
+from rl.training.build import build_model, restore_policy
+from rl.training.sb3_import import statistics_files
 
 
 @dataclass(frozen=True)

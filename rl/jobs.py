@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.documents import read_json
-from dem_apps.restore import required
-from dem_apps.study import FileLock
-from dem_apps.subprocesses import NotStarted, Subprocesses, ending_signal
+from dem_apps.jobs.job_processes import NotStarted, Subprocesses, ending_signal
+from dem_apps.jobs.study import FileLock
+from dem_apps.runtime.load_state import required
+from dem_apps.runtime.safe_io import read_json
 
 #: What a training leaves that was killed before its first checkpoint.
 _LEFTOVERS = ("config.yaml", "environment.json", "metrics.jsonl", "checkpoints", "events.out.tfevents.", ".tmp")

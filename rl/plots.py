@@ -1,7 +1,8 @@
 """Figures and tables of runs: ``python -m rl.plots RUN… --out DIR`` for any run folders, or folders of them.
 
 ``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the interquartile mean over seeds
-with its 95 % bootstrap interval (:mod:`rl.statistics`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers.
+with its 95 % bootstrap interval (:mod:`rl.results.statistics`). ``table.md``, ``runs.csv`` and ``curves.csv``
+hold the numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config
 from dem_apps.errors import InputError, nearest, run_command
-from dem_apps.terminal import printable
-from rl.results import (
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.terminal import printable
+from rl.results.read_runs import (
     ACTIONS,
     Result,
     find_runs,
@@ -36,7 +37,7 @@ from rl.results import (
     write_curves,
     write_runs,
 )
-from rl.statistics import iqm, iqm_interval
+from rl.results.statistics import iqm, iqm_interval
 
 #: Colour, line (a name, or the lengths of dashes and gaps) and marker.
 Style = tuple[str, str | tuple[int, tuple[int, ...]], str]

@@ -15,21 +15,21 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import parse_config, to_dict
-from dem_apps.determinism import deterministic_algorithms
 from dem_apps.errors import NotFiniteError, run_command
-from dem_apps.interrupt import StopRequest, going_on_with, resume_command
-from dem_apps.progress import TrainingProgress
-from dem_apps.run import RunFolder, checkpoint_to_resume, default_run_dir, report_command
-from dem_apps.terminal import console
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.determinism import deterministic_algorithms
+from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
+from dem_apps.runtime.settings import parse_config, to_dict
+from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
+from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, resolve, resolved_again
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
-from rl.finite import check_rollout, check_step, check_update
-from rl.model import build_envs, build_model, policy_state, restore_policy, update_in_words
-from rl.start import start_from_zip
-from rl.state import restore_training_state, training_state
-from rl.video import record_episodes
+from rl.results.video import record_episodes
+from rl.training.build import build_envs, build_model, policy_state, restore_policy, update_in_words
+from rl.training.nan_checks import check_rollout, check_step, check_update
+from rl.training.resume import restore_training_state, training_state
+from rl.training.sb3_import import start_from_zip
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000

@@ -13,8 +13,8 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from dem_apps.search import Values
-from dem_apps.study import Claim, StudyFolder, TrialFailed, TrialKilled
+from dem_apps.jobs.search import Values
+from dem_apps.jobs.study import Claim, StudyFolder, TrialFailed, TrialKilled
 from rl.config import TrainConfig
 from rl.jobs import Job, JobFailed, JobKilled, Trainings, flags
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dem_apps import OBJECTIVE_NAMES
-from dem_apps.config import option, section
 from dem_apps.errors import InputError
 from dem_apps.reduction import REDUCTIONS
-from seg.batch_norm import BATCH_NORM_POLICIES
+from dem_apps.runtime.settings import option, section
 from seg.data.datasets import LAYOUTS
-from seg.selection import CRITERIA
+from seg.models.batch_norm import BATCH_NORM_POLICIES
+from seg.scores.unsupervised_scores import CRITERIA
 
 METHODS = ("source", "minent", "advent")
 LOSSES = ("none", *OBJECTIVE_NAMES)

@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dem_apps.config import option, parse_config, to_dict
 from dem_apps.errors import InputError, run_command
-from dem_apps.run import RunFolder
-from seg.advent_network import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.settings import option, parse_config, to_dict
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.labels import load_classes
-from seg.trained import CLASSES_FILE
+from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
+from seg.models.load_model import CLASSES_FILE
 
 _HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}
 RECORD_FILE = "converted.json"
@@ -107,7 +107,7 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
 
 
 def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
-    """Weights in ADVENT's names → weights for :class:`seg.advent_network.AdventDeepLabV2`, float32.
+    """Weights in ADVENT's names → weights for :class:`seg.models.deeplabv2_advent.AdventDeepLabV2`, float32.
 
     A prefix ``module.`` on every name, which data-parallel training leaves, is dropped. Files older than torch 0.4.1
     have no count of the batches that batch normalisation saw; it is taken as 0, since nothing here depends on it.

@@ -27,22 +27,22 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config, section
-from dem_apps.device import torch_device
 from dem_apps.errors import InputError, NotFiniteError, run_command
 from dem_apps.reduction import summed_over_processes, world_size
-from dem_apps.terminal import console
-from seg.batch_norm import describe
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.settings import option, parse_config, section
+from dem_apps.runtime.terminal import console
 from seg.config import DataConfig, TrainConfig
 from seg.data.datasets import LAYOUTS, Sample
+from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.pair import open_validation
-from seg.data.stream import normalised
-from seg.metrics import SegmentationScores
-from seg.minent import upsampled
-from seg.selection import LabelFreeScores
-from seg.trained import checkpoint_name, open_trained
+from seg.data.loader import normalised
+from seg.methods.minent import upsampled
+from seg.models.batch_norm import describe
+from seg.models.load_model import checkpoint_name, open_trained
+from seg.scores.metrics import SegmentationScores
+from seg.scores.unsupervised_scores import LabelFreeScores
 
 OnSample = Callable[[int, Sample, Tensor], None]
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
@@ -102,7 +102,7 @@ def evaluate(
     flip: bool = False,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
-    """Scores over a data set: those of :meth:`seg.metrics.SegmentationScores.result`, and ``label_free``.
+    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, and ``label_free``.
 
     With torch.distributed initialised each process takes every n-th image, and every one returns the scores of all
     images together. The model must hold the same weights in each of them.

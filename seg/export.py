@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_config
-from dem_apps.device import torch_device
 from dem_apps.errors import InputError, nearest, run_command
-from seg import entropy_maps
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.settings import option, parse_config
 from seg.config import TrainConfig
-from seg.data.pictures import LARGEST_SIDE, distinct, find_images, output_names, read_image
-from seg.data.stream import normalised
-from seg.entropy_tables import EntropyTables
-from seg.minent import upsampled
-from seg.trained import Trained, checkpoint_name, open_trained
+from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
+from seg.data.loader import normalised
+from seg.maps import entropy_maps
+from seg.maps.entropy_tables import EntropyTables
+from seg.methods.minent import upsampled
+from seg.models.load_model import LoadedModel, checkpoint_name, open_trained
 
 RAW_FORMATS = ("png16", "npz")
 CHECKPOINTS = ("auto", "last", "selected", "best")
@@ -81,7 +81,7 @@ class _Run:
     """One of the runs to export, and the tables that grow with its images."""
 
     title: str
-    trained: Trained
+    trained: LoadedModel
     size: tuple[int, int] | None
     folder: Path
     tables: EntropyTables
@@ -127,7 +127,7 @@ def export(config: ExportConfig) -> int:
 
 
 @torch.inference_mode()
-def predict(trained: Trained, image: NDArray[np.uint8], size: tuple[int, int] | None) -> Prediction:
+def predict(trained: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int] | None) -> Prediction:
     """Classes and entropy at the image's own resolution.
 
     Args:

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
-from dem_apps.restore import checked_step, fitting, load_optimizer, load_weights
-from dem_apps.rng import random_states, restore_random_states
-from seg.advent import AdvEnt
-from seg.batch_norm import feed_batch_norm, set_up_batch_norm
+from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, load_weights
+from dem_apps.runtime.seeds import random_states, restore_random_states
 from seg.config import OptimizerConfig, TrainConfig
 from seg.data.labels import IGNORE_INDEX
-from seg.data.stream import Batch
-from seg.minent import MinEnt, supervised_loss, upsampled
-from seg.trained import network
+from seg.data.loader import Batch
+from seg.methods.advent import AdvEnt
+from seg.methods.minent import MinEnt, supervised_loss, upsampled
+from seg.models.batch_norm import feed_batch_norm, set_up_batch_norm
+from seg.models.load_model import network
 
 Pass = tuple[Batch, Batch | None]
 """A source batch and, for methods that look at target images, a target batch."""

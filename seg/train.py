@@ -15,26 +15,26 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
-from dem_apps.config import parse_config, to_dict
-from dem_apps.determinism import deterministic_algorithms
-from dem_apps.device import torch_device
 from dem_apps.errors import InputError, NotFiniteError, run_command
-from dem_apps.interrupt import StopRequest, going_on_with, resume_command
-from dem_apps.processes import leave_group
-from dem_apps.progress import TrainingProgress
 from dem_apps.reduction import world_size
-from dem_apps.rng import seed_everything
-from dem_apps.run import RunFolder, checkpoint_to_resume, default_run_dir, report_command
-from dem_apps.terminal import console
-from seg.choosing import Choice
+from dem_apps.runtime.determinism import deterministic_algorithms
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
+from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.settings import parse_config, to_dict
+from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
+from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
 from seg.data.datasets import Sample
-from seg.data.pair import DomainPair, open_pair
-from seg.data.stream import batches
-from seg.entropy_maps import map_pictures, save_panel, save_tiles
+from seg.data.domains import DomainPair, open_pair
+from seg.data.loader import batches
 from seg.evaluate import OnSample, checkpoints_table, evaluate, protocol, score_table
+from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
+from seg.models.load_model import CLASSES_FILE, start_from
+from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.step import Pass, Training, set_up, training_step
-from seg.trained import CLASSES_FILE, start_from
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
@@ -47,7 +47,7 @@ class Session:
     accelerator: Accelerator
     pair: DomainPair
     training: Training
-    choice: Choice
+    selector: CheckpointSelector
     path: Path
     run: RunFolder | None
     progress: TrainingProgress | None
@@ -110,11 +110,11 @@ def _accelerator(config: TrainConfig) -> Accelerator:
 def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, training: Training) -> Session:
     """The run folder, new or continued; every process restores the checkpoint."""
     path = Path(config.run_dir) if config.run_dir else default_run_dir("seg", config.method, config.loss)
-    choice, run, progress = Choice(config.selection), None, None
+    selector, run, progress = CheckpointSelector(config.selection), None, None
     state = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
     if state is not None:
         training.restore(state)
-        choice.restore(state.get("choice"))
+        selector.restore(state.get("choice"))
     elif config.model.start_from is not None:
         start_from(training.model, Path(config.model.start_from))
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
@@ -137,7 +137,7 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
     )
     scored = state is None or state.get("scored", True)
     saved_step = None if state is None else training.step
-    return Session(config, accelerator, pair, training, choice, path, run, progress, stop, scored, saved_step)
+    return Session(config, accelerator, pair, training, selector, path, run, progress, stop, scored, saved_step)
 
 
 def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[Pass]]:
@@ -190,7 +190,7 @@ def _stop_if_asked(session: Session) -> None:
 def _save(session: Session) -> None:
     training = session.training
     if session.run is not None:
-        state = {**training.state(), "choice": session.choice.state(), "scored": session.scored}
+        state = {**training.state(), "choice": session.selector.state(), "scored": session.scored}
         session.run.save_checkpoint("last", state, training.step)
     session.saved_step = training.step
 
@@ -205,9 +205,9 @@ def _score_and_save(session: Session, write_maps: bool = False) -> dict[str, Any
     """Score on the target's validation set, log it, keep the state and the checkpoints that are worth it."""
     training, run = session.training, session.run
     result = _scores(session, write_maps)
-    improved = session.choice.update(training.step, result)
+    improved = session.selector.update(training.step, result)
     session.scored = True
-    alarm = session.choice.alarm(result)
+    alarm = session.selector.alarm(result)
     if run is None:
         session.saved_step = training.step
         return result
@@ -238,7 +238,7 @@ def _finish(session: Session) -> None:
         return
     if session.progress is not None:
         session.progress.close()
-    chosen = session.choice.table(training.step, result["miou"])
+    chosen = session.selector.table(training.step, result["miou"])
     document = {
         **result,
         "checkpoint": "last",

@@ -17,20 +17,20 @@ from typing import Any
 
 import yaml
 
-from dem_apps.checkpoint import write_atomically
-from dem_apps.config import option, parse_search, to_dict
-from dem_apps.documents import read_json
 from dem_apps.errors import InputError, run_command
-from dem_apps.interrupt import command_line, going_on_with
-from dem_apps.restore import required
-from dem_apps.run import default_run_dir
-from dem_apps.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
-from dem_apps.search_report import plot_dem_search, trials_table, write_trials
-from dem_apps.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
-from dem_apps.subprocesses import NotStarted, Subprocesses, ending_signal
-from dem_apps.terminal import console
+from dem_apps.jobs.job_processes import NotStarted, Subprocesses, ending_signal
+from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
+from dem_apps.jobs.search_report import plot_dem_search, trials_table, write_trials
+from dem_apps.jobs.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.load_state import required
+from dem_apps.runtime.run_folder import default_run_dir
+from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.settings import option, parse_search, to_dict
+from dem_apps.runtime.signals import command_line, going_on_with
+from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
-from seg.data.pair import open_pair, open_validation
+from seg.data.domains import open_pair, open_validation
 
 _EXAMPLE = (
     "python -m seg.tune --config configs/seg/demo.yaml --trials 30 --steps 300 --study-dir runs/tune "

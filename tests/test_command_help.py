@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import dem_apps.config
-import dem_apps.report_run
+import dem_apps.report.page
+import dem_apps.runtime.settings
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = (
     "seg.train", "seg.evaluate", "seg.export", "seg.tune", "seg.convert", "seg.data check", "seg.data cache",
     "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune", "dem_apps.report", "dem_apps.figures",
 )  # fmt: skip
-PARSE_CONFIG = dem_apps.config.parse_config
+PARSE_CONFIG = dem_apps.runtime.settings.parse_config
 # the commands are run again in this process, where tests of their modules may have imported them
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -78,7 +78,7 @@ def test_its_example_is_understood(
     python, flag, module, *arguments = shlex.split(example)
     assert [python, flag, *command.split()] == ["python", "-m", module, *arguments[: command.count(" ")]]
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(dem_apps.report_run, "read_runs", _understood)
+    monkeypatch.setattr(dem_apps.report.page, "read_runs", _understood)
     _stop_after(monkeypatch, "parse_config")
     _stop_after(monkeypatch, "parse_search")
     with pytest.raises(Understood):
@@ -90,12 +90,12 @@ def _understood(*_: object) -> None:
 
 
 def _stop_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    original = getattr(dem_apps.config, name)
+    original = getattr(dem_apps.runtime.settings, name)
 
     def stop(*arguments: object, **options: object) -> None:
         # a search reads its settings with parse_config, twice
-        monkeypatch.setattr(dem_apps.config, "parse_config", PARSE_CONFIG)
+        monkeypatch.setattr(dem_apps.runtime.settings, "parse_config", PARSE_CONFIG)
         original(*arguments, **options)
         raise Understood
 
-    monkeypatch.setattr(dem_apps.config, name, stop)
+    monkeypatch.setattr(dem_apps.runtime.settings, name, stop)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dem_apps.figures
-import dem_apps.report
+import dem_apps.report.__main__
 import rl.benchmark
 import rl.config
 import rl.evaluate
@@ -25,8 +25,8 @@ import seg.convert
 import seg.evaluate
 import seg.export
 import seg.tune
-from dem_apps.config import _build_parser, parse_config, parse_search
 from dem_apps.errors import InputError
+from dem_apps.runtime.settings import _build_parser, parse_config, parse_search
 
 
 def flags_of(*classes: tuple[type, str]) -> list[str]:
@@ -82,7 +82,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], Any], list[str]]] = {
         search(rl.tune.TuneConfig, rl.config.TrainConfig),
         flags_of((rl.tune.TuneConfig, ""), (rl.config.TrainConfig, "train.")),
     ),
-    "dem_apps.report": (dem_apps.report._options, ["--out", "--baseline", "--tail", "--help"]),
+    "dem_apps.report": (dem_apps.report.__main__._options, ["--out", "--baseline", "--tail", "--help"]),
     "dem_apps.figures": (settings(dem_apps.figures.FiguresConfig), flags_of((dem_apps.figures.FiguresConfig, ""))),
 }
 WORDS = st.one_of(

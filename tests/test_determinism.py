@@ -15,12 +15,12 @@ import yaml
 
 import rl.train
 import seg.train
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import parse_config
-from dem_apps.determinism import deterministic_algorithms
 from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.determinism import deterministic_algorithms
+from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
-from seg.data.demo import write_demo_pair
+from seg.demo.demo_pair import write_demo_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 SEG = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from dem_apps.config import parse_config
 from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
+from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
-from seg.data.fill import fill_cache
-from seg.data.pair import open_pair
+from seg.data.domains import open_pair
 
 _USAGE = """usage: python -m seg.data {check,cache} [--config FILE] [any setting of python -m seg.train]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.cache import cache_dir
 from dem_apps.errors import disk_error
+from dem_apps.runtime.cache import cache_dir
 
 _MAGIC = b"dempix1\n"
 # CRC-32 of all that follows it; size and time of change (ns) of the original; height, width, channels (0: a label)

@@ -19,9 +19,9 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.data.cache import ResizedCopies
+from seg.data.image_io import without_alpha
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.layouts import LAYOUTS, Layout, Pairs, decode
-from seg.data.pictures import without_alpha
 
 __all__ = ["LAYOUTS", "Layout", "Sample", "SegmentationDataset"]
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from dem_apps.documents import read_json, read_yaml
 from dem_apps.errors import InputError, nearest
-from dem_apps.terminal import control_character
-from dem_apps.typed import shown
+from dem_apps.runtime.safe_io import read_json, read_yaml
+from dem_apps.runtime.terminal import control_character
+from dem_apps.runtime.validate import shown
 
 IGNORE_INDEX = 255
 _LONGEST_NAME = 100

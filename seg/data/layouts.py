@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.images import opened_image
+from dem_apps.runtime.images import opened_image
 from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet
 
 Pairs = list[tuple[Path, Path]]

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dem_apps.kernel import load_kernel
-from dem_apps.report import render
-from dem_apps.report_run import read_runs
+from dem_apps.fused.build_kernel import load_kernel
+from dem_apps.report.page import render
+from dem_apps.report.run import read_runs
 
 #: Largest error allowed, relative to the largest expected number: about twice what is seen (ten times for float64).
 #: Half precision rounds a gradient twice, the first time before the table's part cancels most of it.

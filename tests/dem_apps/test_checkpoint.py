@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import nn
 
-from dem_apps import checkpoint
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.errors import InputError
+from dem_apps.runtime import checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 
 
 def assert_equal(actual: Any, expected: Any) -> None:

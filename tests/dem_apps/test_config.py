@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dem_apps.config import from_dict, option, parse_config, to_dict
 from dem_apps.errors import InputError
+from dem_apps.runtime.settings import from_dict, option, parse_config, to_dict
 
 
 @dataclasses.dataclass(frozen=True)

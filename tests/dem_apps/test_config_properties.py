@@ -13,8 +13,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dem_apps.config import from_dict, option, parse_config, to_dict
 from dem_apps.errors import InputError
+from dem_apps.runtime.settings import from_dict, option, parse_config, to_dict
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.images import opened_image
+from dem_apps.runtime.images import opened_image
 
 
 def png(width: int, height: int, rows: bytes = b"") -> bytes:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dem_apps import interrupt
 from dem_apps.errors import InputError, Interrupted, NotWritten
-from dem_apps.interrupt import (
+from dem_apps.runtime import signals as interrupt
+from dem_apps.runtime.signals import (
     SIGNALS,
     Stopped,
     StopRequest,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from dem_apps import build_objective
-from dem_apps.cache import cache_dir
-from dem_apps.kernel import load_kernel
+from dem_apps.fused.build_kernel import load_kernel
+from dem_apps.runtime.cache import cache_dir
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")), reason="no C++ compiler here"
@@ -41,7 +41,7 @@ def assert_objectives_do_without() -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("PATH", "")
-    with caplog.at_level(logging.INFO, "dem_apps.kernel"):
+    with caplog.at_level(logging.INFO, "dem_apps.fused.build_kernel"):
         assert load_kernel() is None
         assert load_kernel() is None
     assert [record.levelname for record in caplog.records] == ["INFO"], "said once, and not a warning"
@@ -55,7 +55,7 @@ def test_with_a_compiler_that_fails(
 ) -> None:
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path))
-    with caplog.at_level(logging.WARNING, "dem_apps.kernel"):
+    with caplog.at_level(logging.WARNING, "dem_apps.fused.build_kernel"):
         assert load_kernel() is None
     assert "using PyTorch instead" in caplog.text
     assert list((tmp_path / "kernels").iterdir()) == [], "nothing half-built is left"
@@ -102,7 +102,7 @@ def test_a_home_that_cannot_be_written(
         make(path, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    with caplog.at_level(logging.WARNING, "dem_apps.kernel"):
+    with caplog.at_level(logging.WARNING, "dem_apps.fused.build_kernel"):
         assert load_kernel() is not None, caplog.text
     assert not home.exists()
 

@@ -278,11 +278,11 @@ def test_adadem_norm_has_no_value_but_the_normalised_gradient_of_the_entropy(bac
 
 
 def test_without_either_part_the_gradient_is_the_entropys(backend: str) -> None:
-    from dem_apps.entropy import Terms
+    from dem_apps.entropy import ObjectiveSpec
     from dem_apps.objective import EntropyObjective
 
     logits = logits_of(30, C)
-    bare = EntropyObjective(Terms("self"), C, backend=backend)
+    bare = EntropyObjective(ObjectiveSpec("self"), C, backend=backend)
     _, gradient = value_and_gradient(bare, logits)
     _, expected = value_and_gradient(build_objective("entropy", C, backend=backend), logits)
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-8)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
-from dem_apps.kernel import load_kernel
+from dem_apps.fused.build_kernel import load_kernel
 
 C = 7
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError
-from dem_apps.kernel import load_kernel
+from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.reduction import REDUCTIONS
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
-from dem_apps.entropy import Terms
+from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
 
@@ -30,7 +30,7 @@ def test_options_are_the_promised_ones() -> None:
 
 def test_defaults_are_the_papers() -> None:
     objective = build_objective("adadem", C)
-    assert objective.terms == Terms("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
+    assert objective.terms == ObjectiveSpec("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
     assert objective.momentum == 0.1
     assert objective.backend == "auto"
 

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-import dem_apps.processes
+import dem_apps.runtime.launcher
 from dem_apps.errors import InputError, run_command
-from dem_apps.kernel import load_kernel
+from dem_apps.fused.build_kernel import load_kernel
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 
@@ -135,7 +135,7 @@ def test_a_lost_connection_is_a_sentence_and_the_launcher_sees_the_culprit_first
     launched: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(dem_apps.processes.time, "sleep", waited.append)
+    monkeypatch.setattr(dem_apps.runtime.launcher.time, "sleep", waited.append)
     before = signal.getsignal(signal.SIGTERM)
     for rank in (2, 0):
         launched(rank)
@@ -153,7 +153,7 @@ def test_a_lost_connection_is_a_sentence_and_the_launcher_sees_the_culprit_first
 def test_who_knows_the_reason_silences_who_lost_the_connection(
     launched: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(dem_apps.processes.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(dem_apps.runtime.launcher.time, "sleep", lambda _seconds: None)
     before = signal.getsignal(signal.SIGTERM)
     launched(1)
     assert ended(fail) == 2

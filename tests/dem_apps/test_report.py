@@ -16,14 +16,15 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.report import MOST_BYTES, main, render
-from dem_apps.report_charts import Series, line_chart, short, ticks
-from dem_apps.report_curves import entropy_chart, reliability_chart
-from dem_apps.report_groups import against, differing, grouped, t_quantile
-from dem_apps.report_part import build_part
-from dem_apps.report_pictures import embed, find_pictures, panel_boxes
-from dem_apps.report_run import flat, number, read_run, read_runs, shown
-from dem_apps.report_scores import SEG_SCORES, class_table, comparison_table
+from dem_apps.report.__main__ import main
+from dem_apps.report.charts import Series, line_chart, short, ticks
+from dem_apps.report.curves import entropy_chart, reliability_chart
+from dem_apps.report.groups import against, differing, grouped, t_quantile
+from dem_apps.report.page import MOST_BYTES, render
+from dem_apps.report.part import build_part
+from dem_apps.report.pictures import embed, find_pictures, panel_boxes
+from dem_apps.report.run import flat, number, read_run, read_runs, shown
+from dem_apps.report.scores import SEG_SCORES, class_table, comparison_table
 
 make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)<script>"

@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 import rl.train
-from dem_apps.config import parse_config
+from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
-from seg.data.demo import write_demo_pair
-from seg.entropy_maps import panel
+from seg.demo.demo_pair import write_demo_pair
+from seg.maps.entropy_maps import panel
 from seg.train import train
 
 Open = Callable[..., Any]

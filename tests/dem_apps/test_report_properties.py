@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dem_apps.report import render
-from dem_apps.report_run import read_runs
+from dem_apps.report.page import render
+from dem_apps.report.run import read_runs
 
 KEYS = st.one_of(
     st.sampled_from([

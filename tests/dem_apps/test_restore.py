@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.restore import checked_step, fitting, load_optimizer, load_weights, required
-from dem_apps.rng import random_states, restore_random_states
+from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, load_weights, required
+from dem_apps.runtime.seeds import random_states, restore_random_states
 
 
 def trained(kind: str) -> tuple[nn.Module, Any]:

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from dem_apps.errors import InputError, run_command
-from dem_apps.run import (
+from dem_apps.runtime.run_folder import (
     RunFolder,
     checkpoint_to_resume,
     default_run_dir,
@@ -242,7 +242,7 @@ def test_a_full_disk_is_one_sentence_wherever_it_is_met(where: str, ran: Path, m
     elif where == "tensorboard":
         monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
     else:
-        monkeypatch.setattr("dem_apps.checkpoint.write_bytes", fail)
+        monkeypatch.setattr("dem_apps.runtime.checkpoint.write_bytes", fail)
 
     def go_on() -> None:
         run.log(4, loss=0.1)
@@ -297,8 +297,8 @@ def test_metrics_and_tensorboard_are_on_the_disk_before_the_checkpoint(
     run = RunFolder.resume(ran, 3)
     flush = run._tensorboard.flush
     monkeypatch.setattr(run._tensorboard, "flush", lambda: (done.append("tensorboard"), flush()))
-    monkeypatch.setattr("dem_apps.run.os.fsync", lambda _file: done.append("metrics"))
-    monkeypatch.setattr("dem_apps.run.save_checkpoint", lambda *_, **__: done.append("checkpoint"))
+    monkeypatch.setattr("dem_apps.runtime.run_folder.os.fsync", lambda _file: done.append("metrics"))
+    monkeypatch.setattr("dem_apps.runtime.run_folder.save_checkpoint", lambda *_, **__: done.append("checkpoint"))
     run.save_checkpoint("last", {}, 4)
     assert done == ["metrics", "tensorboard", "checkpoint"]
     run.close()

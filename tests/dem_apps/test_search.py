@@ -17,9 +17,9 @@ from optuna.trial import TrialState
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.search import DEM_SPACE, QuickPlan, TPEPlan, best_trial, dem_allows, quick_trials, score, scored
-from dem_apps.search_report import dem_grid, plot_dem_search, write_trials
-from dem_apps.study import StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.jobs.search import DEM_SPACE, QuickPlan, TPEPlan, best_trial, dem_allows, quick_trials, score, scored
+from dem_apps.jobs.search_report import dem_grid, plot_dem_search, write_trials
+from dem_apps.jobs.study import StudyFolder, TrialFailed, TrialKilled, run_study
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
 ENTROPY = {"tau": 1.0, "alpha": 1.0}
@@ -28,8 +28,8 @@ ENTROPY = {"tau": 1.0, "alpha": 1.0}
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from dem_apps.search import DEM_SPACE, TPEPlan
-from dem_apps.study import StudyFolder, run_study
+from dem_apps.jobs.search import DEM_SPACE, TPEPlan
+from dem_apps.jobs.study import StudyFolder, run_study
 
 def run_trial(claim):
     with open(sys.argv[2], "a") as file:

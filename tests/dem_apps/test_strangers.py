@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.errors import InputError, NotFiniteError
-from dem_apps.run import RunFolder, read_config, read_metrics
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.run_folder import RunFolder, read_config, read_metrics
 
 
 class Payload:

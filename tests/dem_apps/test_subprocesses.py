@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dem_apps.study import FileLock
-from dem_apps.subprocesses import NotStarted, Subprocesses, ending_signal
+from dem_apps.jobs.job_processes import NotStarted, Subprocesses, ending_signal
+from dem_apps.jobs.study import FileLock
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dem_apps.errors import InputError
-from dem_apps.progress import TrainingProgress
-from dem_apps.terminal import console, control_character, print_anything, printable
+from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.terminal import console, control_character, print_anything, printable
 
 ALARM = "target mIoU 12.34 %; alarm: 99.9 % of the pixels are predicted as one class, [road]"
 

@@ -18,11 +18,11 @@ import torch
 import yaml
 from torch import nn
 
-import dem_apps.config
+import dem_apps.runtime.settings
 from dem_apps import OBJECTIVE_NAMES
-from dem_apps.cache import cache_dir
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
+from dem_apps.runtime.cache import cache_dir
 
 pages = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("pages.py"))))
 ROOT: Path = pages.ROOT
@@ -118,7 +118,7 @@ def test_command_lines_parse(command: Any, monkeypatch: pytest.MonkeyPatch) -> N
         if hasattr(module, reader):
             monkeypatch.setattr(module, reader, stopping(getattr(module, reader)))
     # a resumed run's settings, which no file is there to give
-    monkeypatch.setattr(dem_apps.config, "read_config", lambda _path: {})
+    monkeypatch.setattr(dem_apps.runtime.settings, "read_config", lambda _path: {})
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [name, *without_made_files(command.arguments)])
     main = module.main if hasattr(module, "main") else module._main

@@ -24,14 +24,14 @@ from PIL import Image
 import rl.train
 import seg.train
 from dem_apps import OBJECTIVE_NAMES, build_objective
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.run import read_metrics
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.run_folder import read_metrics
 from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
-from rl.envs import make_env
+from rl.envs.make import make_env
 from seg.config import DataConfig, DiscriminatorConfig, ModelConfig, OptimizerConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
-from seg.data.demo import DemoPair, ensure_demo_pair
+from seg.demo.demo_pair import DemoPair, ensure_demo_pair
 
 Values = dict[str, list[float]]
 Runs = dict[str, Callable[[], Values]]

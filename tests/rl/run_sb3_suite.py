@@ -47,7 +47,7 @@ def pytest_configure(config: Any) -> None:
 
 def _hooked(algorithm: type[Any], arm: str) -> type[Any]:
     from rl import with_entropy_objective
-    from rl.objective_policy import action_sizes
+    from rl.hook.policy import action_sizes
 
     objective = arm.removesuffix("-where-possible")
     hooked = with_entropy_objective(algorithm, objective)

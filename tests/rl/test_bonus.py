@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
-from rl.envs import make_training_envs
+from rl.envs.make import make_training_envs
 
 torch.set_num_threads(1)
 
@@ -348,7 +348,7 @@ def test_other_policies_work() -> None:
     # SB3 compares this name to advise against a GPU for small networks
     assert toy_model("adadem").policy_class.__name__ == "ActorCriticPolicy"
     assert PPOAda.__name__ == "PPO"  # which that advice names
-    assert repr(PPOAda) == "<class 'rl.bonus.PPO_adadem'>"
+    assert repr(PPOAda) == "<class 'rl.hook.algorithm.PPO_adadem'>"
 
 
 def test_mistakes_are_told() -> None:

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from dem_apps.errors import InputError
 from rl import with_entropy_objective
 from rl.config import ALGORITHMS, TrainConfig, resolve
-from rl.envs import make_env, make_training_envs
+from rl.envs.make import make_env, make_training_envs
 
 torch.set_num_threads(1)
 

@@ -21,14 +21,14 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import rl.benchmark
 import rl.export
 import rl.train
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import parse_config
 from dem_apps.errors import InputError, run_command
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, resolve
-from rl.envs import make_env
+from rl.envs.make import make_env
 from rl.evaluate import read_run
-from rl.model import build_envs, build_model, restore_policy
-from rl.start import start_from_zip
+from rl.training.build import build_envs, build_model, restore_policy
+from rl.training.sb3_import import start_from_zip
 
 torch.set_num_threads(1)
 ENV = "CartPole-v1"

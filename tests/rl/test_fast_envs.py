@@ -15,10 +15,10 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError
-from rl.envpool_envs import EnvPoolEnvs, check_envpool, is_envpool, make_envpool_envs
-from rl.envs import make_env, make_training_envs, normalised
-from rl.flat_observation import FlatObservation, mission_one_hot
-from rl.normalise import CompactNormalize, widened
+from rl.envs.envpool import EnvPoolEnvs, check_envpool, is_envpool, make_envpool_envs
+from rl.envs.flat_observation import FlatObservation, mission_one_hot
+from rl.envs.make import make_env, make_training_envs, normalised
+from rl.fast.compact_normalize import CompactNormalize, widened
 
 DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"

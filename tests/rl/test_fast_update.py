@@ -14,14 +14,15 @@ from stable_baselines3.common.callbacks import BaseCallback
 from torch import nn
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
-from dem_apps.entropy import Terms
+from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError
-from rl import objective_policy, with_entropy_objective
-from rl.envs import make_training_envs
-from rl.fast_ppo import FastPPO
-from rl.fast_update import log_softmax
-from rl.small_terms import SmallObjective, entropy_gradient, small_term
-from rl.zoo import hyperparameter, normalisation
+from rl import with_entropy_objective
+from rl.envs.make import make_training_envs
+from rl.envs.zoo import hyperparameter, normalisation
+from rl.fast.numpy_objective import SmallObjective, entropy_gradient, small_term
+from rl.fast.ppo import FastPPO
+from rl.fast.update import log_softmax
+from rl.hook import policy as objective_policy
 
 torch.set_num_threads(1)
 
@@ -116,7 +117,7 @@ def test_an_objective_without_a_numpy_form_goes_by_its_equations(monkeypatch: py
             return "reference"
 
     def build(_name: str, num_classes: int, **_options: Any) -> EntropyObjective:
-        return MaximumSquares(Terms("squares"), num_classes)  # type: ignore[arg-type]
+        return MaximumSquares(ObjectiveSpec("squares"), num_classes)  # type: ignore[arg-type]
 
     monkeypatch.setattr(objective_policy, "build_objective", build)
     stock, fast = (

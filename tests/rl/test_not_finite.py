@@ -17,12 +17,12 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 
 import rl.train
-from dem_apps.checkpoint import load_checkpoint
 from dem_apps.errors import NotFiniteError, run_command
-from dem_apps.restore import all_finite
-from dem_apps.run import read_metrics
-from rl import fast_ppo
-from rl.fast_ppo import FastPPO
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.load_state import all_finite
+from dem_apps.runtime.run_folder import read_metrics
+from rl.fast import ppo as fast_ppo
+from rl.fast.ppo import FastPPO
 
 torch.set_num_threads(1)
 
@@ -182,7 +182,7 @@ def test_a_rollout_whose_values_are_none(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_explained_variance_may_be_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where returns do not vary SB3 logs NaN for it, and nothing is wrong."""
-    monkeypatch.setattr("rl.fast_ppo.explained_variance", lambda _values, _returns: math.nan)
+    monkeypatch.setattr("rl.fast.ppo.explained_variance", lambda _values, _returns: math.nan)
     rl.train.main(arguments(tmp_path))
     lines = read_metrics(tmp_path / "run")
     assert any(line.get("train/explained_variance", 0) is None for line in lines)

@@ -17,8 +17,8 @@ import yaml
 import rl.plots
 from dem_apps.errors import InputError
 from rl.plots import curves_figure, write_report
-from rl.results import Result, find_runs, markdown_table, read_results, write_runs
-from rl.statistics import improvement, improvement_interval, iqm, iqm_interval
+from rl.results.read_runs import Result, find_runs, markdown_table, read_results, write_runs
+from rl.results.statistics import improvement, improvement_interval, iqm, iqm_interval
 
 ENV = "MiniGrid-Unlock-v0"
 

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 import rl.evaluate
 import rl.plots
 import rl.train
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.errors import InputError, run_command
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl.config import TrainConfig, resolve
+from rl.envs.zoo import parsed_expression
 from rl.evaluate import read_run
-from rl.model import build_envs, build_model
-from rl.results import find_runs, read_results
-from rl.state import restore_training_state
-from rl.zoo import parsed_expression
+from rl.results.read_runs import find_runs, read_results
+from rl.training.build import build_envs, build_model
+from rl.training.resume import restore_training_state
 
 torch.set_num_threads(1)
 ENV = "CartPole-v1"

@@ -19,13 +19,13 @@ from stable_baselines3 import PPO
 
 import rl.evaluate
 import rl.train
-from dem_apps.checkpoint import load_checkpoint
 from dem_apps.errors import InputError, run_command
-from dem_apps.interrupt import Stopped
-from dem_apps.run import RunFolder, read_metrics
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.run_folder import RunFolder, read_metrics
+from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve
-from rl.envs import StackedEnvs
-from rl.model import build_envs
+from rl.envs.make import StackedEnvs
+from rl.training.build import build_envs
 
 ROOT = Path(__file__).resolve().parents[2]
 glossary = SimpleNamespace(**runpy.run_path(str(ROOT / "tests/docs/glossary.py")))

@@ -20,11 +20,19 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
 from rl import evaluate
-from rl.envs import make_env, make_training_envs
-from rl.episodes import Episode, normalised, play
+from rl.envs.make import make_env, make_training_envs
 from rl.evaluate import FINAL, Evaluator, summary
-from rl.frame import Moment, draw
-from rl.video import MOST_FRAMES, action_names, check_video_file, chosen, probabilities, record_episodes, rendering_env
+from rl.results.episodes import Episode, normalised, play
+from rl.results.frame import Moment, draw
+from rl.results.video import (
+    MOST_FRAMES,
+    action_names,
+    check_video_file,
+    chosen,
+    probabilities,
+    record_episodes,
+    rendering_env,
+)
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seg.data.demo import DemoPair, write_demo_pair
+from seg.demo.demo_pair import DemoPair, write_demo_pair
 
 
 @pytest.fixture(scope="session")

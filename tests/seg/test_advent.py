@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.advent import AdvEnt, build_discriminator, weighted_self_information
+from seg.methods.advent import AdvEnt, build_discriminator, weighted_self_information
 
 C = 5
 WEIGHTS = {"main": 0.5, "aux": 0.25}

@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from seg import build_model
-from seg.advent_network import AdventDeepLabV2, AdventResNet101, BgrMinusMean, Bottleneck
-from seg.data.stream import normalised
+from seg.data.loader import normalised
+from seg.models.deeplabv2_advent import AdventDeepLabV2, AdventResNet101, BgrMinusMean, Bottleneck
 
 MEAN_BGR = np.array((104.00698793, 116.66876762, 122.67891434))
 

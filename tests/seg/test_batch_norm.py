@@ -10,7 +10,7 @@ import torch.multiprocessing
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from seg.batch_norm import BATCH_NORM_POLICIES, describe, feed_batch_norm, set_up_batch_norm
+from seg.models.batch_norm import BATCH_NORM_POLICIES, describe, feed_batch_norm, set_up_batch_norm
 
 DOMAINS = ("source", "target")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seg.choosing import Choice
+from seg.scores.checkpoint_selection import CheckpointSelector
 
 
 def scores(im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2) -> dict[str, Any]:
@@ -12,7 +12,7 @@ def scores(im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.
 
 
 def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
-    choice = Choice("im")
+    choice = CheckpointSelector("im")
     assert choice.update(10, scores(im=0.5, miou=0.1)) == ["selected", "best"]
     assert choice.update(20, scores(im=0.6, miou=0.05)) == ["selected"]
     assert choice.update(30, scores(im=0.4, miou=0.2)) == ["best"]
@@ -27,7 +27,7 @@ def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
 
 
 def test_without_target_labels_there_is_no_best() -> None:
-    choice = Choice("im")
+    choice = CheckpointSelector("im")
     assert choice.update(10, {**scores(im=0.5), "miou": None}) == ["selected"]
     assert choice.update(20, {**scores(im=0.6), "miou": None}) == ["selected"]
     table = choice.table(20, None)
@@ -37,7 +37,7 @@ def test_without_target_labels_there_is_no_best() -> None:
 
 
 def test_a_restored_choice_goes_on() -> None:
-    first, second = Choice("im"), Choice("im")
+    first, second = CheckpointSelector("im"), CheckpointSelector("im")
     first.update(10, scores(im=0.5))
     second.restore(first.state())
     for choice in (first, second):
@@ -55,7 +55,7 @@ def test_a_restored_choice_goes_on() -> None:
     ],
 )
 def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) -> None:
-    choice = Choice("im")
+    choice = CheckpointSelector("im")
     choice.update(10, before)
     assert choice.alarm(before) is None
     choice.update(20, now)

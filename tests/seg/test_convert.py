@@ -13,17 +13,17 @@ import torch
 import yaml
 from torch.nn import functional as F
 
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.errors import InputError
-from dem_apps.run import read_config
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.run_folder import read_config
 from seg.convert import _main, convert, from_advent, read_state_dict
-from seg.data.stream import normalised
-from seg.deeplabv2 import build_model
-from seg.trained import open_trained, start_from
+from seg.data.loader import normalised
+from seg.models.deeplabv2 import build_model
+from seg.models.load_model import open_trained, start_from
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
-#: Blocks, width, stride and dilation of the stages; this table and what uses it know nothing of seg.advent_network.
+#: Blocks, width, stride and dilation of the stages; neither this table nor what uses it knows our network.
 STAGES = {"layer1": (3, 64, 1, 1), "layer2": (4, 128, 2, 1), "layer3": (23, 256, 1, 2), "layer4": (3, 512, 1, 4)}
 
 

@@ -14,10 +14,10 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.config import DataConfig, TrainConfig
+from seg.data.build_cache import fill_cache
 from seg.data.datasets import SegmentationDataset
-from seg.data.fill import fill_cache
+from seg.data.domains import open_pair
 from seg.data.labels import CITYSCAPES_CLASSES, load_classes
-from seg.data.pair import open_pair
 
 SIZE = (64, 32)
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[2] / "configs/seg/classes/synthia16.yaml"))

@@ -14,8 +14,8 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.config import DataConfig, TrainConfig
 from seg.data.datasets import SegmentationDataset
+from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
-from seg.data.pair import open_pair, open_validation
 
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[2] / "configs/seg/classes/synthia16.yaml"))
 OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))

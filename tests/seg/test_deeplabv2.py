@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seg import build_model
-from seg.atrous_head import DILATIONS, AtrousHead
+from seg.models.atrous_head import DILATIONS, AtrousHead
 
 
 @pytest.mark.parametrize(

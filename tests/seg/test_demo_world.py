@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seg.data import demo
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABEL_ID_PALETTE, LABELS
 from seg.data.layouts import LAYOUTS
-from seg.data.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+from seg.demo import demo_pair as demo
+from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
 
 _UNKNOWN = 254
 SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}

@@ -17,20 +17,20 @@ from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
 
-from dem_apps.checkpoint import save_checkpoint
-from dem_apps.config import to_dict
 from dem_apps.errors import InputError, run_command
-from dem_apps.processes import leave_group
-from dem_apps.run import RunFolder
+from dem_apps.runtime.checkpoint import save_checkpoint
+from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.settings import to_dict
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.datasets import Sample
+from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
-from seg.data.pair import open_validation
-from seg.data.stream import normalised
+from seg.data.loader import normalised
 from seg.evaluate import PredictionWriter, _main, checkpoints_table, evaluate, predicted, protocol, score_table
-from seg.metrics import SegmentationScores
-from seg.minent import upsampled
-from seg.trained import network
+from seg.methods.minent import upsampled
+from seg.models.load_model import network
+from seg.scores.metrics import SegmentationScores
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))

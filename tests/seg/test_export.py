@@ -13,15 +13,15 @@ import yaml
 from PIL import Image
 from torch.nn import functional as F
 
-from dem_apps.checkpoint import save_checkpoint
-from dem_apps.config import parse_config, to_dict
 from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import save_checkpoint
+from dem_apps.runtime.settings import parse_config, to_dict
 from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.data.image_io import find_images, output_names, read_image
 from seg.data.labels import CITYSCAPES_CLASSES
-from seg.data.pictures import find_images, output_names, read_image
-from seg.data.stream import normalised
+from seg.data.loader import normalised
 from seg.export import ExportConfig, _gathered, _main, _Progress, export, predict
-from seg.trained import network, open_trained
+from seg.models.load_model import network, open_trained
 
 CPU = torch.device("cpu")
 KINDS = ("prediction", "overlay", "entropy", "panel")

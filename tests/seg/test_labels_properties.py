@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.terminal import control_character
+from dem_apps.runtime.terminal import control_character
+from seg.data.image_io import read_image, without_alpha
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts import LAYOUTS, read_index_image, read_synthia_label
-from seg.data.pictures import read_image, without_alpha
 
 MODES = (
     "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "I;16B", "F",

@@ -11,7 +11,7 @@ from torchmetrics.functional.classification import (
     multiclass_confusion_matrix,
 )
 
-from seg.metrics import SegmentationScores
+from seg.scores.metrics import SegmentationScores
 
 NAMES = ("a", "b", "c", "d")
 
@@ -146,7 +146,7 @@ def test_layout_number_format_and_chunks_change_nothing(monkeypatch):
     assert scored((logits, label.to(torch.uint8))).sums.equal(expected)
     rounded = logits.bfloat16()
     assert scored((rounded, label)).sums.equal(scored((rounded.float(), label)).sums)
-    monkeypatch.setattr("seg.metrics._CHUNK", {"cpu": 300})  # 6 rows: 40 is no multiple of it
+    monkeypatch.setattr("seg.scores.metrics._CHUNK", {"cpu": 300})  # 6 rows: 40 is no multiple of it
     torch.testing.assert_close(scored((logits, label)).sums, expected, rtol=1e-9, atol=1e-9)
 
 

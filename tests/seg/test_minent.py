@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
-from dem_apps.determinism import deterministic_algorithms
-from seg.minent import MinEnt, supervised_loss, upsampled
+from dem_apps.runtime.determinism import deterministic_algorithms
+from seg.methods.minent import MinEnt, supervised_loss, upsampled
 
 WEIGHTS = {"main": 0.5, "aux": 0.1}
 SIZE = (12, 16)

@@ -15,10 +15,10 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 import seg.train
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import parse_config
 from dem_apps.errors import NotFiniteError, run_command
-from dem_apps.rng import seed_everything
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.step import set_up, training_step
 

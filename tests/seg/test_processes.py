@@ -15,9 +15,9 @@ import psutil
 import pytest
 import torch
 
-from dem_apps.checkpoint import load_checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint
 from seg.data.datasets import SegmentationDataset
-from seg.data.stream import batches
+from seg.data.loader import batches
 
 FLAGS = [
     "--method", "advent", "--loss", "adadem", "--reduction", "mean", "--batch-size", "2",

@@ -7,7 +7,7 @@ import torch
 from torch.distributions import Categorical
 from torch.nn import functional as F
 
-from seg.selection import CRITERIA, LabelFreeScores, neighbourhood_density
+from seg.scores.unsupervised_scores import CRITERIA, LabelFreeScores, neighbourhood_density
 
 C = 5
 

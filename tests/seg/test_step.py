@@ -13,9 +13,9 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from torch.nn import functional as F
 
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.errors import NotFiniteError
-from dem_apps.rng import seed_everything
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.seeds import seed_everything
 from seg.config import DiscriminatorConfig, ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.step import Pass, Training, set_up, training_step
 

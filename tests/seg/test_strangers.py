@@ -28,19 +28,19 @@ import seg.convert
 import seg.evaluate
 import seg.export
 import seg.train
-from dem_apps.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.config import parse_config, to_dict
 from dem_apps.errors import InputError, run_command
-from dem_apps.rng import seed_everything
-from seg.choosing import Choice
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.settings import parse_config, to_dict
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
-from seg.data.pair import open_pair
-from seg.data.pictures import read_image
+from seg.data.domains import open_pair
+from seg.data.image_io import read_image
+from seg.models.load_model import load_weights, network, open_trained, saved_weights
+from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.step import Training, set_up, training_step
-from seg.trained import load_weights, network, open_trained, saved_weights
 
 CPU = torch.device("cpu")
 CLASSES = 19
@@ -279,7 +279,7 @@ def test_class_names_that_would_steer_the_terminal(name: str, run: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[TrainConfig, Training, Choice, list[Any]]:
+def trained() -> tuple[TrainConfig, Training, CheckpointSelector, list[Any]]:
     """A training after a step, what it chose, and a batch."""
     AcceleratorState._reset_state()
     config = TrainConfig(method="advent", model=SMALL, max_steps=5)
@@ -288,7 +288,7 @@ def trained() -> tuple[TrainConfig, Training, Choice, list[Any]]:
     source = {"image": torch.randn(1, 3, 32, 64), "label": torch.randint(0, 4, (1, 32, 64)), "name": ["s"]}
     passes = [(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
     training_step(training, config, Accelerator(cpu=True), passes)
-    choice = Choice("im")
+    choice = CheckpointSelector("im")
     choice.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
     return config, training, choice, passes
 
@@ -334,7 +334,7 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: 
     again = copy.deepcopy(training)
     try:
         again.restore(spoilt)
-        Choice("im").restore(spoilt.get("choice"))
+        CheckpointSelector("im").restore(spoilt.get("choice"))
     except InputError as error:
         sentence = str(error)
     else:

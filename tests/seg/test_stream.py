@@ -10,7 +10,7 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.stream import MEAN, STD, batches, build_augmentation, normalised
+from seg.data.loader import MEAN, STD, batches, build_augmentation, normalised
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
 
@@ -152,7 +152,7 @@ def test_dropouts_keep_the_label():
 
 
 def test_no_augmentation_costs_nothing(dataset, monkeypatch):
-    monkeypatch.setattr("seg.data.stream.albumentations.Compose", None)
+    monkeypatch.setattr("seg.data.loader.albumentations.Compose", None)
     (batch,) = batches(dataset, 1, range(1), (0, 0), [])
     assert batch["image"].shape == (1, 3, 48, 96)
 

@@ -16,9 +16,9 @@ import yaml
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import parse_config, to_dict
-from dem_apps.run import read_metrics
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.run_folder import read_metrics
+from dem_apps.runtime.settings import parse_config, to_dict
 from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import yaml
 
-from dem_apps.checkpoint import load_checkpoint
-from dem_apps.config import from_dict, parse_config, to_dict
-from dem_apps.documents import parsed_yaml
 from dem_apps.errors import InputError
-from dem_apps.images import opened_image
-from dem_apps.report_part import build_part
-from dem_apps.report_run import read_run
-from dem_apps.run import read_config, read_metrics
+from dem_apps.report.part import build_part
+from dem_apps.report.run import read_run
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.images import opened_image
+from dem_apps.runtime.run_folder import read_config, read_metrics
+from dem_apps.runtime.safe_io import parsed_yaml
+from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 from rl.config import TrainConfig as RlConfig
-from rl.results import read_results
+from rl.results.read_runs import read_results
 from seg.config import TrainConfig as SegConfig
 from seg.data.labels import load_classes
 from seg.data.layouts import read_index_image

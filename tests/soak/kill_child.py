@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 #: Where a training takes its steps; a signal is sent to it in the middle of one.
-STEPS = {"seg.train": "seg.train:training_step", "rl.train": "rl.envs:StackedEnvs.step_wait"}
+STEPS = {"seg.train": "seg.train:training_step", "rl.train": "rl.envs.make:StackedEnvs.step_wait"}
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class _Stages:
 
     def listen(self) -> None:
         """Wrap every function through which a run folder is written."""
-        from dem_apps import checkpoint
-        from dem_apps.run import RunFolder
+        from dem_apps.runtime import checkpoint
+        from dem_apps.runtime.run_folder import RunFolder
 
         self._wrap(os, "replace", lambda _old, new: ("", f"renamed to {self._name(new)}"))
         self._wrap(os, "unlink", lambda path, **_: ("", f"removed {self._name(path)}"))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from kill_child import Moment, train
 
-from dem_apps.checkpoint import load_checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint
 
 NEVER = Moment()
 

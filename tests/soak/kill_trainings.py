@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seg.data.demo import DemoPair, write_demo_pair
+from seg.demo.demo_pair import DemoPair, write_demo_pair
 
 _SEG = {
     "--loss": "adadem", "--max-steps": "4", "--eval-every": "2", "--log-every": "1", "--maps": "1",

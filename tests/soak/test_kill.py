@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dem_apps.checkpoint import load_checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the processes that are started, too
 from kill_child import Moment

@@ -1,0 +1,85 @@
+"""Builds ``one_pass.cpp`` once per machine and loads it; without a C++ compiler there is none and callers do without.
+
+The build takes a few seconds and lands in the cache folder under a name that changes with the source, the
+compiler, its flags and the processor, so that a home shared by several machines is safe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from dem_apps.runtime.cache import cache_dir
+
+_SOURCE = Path(__file__).with_name("one_pass.cpp")
+# Not -ffast-math: it would assume that there is no NaN, and linking with it switches denormal numbers off for
+# the whole process.
+_FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
+    "-fopenmp", "-shared", "-fPIC",
+)  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+@functools.cache
+def load_kernel() -> ctypes.CDLL | None:
+    """The built kernel, or None where it cannot be built; the reason is logged once."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+    if compiler is None:
+        _log.info("no C++ compiler found: objectives use the PyTorch form of the one-pass computation")
+        return None
+    try:
+        return ctypes.CDLL(str(_built(compiler)))
+    except subprocess.CalledProcessError as error:
+        _log.warning("the one-pass kernel could not be built, using PyTorch instead: %s", error.stderr.strip()[:500])
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.warning("the one-pass kernel could not be loaded, using PyTorch instead: %s", error)
+    return None
+
+
+def _built(compiler: str) -> Path:
+    identity = "\n".join([_SOURCE.read_text(), compiler, *_FLAGS, _processor()])
+    name = f"one_pass-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
+    library = cache_dir() / "kernels" / name
+    if library.is_file():
+        return library
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        _build(compiler, library)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        # a read-only home: build for this process alone
+        library = Path(tempfile.mkdtemp(prefix="dem-apps-")) / name
+        _build(compiler, library)
+    return library
+
+
+def _build(compiler: str, library: Path) -> None:
+    """Compile next to the target and rename, so that another process never loads half a file."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        built = Path(folder) / library.name
+        command = [*compiler.split(), *_FLAGS, str(_SOURCE), "-o", str(built)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        with open(built, "rb") as file:
+            os.fsync(file.fileno())  # after a power cut there must not be half a file under this name
+        os.replace(built, library)
+
+
+def _processor() -> str:
+    """What ``-march=native`` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() + platform.machine()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

@@ -1,0 +1,1 @@
+"""Many trainings: searches and grids whose runs are processes of their own."""

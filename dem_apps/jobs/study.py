@@ -1,0 +1,336 @@
+"""A study: the trials of a search, in a folder that survives kills and that several commands may share.
+
+The trials are kept by Optuna, in a journal file or an SQL database. Only the thread that calls :func:`run_study`
+touches it; the trials themselves run in other threads or processes. Whoever runs a trial holds a lock on its file, so
+a trial that the study calls running while its lock is free was killed, and is run again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import optuna
+import yaml
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from dem_apps.errors import InputError
+from dem_apps.jobs.search import Plan, Space, Values, best_trial, score
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.load_state import required
+from dem_apps.runtime.safe_io import read_yaml
+
+
+class FileLock:
+    """A lock on a file, which the system releases when its holder is gone.
+
+    A child process that inherits :attr:`fileno` holds it too, for as long as it lives.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: Any = None
+
+    def acquire(self, wait: bool = True) -> bool:
+        """Take it; without ``wait``, False where somebody else has it."""
+        file = open(self.path, "ab")  # noqa: SIM115 (closed in release())
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+        self._file.close()
+
+    def fileno(self) -> int:
+        """Of the open file, for a child process to inherit."""
+        return int(self._file.fileno())
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A trial that is ours to run.
+
+    Args:
+        number: its number in the study.
+        values: the point to score.
+        run: its run folder, ``trials/NNNN``, which exists if an earlier attempt was killed.
+        lock: held until the score is in the study.
+    """
+
+    number: int
+    values: Values
+    run: Path
+    lock: FileLock
+
+
+class TrialFailed(Exception):
+    """A trial ended without a score, and would again: it is marked as failed. The message says why and where."""
+
+    #: The word for it in the line about the trial.
+    outcome = "failed"
+
+
+class TrialKilled(Exception):
+    """A trial was ended from outside: it is run again when the command is started again."""
+
+
+class StudyFolder:
+    """An Optuna study and the folder that its trials run in.
+
+    ``study.yaml`` says what the study is, ``journal.log`` is the study itself unless it lives in a database,
+    ``trials/NNNN`` are the runs. Several commands on one machine, or on one shared disk, may work in one folder.
+
+    Args:
+        path: the folder; made if missing, continued if it holds a study of the same settings.
+        settings: what makes scores of two trials comparable, as YAML-able values.
+        storage: an SQLAlchemy database URL; None takes ``journal.log``.
+
+    Raises:
+        InputError: the folder holds something else or other settings, or the storage cannot be opened.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any], storage: str | None = None) -> None:
+        self.path = path
+        self._lock_file = path / "study.lock"
+        # in this order: whoever makes a study makes the lock file first, so what is there comes after one
+        if path.exists() and (not path.is_dir() or any(path.iterdir())) and not self._lock_file.is_file():
+            raise InputError(f"{path}: holds other files, and a study needs a folder of its own; name another one")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (PermissionError, NotADirectoryError) as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror}); name another folder") from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        with self.locked():
+            (path / "trials").mkdir(exist_ok=True)
+            name = self._identify({"storage": _shown(storage), **settings})
+            self._study = _opened(path / "journal.log", storage, name)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else changes the study, or writes files about it, meanwhile."""
+        lock = FileLock(self._lock_file)
+        lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials so far, by number."""
+        return self._study.get_trials(deepcopy=False)
+
+    def claim(self, space: Space, plan: Plan, tried: set[int]) -> Claim | None:
+        """The next trial to run: one that was killed, unless in ``tried``, else a new one; None if there is none."""
+        with self.locked():
+            trials = self.trials()
+            for trial in trials:
+                if trial.state == TrialState.RUNNING and trial.number not in tried:
+                    lock = self._trial_lock(trial.number)
+                    if lock is not None:
+                        return Claim(trial.number, dict(trial.params), self._run(trial.number), lock)
+            values = plan(trials)
+            if values is None:
+                return None
+            # one record, so that no kill can leave a trial without its point
+            self._study.add_trial(
+                optuna.create_trial(
+                    state=TrialState.RUNNING, params=dict(values), distributions=dict(space.distributions)
+                )
+            )
+            number = self.trials()[-1].number
+            lock = self._trial_lock(number)
+            if lock is None:
+                raise InputError(
+                    f"{self._run(number)}: another process uses this trial's folder; is it a second study?"
+                )
+            return Claim(number, values, self._run(number), lock)
+
+    def settle(self, claim: Claim, value: float | None) -> None:
+        """Enter a score, or with None a failure, and let go of the trial."""
+        with self.locked():
+            self._study.tell(claim.number, value, state=TrialState.FAIL if value is None else None)
+            claim.lock.release()
+
+    def running_elsewhere(self, tried: set[int]) -> list[int]:
+        """Numbers of running trials that are not in ``tried``."""
+        return [t.number for t in self.trials() if t.state == TrialState.RUNNING and t.number not in tried]
+
+    def _run(self, number: int) -> Path:
+        return self.path / "trials" / f"{number:04d}"
+
+    def _trial_lock(self, number: int) -> FileLock | None:
+        lock = FileLock(self._run(number).with_suffix(".lock"))
+        return lock if lock.acquire(wait=False) else None
+
+    def _identify(self, settings: dict[str, Any]) -> str:
+        """The study's name, which is chosen once; refuses a folder of other settings."""
+        file = self.path / "study.yaml"
+        if not file.is_file():
+            # a name of its own, since a database may hold the studies of many folders
+            name = f"{self.path.resolve().name}-{uuid.uuid4().hex[:8]}"
+            write_atomically(file, yaml.safe_dump({"study": name, **settings}, sort_keys=False).encode())
+            return name
+        try:
+            saved = read_yaml(file)
+            required(saved, str(file), study=str)
+        except InputError as error:
+            raise InputError(f"{error}; it is not the description of a study") from error
+        name = saved.pop("study")
+        difference = _first_difference(saved, settings)
+        if difference is not None:
+            key, there, here = difference
+            raise InputError(
+                f"{self.path}: its study belongs to another configuration ({key} is {there!r} there, {here!r} here); "
+                "name another folder"
+            )
+        return str(name)
+
+
+def run_study(
+    folder: StudyFolder,
+    space: Space,
+    plan: Plan,
+    run_trial: Callable[[Claim], float],
+    workers: int = 1,
+    report: Callable[[str], None] = print,
+    poll: float = 1.0,
+) -> None:
+    """Run trials until the plan has no more and nobody, here or in another command, is still running one.
+
+    Args:
+        folder: the study.
+        space: what the plan chooses from.
+        plan: what to try.
+        run_trial: scores a claim, higher is better; called in a thread. Raises :class:`TrialFailed` or
+            :class:`TrialKilled`, which end this trial and not the search.
+        workers: trials at a time.
+        report: called with one line for each trial that ends.
+        poll: seconds between looks at what other commands have done.
+    """
+    tried: set[int] = set()
+    running: dict[Future[float], Claim] = {}
+    started, ended, said = time.monotonic(), 0, False
+    pool = ThreadPoolExecutor(workers)
+    try:
+        while True:
+            while len(running) < workers and (claim := folder.claim(space, plan, tried)) is not None:
+                tried.add(claim.number)
+                running[pool.submit(run_trial, claim)] = claim
+            if running:
+                done, _ = wait(running, timeout=poll, return_when=FIRST_COMPLETED)
+                for future in done:
+                    line = _settled(folder, running.pop(future), future)
+                    ended += 1
+                    report(f"{line}  {_outlook(folder, plan, (time.monotonic() - started) / ended)}")
+                continue
+            elsewhere = folder.running_elsewhere(tried)
+            if not elsewhere:
+                return
+            if not said:
+                report(f"waiting for what another command still runs: trial {', '.join(map(str, elsewhere))}")
+                said = True
+            time.sleep(poll)
+    finally:
+        # without waiting: after an interruption it is the caller who can end the trials
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _settled(folder: StudyFolder, claim: Claim, future: Future[float]) -> str:
+    """Enter the outcome into the study; one line about it."""
+    point = "  ".join(f"{name} {value:g}" for name, value in claim.values.items())
+    try:
+        value = future.result()
+    except TrialFailed as error:
+        folder.settle(claim, None)
+        return f"trial {claim.number}  {point}  {error.outcome}: {error}"
+    except TrialKilled as error:
+        claim.lock.release()
+        return f"trial {claim.number}  {point}  killed: {error}; run again with the next start of this command"
+    folder.settle(claim, value)
+    return f"trial {claim.number}  {point}  score {value:.4f}"
+
+
+def _outlook(folder: StudyFolder, plan: Plan, seconds: float) -> str:
+    """How many trials have ended, the best of them, and the time that the rest will take at most."""
+    trials = folder.trials()
+    ended = sum(trial.state.is_finished() for trial in trials)
+    best = best_trial(trials)
+    most = max(plan.most, ended)
+    left = timedelta(seconds=round(seconds * (most - ended)))
+    best_text = "" if best is None else f", best {score(best):.4f} (trial {best.number})"
+    return f"[{ended} of {most}{best_text}, {left} left]"
+
+
+def _opened(journal: Path, storage: str | None, name: str) -> optuna.Study:
+    """The study of that name, in a database or in the journal, which may be damaged."""
+    try:
+        backend = _journal(journal) if storage is None else _database(storage)
+        return optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
+    except (InputError, OSError):
+        raise
+    # Optuna trusts its journal, so a line that is none of its own ends in whatever error comes first
+    except (AssertionError, LookupError, RecursionError, SQLAlchemyError, TypeError, ValueError) as error:
+        where = journal if storage is None else f"storage {_shown(storage)}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise InputError(f"{where}: holds something else than the study of this folder ({reason})") from error
+
+
+def _journal(file: Path) -> BaseStorage:
+    # Optuna's own lock files stay behind when a process is killed and block the next one for half a minute
+    lock: Any = FileLock(file.with_suffix(".lock"))
+    if file.is_file():
+        content = file.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):  # a record that a kill cut short would spoil the one written after it
+            with open(file, "r+b") as journal:
+                journal.truncate(whole)
+    return JournalStorage(JournalFileBackend(str(file), lock_obj=lock))
+
+
+def _database(url: str) -> BaseStorage:
+    try:
+        return RDBStorage(url)
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        raise InputError(
+            f"storage: {_shown(url)} cannot be opened ({' '.join(str(error).split())[:200]}); "
+            "expected a database URL such as sqlite:///study.db"
+        ) from error
+
+
+def _shown(url: str | None) -> str | None:
+    """A storage's URL without its password."""
+    if url is None:
+        return None
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except (SQLAlchemyError, ValueError) as error:
+        raise InputError("storage: not a database URL; expected one such as sqlite:///study.db") from error
+
+
+def _first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    for key in [*here, *(key for key in there if key not in here)]:
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            inner = _first_difference(old, new)
+            if inner is not None:
+                return f"{key}.{inner[0]}", *inner[1:]
+        elif old != new:
+            return key, old, new
+    return None

@@ -1,0 +1,1 @@
+"""Pages about runs: ``python -m dem_apps.report``."""

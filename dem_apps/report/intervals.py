@@ -1,0 +1,92 @@
+"""One way to say how sure a number is: Student's t over seeds, paired by seed where two settings share seeds.
+
+Why this one. A seed is what is repeated, so seeds are the sample: episodes and images of one seed share its weights.
+There are three to ten of them, where a bootstrap's percentiles are too narrow (of three values there are only ten
+different resamples). Pairing takes out what a seed does to both settings alike: its weights, its order of images, its
+rooms. Every table and figure of this project takes its intervals from here, so equal runs have equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds, or a difference of two, with its 95 % confidence interval.
+
+    Args:
+        estimate: the mean, or this setting's mean minus the other's.
+        low: lower end; None where there are too few seeds to tell.
+        high: upper end.
+        count: seeds that it is over; for an unpaired difference those of the smaller side.
+        paired: of a difference: whether it is over seeds that both have.
+    """
+
+    estimate: float
+    low: float | None
+    high: float | None
+    count: int
+    paired: bool = False
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the seeds tell the number from 0."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean with Student's t interval; without one for a single value.
+
+    >>> interval = mean_interval([1.0, 2.0, 3.0])
+    >>> round(interval.low, 2), interval.estimate, round(interval.high, 2)
+    (-0.48, 2.0, 4.48)
+    """
+    estimate = float(np.mean(values))
+    if len(values) < 2:
+        return Interval(estimate, None, None, len(values))
+    low, high = _ends(stats.ttest_1samp(values, 0.0), estimate)
+    return Interval(estimate, low, high, len(values))
+
+
+def difference_interval(ours: Mapping[Hashable, float], control: Mapping[Hashable, float]) -> Interval:
+    """The difference of two settings' means with its interval.
+
+    Where at least two seeds are in both, the mean of the differences by seed and Student's t over them. Otherwise the
+    difference of the means and Welch's t, without an interval where a side has a single value.
+
+    Args:
+        ours: score by seed, at least one.
+        control: the same for what it is compared with.
+
+    >>> difference_interval({0: 1.5, 1: 2.5, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.5})
+    Interval(estimate=0.5, low=0.5, high=0.5, count=3, paired=True)
+    """
+    common = [seed for seed in ours if seed in control]
+    if len(common) > 1:
+        paired = mean_interval([ours[seed] - control[seed] for seed in common])
+        return Interval(paired.estimate, paired.low, paired.high, paired.count, paired=True)
+    mine, theirs = list(ours.values()), list(control.values())
+    estimate, count = float(np.mean(mine) - np.mean(theirs)), min(len(mine), len(theirs))
+    if count < 2:
+        return Interval(estimate, None, None, count)
+    low, high = _ends(stats.ttest_ind(mine, theirs, equal_var=False), estimate)
+    return Interval(estimate, low, high, count)
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (divisor n − 1); no deviation of a single value."""
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def _ends(test: object, estimate: float) -> tuple[float, float]:
+    """Both ends; the estimate itself where nothing scatters, of which scipy makes NaN."""
+    interval = test.confidence_interval(LEVEL)  # type: ignore[attr-defined]
+    low, high = float(interval.low), float(interval.high)
+    return (low, high) if np.isfinite([low, high]).all() else (estimate, estimate)

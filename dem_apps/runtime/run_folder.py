@@ -1,0 +1,323 @@
+"""The run folder: everything that one training command writes, and nothing outside it.
+
+``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics.jsonl``
+(one JSON object a line, each with ``step``), TensorBoard events, ``checkpoints/`` and what the application adds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+import yaml
+from torch.utils.tensorboard import SummaryWriter
+
+from dem_apps.errors import InputError, NotWritten, disk_error
+from dem_apps.runtime.checkpoint import (
+    load_checkpoint,
+    make_folder,
+    remove_leftovers,
+    save_checkpoint,
+    write_atomically,
+)
+from dem_apps.runtime.safe_io import parsed_json, read_text, read_yaml
+from dem_apps.runtime.signals import signals_held
+
+_PACKAGES = (
+    "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",
+    "gymnasium", "minigrid", "numpy",
+)  # fmt: skip
+
+#: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
+_NO_RUN_YET = {"environment.json", "environment.json.tmp", "config.yaml.tmp"}
+#: Bytes of ``metrics.jsonl``: a line is some hundred bytes, and a run of a million lines is long.
+_MOST_METRICS = 1 << 30
+
+
+class RunFolder:
+    """An open run folder. Make one with :meth:`create` or :meth:`resume`; close it with :meth:`close`.
+
+    A disk that is full while anything is written is a :class:`dem_apps.errors.NotWritten` that says what is safe.
+
+    Args:
+        path: the folder.
+        start_step: metrics of later steps are dropped, since the run repeats them.
+
+    Raises:
+        InputError: another process has it open.
+
+    Attributes:
+        saved_step: the step of the checkpoint ``last``; None before the first.
+    """
+
+    def __init__(self, path: Path, start_step: int | None = None) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.saved_step: int | None = None
+        self._lock = _locked(path)
+        with self._writing():
+            self._drop_metrics_after(start_step or 0)
+            self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
+            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any], seed: int, device: str) -> RunFolder:
+        """Start a run in a new or empty folder.
+
+        Raises:
+            InputError: the folder holds something already, or cannot be made.
+        """
+        if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - _NO_RUN_YET):
+            what = "another run" if (path / "config.yaml").is_file() else "other files"
+            raise InputError(
+                f"{path}: holds {what}, which is never overwritten; give another --run-dir"
+                + (", or continue it with --resume" if what == "another run" else "")
+            )
+        try:
+            make_folder(path)
+            write_atomically(path / "environment.json", _json(environment(seed, device)))
+            # config.yaml comes last: a folder that has it can be resumed
+            write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+        except (PermissionError, NotADirectoryError) as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror}); give another --run-dir") from error
+        return cls(path)
+
+    @classmethod
+    def resume(cls, path: Path, start_step: int | None) -> RunFolder:
+        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet.
+
+        Raises:
+            InputError: a link in the folder leads out of it, so that something outside would be written.
+        """
+        _refuse_ways_out(path)
+        run = cls(path, start_step or 0)
+        run.saved_step = start_step
+        for pointer in run.checkpoints.glob("*.json"):
+            remove_leftovers(run.checkpoints, pointer.stem)
+        return run
+
+    @property
+    def _metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def log(self, step: int, **values: float | str) -> None:
+        """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
+        with self._writing():
+            self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
+            self._metrics.flush()
+            for name, value in values.items():
+                if isinstance(value, (int, float)):
+                    self._tensorboard.add_scalar(name, value, step)
+
+    def log_image(self, name: str, image_hwc: Any, step: int) -> None:
+        """Show an (H, W, 3) uint8 image in TensorBoard."""
+        with self._writing():
+            self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
+
+    def write_json(self, name: str, document: dict[str, Any]) -> Path:
+        """Write ``document`` as ``name`` in the folder, in one step."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, _json(document))
+        return path
+
+    def save_checkpoint(self, name: str, state: dict[str, Any], step: int) -> Path:
+        """See :func:`dem_apps.runtime.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
+        with signals_held(), self._writing():
+            os.fsync(self._metrics.fileno())
+            self._tensorboard.flush()
+            pointer = save_checkpoint(self.checkpoints, name, state, tag=f"{step:08d}")
+            if name == "last":
+                self.saved_step = step
+        return pointer
+
+    def close(self) -> None:
+        """Close the files; safe to call twice."""
+        # what a full disk did not take has been reported when it was written
+        with suppress(NotWritten), self._writing():
+            self._metrics.close()
+        with suppress(NotWritten), self._writing():
+            self._tensorboard.close()
+        self._lock.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            saved = "no checkpoint has been saved yet"
+            if self.saved_step is not None:
+                saved = f"the checkpoint of step {self.saved_step} is intact"
+            raise disk_error(error, Path(error.filename or self.path), saved) from error
+
+    def _drop_metrics_after(self, step: int) -> None:
+        if not self._metrics_file.is_file():
+            return
+        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+        write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A lock that ends with this process, however it ends, and that no process it forks inherits.
+
+    Raises:
+        InputError: another process has it.
+    """
+    # opening and closing this file once more in this process would end the lock, and nothing does
+    file = open(path / "config.yaml", "rb+")  # noqa: SIM115 (open as long as the lock is wanted)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            file.close()
+            raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
+        # a file system without locks: nothing is checked there
+    return file
+
+
+def default_run_dir(*parts: str) -> Path:
+    """``runs/<parts>-<date>-<time>`` below the current folder."""
+    return Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+
+
+def report_command(path: Path) -> str:
+    """The command that makes a page of a run, as the end of a training says it."""
+    return f"python -m dem_apps.report {shlex.quote(str(path))}"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The resolved settings of a run.
+
+    Raises:
+        InputError: the folder is no run folder, or its config is no plain YAML mapping.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        raise InputError(f"{path}: not a run folder (it has no config.yaml)")
+    config = read_yaml(file)
+    if not isinstance(config, dict):
+        raise InputError(f"{file}: expected a mapping of keys, found {type(config).__name__}")
+    return config
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out.
+
+    Raises:
+        InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
+    """
+    file = path / "metrics.jsonl"
+    # not splitlines(), which also splits at characters that JSON may hold
+    texts = read_text(file, _MOST_METRICS).split("\n")
+    lines = []
+    for position, text in enumerate(texts, start=1):
+        try:
+            line = parsed_json(text, f"{file}, line {position}")
+            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+                raise InputError(f"{file}, line {position}: expected a mapping with a whole number 'step'")
+        except InputError:
+            if any(rest.strip() for rest in texts[position:]):
+                raise
+            break
+        lines.append(line)
+    return lines
+
+
+def read_last_checkpoint(path: Path) -> dict[str, Any]:
+    """The newest state of a run that is to be continued; a sentence if there is none yet."""
+    read_config(path)
+    return load_checkpoint(path / "checkpoints", "last")
+
+
+def checkpoint_to_resume(path: Path, first_step: int) -> dict[str, Any] | None:
+    """The newest state of a run; None where the run was stopped before it had saved any, and has to begin again.
+
+    Args:
+        path: the run folder.
+        first_step: where the run saves for the first time.
+
+    Raises:
+        InputError: it is no run folder, or its last checkpoint is damaged or gone.
+    """
+    metrics = path / "metrics.jsonl"
+    unsaved = not (path / "checkpoints" / "last.json").exists() and not (path / "eval.json").exists()
+    if unsaved and (path / "config.yaml").is_file():
+        logged = [line["step"] for line in read_metrics(path)] if metrics.is_file() else []
+        # beyond that step there was a checkpoint, and to begin again would throw away what it stood for
+        if max(logged, default=0) <= first_step:
+            return None
+    return read_last_checkpoint(path)
+
+
+def _refuse_ways_out(path: Path) -> None:
+    """A run folder may come from somebody else, and what a resumed run writes must stay in it."""
+    inside = path.resolve()
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            entry = Path(folder, name)
+            if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
+                raise InputError(
+                    f"{entry}: is a link that leads out of the run folder, through which a resumed run could write; "
+                    "put what it leads to in its place"
+                )
+
+
+def environment(seed: int, device: str) -> dict[str, Any]:
+    """Versions, device, seed and git commit: what somebody needs to repeat a run elsewhere."""
+    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor()
+    return {
+        "command": sys.argv,
+        "seed": seed,
+        "device": device,
+        "device_name": device_name or platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "git_commit": git_commit(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def git_commit() -> str | None:
+    """The commit of this source tree, with ``-dirty`` if it has changes; None outside a git checkout."""
+    source = Path(__file__).resolve().parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=source, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no NaN; a reader in another language must be able to open the file
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2) + "\n").encode()

@@ -1,0 +1,1 @@
+"""Environments: from a name to what an algorithm sees."""

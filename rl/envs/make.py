@@ -1,0 +1,148 @@
+"""Environments: what a name becomes before an algorithm sees it.
+
+``gymnasium.make`` → the wrapper of the hyperparameter entry (FlatObsWrapper for MiniGrid) → float32 observations →
+Monitor → ReplayableEpisode, then eight of them in a DummyVecEnv inside VecNormalize. For speed FlatObsWrapper,
+DummyVecEnv and VecNormalize are replaced by classes of this package that give the same numbers.
+
+Why float32: MiniGrid's FlatObsWrapper declares uint8 observations, and VecNormalize leaves that declaration in place
+although it hands out floats with mean 0 and variance 1. Since SB3 2.7.1 the rollout buffer stores observations in the
+declared type, so the normalised floats are cut to 0, 1, 255, … before every update and PPO learns next to nothing
+(DoorKey after 100,000 steps: 0.04 instead of 0.8). With ``DtypeObservation`` the declared type is float32 and the
+buffer keeps the values exactly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import DtypeObservation, FlattenObservation
+from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
+from sb3_contrib.common.wrappers import TimeFeatureWrapper
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+from dem_apps.errors import InputError, nearest
+from rl.envs.episode_restore import ReplayableEpisode
+from rl.envs.flat_observation import FlatObservation
+from rl.fast.compact_normalize import CompactNormalize
+
+#: The wrappers that a hyperparameter entry may name, as the Zoo writes them.
+WRAPPERS: dict[str, Callable[..., gym.Env]] = {
+    "minigrid.wrappers.FlatObsWrapper": FlatObservation,  # the same numbers
+    "minigrid.wrappers.FullyObsWrapper": FullyObsWrapper,
+    "minigrid.wrappers.ImgObsWrapper": ImgObsWrapper,
+    "gymnasium.wrappers.FlattenObservation": FlattenObservation,
+    "sb3_contrib.common.wrappers.TimeFeatureWrapper": TimeFeatureWrapper,
+}
+#: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
+Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
+
+
+def make_env(env_id: str, wrapper: Wrappers) -> ReplayableEpisode:
+    """One environment with float observations.
+
+    Args:
+        env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``.
+        wrapper: keys of :data:`WRAPPERS` in one of the forms of :data:`Wrappers`.
+
+    Raises:
+        InputError: an unknown name or wrapper, a package that the environment needs is missing, or observations that
+            are no single array.
+    """
+    wrappers = _wrappers(wrapper)
+    check_env_id(env_id)
+    try:
+        env = gym.make(env_id)
+    except gym.error.Error as error:
+        raise InputError(f"--env {env_id}: {error}") from error
+    for name, arguments in wrappers:
+        try:
+            env = WRAPPERS[name](env, **arguments)
+        except (AssertionError, AttributeError, KeyError, TypeError) as error:
+            raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
+    if not isinstance(env.observation_space, spaces.Box):
+        raise InputError(
+            f"--env {env_id}: its observations are a {type(env.observation_space).__name__}, not one array (Box); "
+            f"name a wrapper that flattens them in the hyperparameter entry (env_wrapper: {next(iter(WRAPPERS))})"
+        )
+    if not np.issubdtype(env.observation_space.dtype, np.floating):
+        env = DtypeObservation(env, np.float32)
+    return ReplayableEpisode(Monitor(env))
+
+
+def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
+    """``count`` environments in this process, with running normalisation of observations and rewards if asked for."""
+    envs: VecEnv = StackedEnvs([lambda: make_env(env_id, wrapper)] * count)
+    return normalised(envs, gamma) if normalise else envs
+
+
+def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
+    """Running normalisation, over the columns in use where the observations have columns.
+
+    ``gamma`` is the discount of the returns whose variance scales the rewards.
+    """
+    compact = len(envs.observation_space.shape or ()) == 1
+    normalise = CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
+    normalise.norm_obs, normalise.norm_reward = observations, rewards
+    return normalise
+
+
+class StackedEnvs(DummyVecEnv):
+    """DummyVecEnv for observations that are one array, without its deep copies of all that the environments return."""
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """As in DummyVecEnv; each info is a new dictionary, but what it holds is the environment's own."""
+        observations = np.empty((self.num_envs, *(self.observation_space.shape or ())), self.observation_space.dtype)
+        rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, bool)
+        infos: list[dict[str, Any]] = []
+        for index, env in enumerate(self.envs):
+            observation, rewards[index], terminated, truncated, info = env.step(self.actions[index])
+            info = {**info, "TimeLimit.truncated": truncated and not terminated}
+            dones[index] = terminated or truncated
+            if dones[index]:
+                info["terminal_observation"] = observation
+                observation, self.reset_infos[index] = env.reset()
+            observations[index] = observation
+            infos.append(info)
+        return observations, rewards, dones, infos
+
+
+def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
+    """Names and arguments, the innermost first."""
+    if given is None:
+        return []
+    wrappers = []
+    for item in given if isinstance(given, list) else [given]:
+        for name, arguments in item.items() if isinstance(item, dict) else [(item, None)]:
+            if not isinstance(name, str) or name not in WRAPPERS:
+                known = ", ".join(WRAPPERS)
+                raise InputError(f"env_wrapper: unknown wrapper '{name}'{nearest(name, WRAPPERS)}; known are {known}")
+            if not isinstance(arguments, dict | None):
+                raise InputError(f"env_wrapper: expected a mapping of arguments for {name}, found {arguments!r}")
+            wrappers.append((str(name), arguments or {}))
+    return wrappers
+
+
+def check_env_id(env_id: str) -> None:
+    """Raise an InputError that suggests the nearest name if gymnasium does not know ``env_id``."""
+    if env_id not in gym.registry:
+        raise InputError(f"--env: unknown environment '{env_id}'{nearest(env_id, gym.registry)}")
+
+
+def warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
+    """Warn where a rollout buffer would cut normalised observations to integers (see the top of this file)."""
+    if normalised is None or not normalised.norm_obs:
+        return
+    dtype = normalised.observation_space.dtype
+    if dtype is not None and not np.issubdtype(dtype, np.floating):
+        warnings.warn(
+            f"VecNormalize hands out floats, but the observation space is declared {dtype}, the type in which the "
+            "rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each environment in "
+            "gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
+            stacklevel=2,
+        )

@@ -1,0 +1,1 @@
+"""PPO's rollout and update with SB3's numbers, faster."""

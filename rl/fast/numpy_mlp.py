@@ -1,0 +1,156 @@
+"""The two small networks of SB3's MlpPolicy, with their gradient and Adam written out instead of recorded.
+
+All weights are views of one flat tensor, so that clipping and Adam are one call each. Matrix products are torch's (one
+setting for the number of threads), everything else is numpy's, whose calls cost a fraction of torch's at this size.
+A network is made from a policy before a rollout or an update and written back after it: nothing is kept in between.
+
+Shapes: B rows, D columns of the observations in use, A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+ACTIVATIONS = (nn.Tanh, nn.ReLU)
+
+
+class Chain:
+    """Linear layers with an activation between them.
+
+    Args:
+        activation: one of :data:`ACTIVATIONS`.
+        weights: per layer (out, in) and (out,): views of the flat tensor.
+        gradients: likewise.
+    """
+
+    def __init__(
+        self, activation: type, weights: list[tuple[Tensor, Tensor]], gradients: list[tuple[Tensor, Tensor]]
+    ) -> None:
+        self._tanh = activation is nn.Tanh
+        self._weights, self._gradients = weights, gradients
+        self._inputs: list[Tensor] = []
+
+    def __call__(self, inputs: Tensor) -> np.ndarray:
+        """The outputs (B, out) of the last layer for inputs (B, in); what :meth:`backward` needs is kept."""
+        self._inputs = [inputs]
+        for weight, bias in self._weights[:-1]:
+            hidden = torch.addmm(bias, self._inputs[-1], weight.t())
+            array = hidden.numpy()
+            np.tanh(array, out=array) if self._tanh else np.maximum(array, 0, out=array)
+            self._inputs.append(hidden)
+        weight, bias = self._weights[-1]
+        outputs: np.ndarray = torch.addmm(bias, self._inputs[-1], weight.t()).numpy()
+        return outputs
+
+    def backward(self, incoming: np.ndarray) -> None:
+        """Fill the gradients from that of the outputs, (B, out)."""
+        above = torch.from_numpy(incoming)
+        for layer in range(len(self._weights) - 1, -1, -1):
+            inputs, (weight, bias) = self._inputs[layer], self._gradients[layer]
+            torch.mm(above.t(), inputs, out=weight)
+            np.add.reduce(above.numpy(), axis=0, out=bias.numpy())
+            if layer:
+                above = torch.mm(above, self._weights[layer][0])
+                array, hidden = above.numpy(), inputs.numpy()
+                array *= 1 - hidden * hidden if self._tanh else hidden > 0
+
+
+class Network:
+    """Copies of a policy's weights over the observations' columns in use.
+
+    Args:
+        policy: which :func:`rl.fast.ppo.why_not_fast` has nothing against. It is not changed before
+            :meth:`write_back`.
+        columns: (D,) indices of the columns in use. The other columns are 0 in every observation.
+        with_adam: copy the optimiser's moments too, for :meth:`step`.
+    """
+
+    def __init__(self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False) -> None:
+        self._policy, self._columns = policy, torch.from_numpy(columns)
+        first = {id(chain[0].weight) for chain in _chains(policy)}
+        self._parameters = [p for chain in _chains(policy) for layer in chain for p in (layer.weight, layer.bias)]
+        self._narrow = [id(parameter) in first for parameter in self._parameters]
+        self._shapes = [
+            (len(parameter), len(columns)) if narrow else parameter.shape
+            for parameter, narrow in zip(self._parameters, self._narrow, strict=True)
+        ]
+        self.weights = self._packed([parameter.detach() for parameter in self._parameters])
+        self.gradient = torch.zeros_like(self.weights)
+        pairs = [list(_pairs(self._views(flat))) for flat in (self.weights, self.gradient)]
+        depth = len(_chains(policy)[0])
+        activation = policy.activation_fn
+        self.actor = Chain(activation, pairs[0][:depth], pairs[1][:depth])
+        self.critic = Chain(activation, pairs[0][depth:], pairs[1][depth:])
+        if with_adam:
+            self._load_adam()
+
+    def step(self, max_norm: float) -> None:
+        """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
+        norm = torch.linalg.vector_norm(self.gradient).item()
+        if norm + 1e-6 > max_norm:
+            self.gradient.mul_(max_norm / (norm + 1e-6))
+        adam(
+            [self.weights], [self.gradient], [self._moments[0]], [self._moments[1]], [], [self._steps],
+            fused=True, amsgrad=False, maximize=False, weight_decay=0.0, **self._settings,
+        )  # fmt: skip
+
+    def write_back(self) -> None:
+        """Put weights and moments into the policy and its optimiser; columns that are not in use stay as they are."""
+        self._unpack(self.weights, [parameter.detach() for parameter in self._parameters])
+        state = self._policy.optimizer.state
+        for parameter in self._parameters:
+            if not state[parameter]:
+                state[parameter]["exp_avg"] = torch.zeros_like(parameter)
+                state[parameter]["exp_avg_sq"] = torch.zeros_like(parameter)
+            state[parameter]["step"] = self._steps.clone()
+        for flat, name in zip(self._moments, ("exp_avg", "exp_avg_sq"), strict=True):
+            self._unpack(flat, [state[parameter][name] for parameter in self._parameters])
+
+    def _load_adam(self) -> None:
+        optimizer = self._policy.optimizer
+        group = optimizer.param_groups[0]
+        beta1, beta2 = group["betas"]
+        self._settings: dict[str, Any] = {"beta1": beta1, "beta2": beta2, "lr": group["lr"], "eps": group["eps"]}
+        states = [optimizer.state.get(parameter) for parameter in self._parameters]
+        if all(states):
+            self._steps = states[0]["step"].clone()  # type: ignore[index]
+            self._moments = [
+                self._packed([state[name] for state in states])  # type: ignore[index]
+                for name in ("exp_avg", "exp_avg_sq")
+            ]
+        else:
+            self._steps = torch.tensor(0.0)
+            self._moments = [torch.zeros_like(self.weights) for _ in range(2)]
+
+    def _packed(self, tensors: list[Tensor]) -> Tensor:
+        parts = [t[:, self._columns] if narrow else t for t, narrow in zip(tensors, self._narrow, strict=True)]
+        return torch.cat([part.flatten() for part in parts])
+
+    def _unpack(self, flat: Tensor, tensors: list[Tensor]) -> None:
+        for tensor, view, narrow in zip(tensors, self._views(flat), self._narrow, strict=True):
+            if narrow:
+                tensor[:, self._columns] = view
+            else:
+                tensor.copy_(view)
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        parts = flat.split([int(np.prod(shape)) for shape in self._shapes])
+        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+def _chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:
+    """The linear layers from observation to logits, and from observation to value."""
+    extractor = policy.mlp_extractor
+    hidden = [[m for m in net if isinstance(m, nn.Linear)] for net in (extractor.policy_net, extractor.value_net)]
+    return [*hidden[0], policy.action_net], [*hidden[1], policy.value_net]  # type: ignore[list-item]
+
+
+def _pairs(views: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(views[::2], views[1::2], strict=True)

@@ -1,0 +1,235 @@
+"""PPO with SB3's numbers at several times its speed, for the policy of MiniGrid and of most small tasks.
+
+:class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks small numpy networks for the actions; an update uses
+a gradient that is written out (:mod:`rl.fast.update`). Both draw the same random numbers as SB3 and leave policy,
+optimiser and normalisation as SB3 would, so checkpoints, evaluation and ``save`` know nothing of it. Rounding differs:
+after 320 updates weights differ by less than 1e-6 (``tests/rl/test_fast_update.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+from stable_baselines3.common.utils import explained_variance
+from stable_baselines3.common.vec_env import VecEnv
+from torch import nn
+
+from dem_apps import EntropyObjective
+from rl.fast.compact_normalize import CompactNormalize, widened
+from rl.fast.numpy_mlp import ACTIVATIONS, Network
+from rl.fast.numpy_objective import entropy_gradient, small_term
+from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, log_softmax, ppo_update
+from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy
+
+
+class FastPPO(PPO):
+    """SB3's PPO, faster where :func:`why_not_fast` has nothing against it and SB3's own code elsewhere.
+
+    Works with and without :func:`rl.with_entropy_objective`. Between a rollout and its update ``rollout_buffer``
+    holds the observations' columns in use only, where the environments are in a :class:`CompactNormalize`.
+    """
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        #: Why this model is trained by SB3's own code; None where the fast code serves.
+        self.not_fast = why_not_fast(self)
+
+    def collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """As in SB3."""
+        if self.not_fast is not None:
+            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+        assert isinstance(self._last_obs, np.ndarray)
+        self.policy.set_training_mode(False)
+        rollout_buffer.reset()
+        callback.on_rollout_start()
+        columns = _columns(env)
+        network = Network(self.policy, columns)
+        obs = self._last_obs.take(columns, axis=1)
+        stored = np.zeros((n_rollout_steps, *obs.shape), np.float32)
+        for step in range(n_rollout_steps):
+            actions, values, log_probs = _sample(network, obs)
+            new_obs, rewards, dones, infos = _step(env, actions)
+            self.num_timesteps += env.num_envs
+            callback.update_locals(locals())
+            if not callback.on_step():
+                self._last_obs = _whole(env, widened(obs, columns, _columns(env)))
+                return False
+            self._update_info_buffer(infos, dones)
+            stored[step] = obs
+            if new_obs.shape[1] > len(columns):  # a column has come into use
+                stored = widened(stored, columns, _columns(env))
+                columns = _columns(env)
+                network = Network(self.policy, columns)
+            if dones.any():
+                self._bootstrap(network, columns, rewards, dones, infos)
+            rollout_buffer.actions[step, :, 0] = actions
+            rollout_buffer.rewards[step] = rewards
+            rollout_buffer.episode_starts[step] = self._last_episode_starts
+            rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
+            obs, self._last_episode_starts = new_obs, dones
+        self._last_obs = _whole(env, obs)
+        rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = stored, n_rollout_steps, True
+        rollout_buffer.compute_returns_and_advantage(torch.from_numpy(_values(network, obs)), dones)
+        callback.update_locals(locals())
+        callback.on_rollout_end()
+        return True
+
+    def train(self) -> None:
+        """As in SB3."""
+        if self.not_fast is not None:
+            super().train()
+            return
+        assert self.env is not None
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        settings = self._settings()
+        network = Network(self.policy, _columns(self.env), with_adam=True)
+        stats = ppo_update(network, _samples(self.rollout_buffer), settings, _term(self.policy))
+        network.write_back()
+        self._n_updates += stats.epochs
+        if isinstance(self.policy, EntropyObjectivePolicy):
+            self.policy.entropy_totals += (sum(stats.terms), sum(stats.entropies), len(stats.terms))
+        self._log(stats, settings)
+
+    def _bootstrap(
+        self, network: Network, columns: np.ndarray, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
+    ) -> None:
+        """Add the value of where an episode was cut off by a time limit, as SB3 does (its issue 633)."""
+        for index in np.flatnonzero(dones):
+            last = infos[index].get("terminal_observation")
+            if last is not None and infos[index].get("TimeLimit.truncated", False):
+                rewards[index] += self.gamma * _values(network, last[None].take(columns, axis=1))[0]
+
+    def _settings(self) -> Settings:
+        """Schedules as they are now."""
+        progress = self._current_progress_remaining
+        return Settings(
+            batch_size=self.batch_size,
+            n_epochs=self.n_epochs,
+            clip_range=self.clip_range(progress),  # type: ignore[operator]
+            clip_range_vf=None if self.clip_range_vf is None else self.clip_range_vf(progress),  # type: ignore[operator]
+            ent_coef=self.ent_coef,
+            vf_coef=self.vf_coef,
+            max_grad_norm=self.max_grad_norm,
+            normalize_advantage=self.normalize_advantage,
+            target_kl=self.target_kl,
+        )
+
+    def _log(self, stats: UpdateStats, settings: Settings) -> None:
+        """Under SB3's names; approx_kl is that of the last epoch, as there."""
+        buffer = self.rollout_buffer
+        figures = {
+            "entropy_loss": -np.mean(stats.terms),
+            "policy_gradient_loss": np.mean(stats.policy_losses),
+            "value_loss": np.mean(stats.value_losses),
+            "approx_kl": np.mean(stats.divergences[-1]),
+            "clip_fraction": np.mean(stats.clip_fractions),
+            "loss": stats.loss,
+            "explained_variance": explained_variance(buffer.values.flatten(), buffer.returns.flatten()),
+            "clip_range": settings.clip_range,
+        }
+        for name, value in figures.items():
+            self.logger.record(f"train/{name}", value)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        if settings.clip_range_vf is not None:
+            self.logger.record("train/clip_range_vf", settings.clip_range_vf)
+
+
+def why_not_fast(model: PPO) -> str | None:
+    """What the fast code does not know about a PPO model, as half a sentence; None if it can train it."""
+    policy, space = model.policy, model.observation_space
+    if model.use_sde or not isinstance(model.action_space, spaces.Discrete) or model.action_space.n < 2:
+        return f"the action space is {model.action_space}, and it knows Discrete ones without gSDE"
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype != np.float32:
+        return f"the observations are {space}, and it knows a float32 Box with one axis"
+    if model.device.type != "cpu":
+        return f"the device is {model.device}, and it knows the CPU"
+    if type(model.rollout_buffer) is not RolloutBuffer:
+        return f"the rollout buffer is {type(model.rollout_buffer).__name__}, and it knows RolloutBuffer"
+    if not _is_mlp_policy(policy):
+        return f"the policy is {type(policy).__name__} with parts of its own, and it knows SB3's MlpPolicy"
+    if policy.activation_fn not in ACTIVATIONS:
+        known = " and ".join(activation.__name__ for activation in ACTIVATIONS)
+        return f"the activation is {policy.activation_fn.__name__}, and it knows {known}"
+    optimizer = policy.optimizer
+    group = optimizer.param_groups[0]
+    if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
+        return f"the optimiser is {type(optimizer).__name__} with options, and it knows plain Adam"
+    return None
+
+
+def _is_mlp_policy(policy: Any) -> bool:
+    """Whether the policy computes what SB3's own MlpPolicy does."""
+    own = type(policy)
+    if not isinstance(policy, ActorCriticPolicy):
+        return False
+    evaluate = (ActorCriticPolicy.evaluate_actions, EntropyObjectivePolicy.evaluate_actions)
+    return (
+        own.forward is ActorCriticPolicy.forward
+        and own.predict_values is ActorCriticPolicy.predict_values
+        and own.evaluate_actions in evaluate
+        and type(policy.features_extractor) is FlattenExtractor
+        and type(policy.mlp_extractor) is MlpExtractor
+        and isinstance(policy.action_net, nn.Linear)
+    )
+
+
+def _term(policy: ActorCriticPolicy) -> Term:
+    """The entropy term that ``policy.evaluate_actions`` returns while the policy trains."""
+    objective = policy.objective if isinstance(policy, EntropyObjectivePolicy) else STOCK
+    if objective == STOCK:
+        return lambda _logits, log_p, p, entropy: (float(entropy.mean()), entropy_gradient(log_p, p, entropy))
+    if objective == NONE:
+        return lambda logits, _log_p, _p, _entropy: (0.0, np.zeros_like(logits))
+    module = policy.entropy_objective[0]  # type: ignore[index]
+    assert isinstance(module, EntropyObjective)
+    term = small_term(module)
+    return lambda logits, _log_p, p, _entropy: term(logits, p)
+
+
+def _samples(buffer: RolloutBuffer) -> RolloutBatch:
+    """The rollout, one environment after the other as in SB3."""
+    names = ("observations", "actions", "values", "log_probs", "advantages", "returns")
+    flat = {name: buffer.swap_and_flatten(getattr(buffer, name)) for name in names}
+    return RolloutBatch(flat.pop("observations"), **{name: array[:, 0] for name, array in flat.items()})
+
+
+def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Actions, drawn from torch's global generator as SB3's Categorical draws them; values and log-probabilities."""
+    observations = torch.from_numpy(obs)
+    log_p, p = log_softmax(network.actor(observations))
+    actions = torch.multinomial(torch.from_numpy(p), 1, replacement=True).numpy()[:, 0]
+    return actions, network.critic(observations)[:, 0], log_p[np.arange(len(actions)), actions]
+
+
+def _step(env: VecEnv, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    """``env.step`` with the columns in use."""
+    if isinstance(env, CompactNormalize):
+        return env.step_compact(actions)
+    observations, rewards, dones, infos = env.step(actions)
+    assert isinstance(observations, np.ndarray)
+    return observations, rewards, dones, infos
+
+
+def _values(network: Network, obs: np.ndarray) -> np.ndarray:
+    values: np.ndarray = network.critic(torch.from_numpy(obs))[:, 0]
+    return values
+
+
+def _columns(env: VecEnv) -> np.ndarray:
+    """Indices of the observations' columns in use."""
+    return env.columns if isinstance(env, CompactNormalize) else np.arange(env.observation_space.shape[0])  # type: ignore[index]
+
+
+def _whole(env: VecEnv, obs: np.ndarray) -> np.ndarray:
+    return env.expand(obs) if isinstance(env, CompactNormalize) else obs

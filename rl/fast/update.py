@@ -1,0 +1,149 @@
+"""PPO's update with its gradient written out: the numbers of SB3's ``PPO.train`` without autograd.
+
+PPO: Schulman et al., Proximal Policy Optimization Algorithms, 2017 (arXiv 1707.06347), Eq. 7 and Eq. 9.
+Shapes: N samples of a rollout, B of a minibatch, A actions, D columns of the observations in use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rl.fast.numpy_mlp import Network
+
+#: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
+#: logits, (B, A).
+Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """A rollout or a part of it; float32 but for the actions."""
+
+    observations: np.ndarray  # (N, D)
+    actions: np.ndarray  # (N,) whole numbers
+    values: np.ndarray  # (N,) when the action was taken, as all of the rest
+    log_probs: np.ndarray
+    advantages: np.ndarray
+    returns: np.ndarray
+
+    def minibatches(self, size: int, normalise: bool) -> Iterator[RolloutBatch]:
+        """All samples in a new order, ``size`` at a time; numpy's global generator chooses it, as in SB3."""
+        order = np.random.permutation(len(self.actions))
+        parts = [array[order] for array in vars(self).values()]
+        for start in range(0, len(order), size):
+            batch = RolloutBatch(*(part[start : start + size] for part in parts))
+            if normalise and len(batch.actions) > 1:
+                centred = batch.advantages - batch.advantages.mean()
+                deviation = np.sqrt(np.square(centred).sum() / np.float32(len(centred) - 1))
+                batch = dataclasses.replace(batch, advantages=centred / (deviation + np.float32(1e-8)))
+            yield batch
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What PPO's update is told, under SB3's names; schedules are numbers here."""
+
+    batch_size: int
+    n_epochs: int
+    clip_range: float
+    clip_range_vf: float | None
+    ent_coef: float
+    vf_coef: float
+    max_grad_norm: float
+    normalize_advantage: bool
+    target_kl: float | None
+
+
+@dataclass
+class UpdateStats:
+    """What the update logs, one value per minibatch."""
+
+    policy_losses: list[float]
+    value_losses: list[float]
+    clip_fractions: list[float]
+    divergences: list[list[float]]  # per epoch
+    terms: list[float]
+    entropies: list[float]
+    epochs: int = 0
+    loss: float = 0.0
+
+
+def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term: Term) -> UpdateStats:
+    """Train the network on a rollout, ``settings.n_epochs`` times over."""
+    stats = UpdateStats([], [], [], [], [], [])
+    with torch.no_grad():
+        for _ in range(settings.n_epochs):
+            stats.divergences.append([])
+            stats.epochs += 1
+            for batch in samples.minibatches(settings.batch_size, settings.normalize_advantage):
+                if not _gradient(network, batch, settings, term, stats):
+                    return stats
+                network.step(settings.max_grad_norm)
+    return stats
+
+
+def _gradient(network: Network, batch: RolloutBatch, settings: Settings, term: Term, stats: UpdateStats) -> bool:
+    """Fill the network's gradient from one minibatch; False, and no gradient, where the policy has moved too far."""
+    observations = torch.from_numpy(batch.observations)
+    logits, values = network.actor(observations), network.critic(observations)[:, 0]
+    log_p, p = log_softmax(logits)
+    number = np.float32(len(values))
+    rows = np.arange(len(values))
+    log_ratio = log_p[rows, batch.actions] - batch.log_probs
+    ratio = np.exp(log_ratio)
+    low, high = np.float32(1 - settings.clip_range), np.float32(1 + settings.clip_range)
+    free, clipped = batch.advantages * ratio, batch.advantages * np.clip(ratio, low, high)
+    entropy = -np.add.reduce(p * log_p, axis=1)
+    value, by_logits = term(logits, log_p, p, entropy)
+    policy_loss = -_mean(np.minimum(free, clipped))
+    value_loss, by_values = _value_loss(values, batch, settings)
+    divergence = _mean((ratio - 1) - log_ratio)
+
+    stats.policy_losses.append(policy_loss)
+    stats.value_losses.append(value_loss)
+    stats.clip_fractions.append(_mean(np.abs(ratio - 1) > settings.clip_range))
+    stats.divergences[-1].append(divergence)
+    stats.terms.append(value)
+    stats.entropies.append(_mean(entropy))
+    stats.loss = policy_loss - settings.ent_coef * value + settings.vf_coef * value_loss
+    if settings.target_kl is not None and divergence > 1.5 * settings.target_kl:
+        return False
+
+    # The clipped surrogate has a gradient inside the range, and outside where the free one is the smaller.
+    passes = ((ratio >= low) & (ratio <= high)) | (free < clipped)
+    by_log_prob = np.where(passes, -free, 0) / number
+    gradient = p * -by_log_prob[:, None]
+    gradient[rows, batch.actions] += by_log_prob
+    gradient -= np.float32(settings.ent_coef) * by_logits
+    network.actor.backward(gradient)
+    network.critic.backward(np.float32(settings.vf_coef) * by_values[:, None])
+    return True
+
+
+def _value_loss(values: np.ndarray, batch: RolloutBatch, settings: Settings) -> tuple[float, np.ndarray]:
+    """Mean squared error of the values, and its gradient by them, (B,)."""
+    limit = settings.clip_range_vf
+    if limit is None:
+        error = values - batch.returns
+        return _mean(error * error), error * np.float32(2 / len(error))
+    moved = values - batch.values
+    error = batch.values + np.clip(moved, np.float32(-limit), np.float32(limit)) - batch.returns
+    return _mean(error * error), np.where(np.abs(moved) <= np.float32(limit), error, 0) * np.float32(2 / len(error))
+
+
+def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities and probabilities of logits (B, A)."""
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    total = np.add.reduce(exponentials, axis=1, keepdims=True)
+    return shifted - np.log(total), exponentials / total
+
+
+def _mean(values: np.ndarray) -> float:
+    """As ``values.mean()``, at half the cost for so few values."""
+    return float(np.add.reduce(values)) / len(values)

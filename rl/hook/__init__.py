@@ -1,0 +1,1 @@
+"""The entropy term of Stable-Baselines3's on-policy algorithms."""

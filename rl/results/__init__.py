@@ -1,0 +1,1 @@
+"""Runs read back: statistics, figures, videos."""

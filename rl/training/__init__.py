@@ -1,0 +1,1 @@
+"""From settings to a model that trains, and back from a checkpoint."""

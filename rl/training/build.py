@@ -1,0 +1,145 @@
+"""From settings to environments and an algorithm, and the part of a checkpoint that brings a policy back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.load_state import load_weights, required
+from rl.config import ALGORITHMS, ENVIRONMENT_KEYS, TrainConfig, given_options
+from rl.envs.envpool import make_envpool_envs
+from rl.envs.make import make_training_envs, normalised
+from rl.envs.zoo import hyperparameter, normalisation
+from rl.fast.ppo import FastPPO
+from rl.hook.algorithm import with_entropy_objective
+
+
+def build_envs(config: TrainConfig) -> VecEnv:
+    """The training environments of a resolved configuration."""
+    entry = config.hyperparameters
+    count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
+    wrapper, normalise = entry.get("env_wrapper"), normalisation(entry.get("normalize", False))
+    envs: VecEnv
+    if config.engine == "envpool":
+        envs = make_envpool_envs(config.env, wrapper, count, config.seed)
+    else:
+        envs = make_training_envs(config.env, wrapper, count, normalise=False, gamma=gamma)
+    return envs if normalise is None else normalised(envs, gamma, *normalise)
+
+
+def build_model(config: TrainConfig, envs: VecEnv, plain: bool = False) -> OnPolicyAlgorithm:
+    """The algorithm of a resolved configuration, everything seeded with ``config.seed``.
+
+    Args:
+        config: resolved.
+        envs: of :func:`build_envs`.
+        plain: SB3's own class, without an objective and without anything of this package.
+
+    Raises:
+        InputError: a hyperparameter or option that SB3 or the objective refuses.
+    """
+    entry = {key: hyperparameter(key, value) for key, value in config.hyperparameters.items()}
+    arguments = {key: value for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
+    try:
+        if plain:
+            algorithm: type[OnPolicyAlgorithm] = ALGORITHMS[config.algo]
+        else:
+            fast = config.algo == "ppo" and config.update == "auto"
+            algorithm = with_entropy_objective(
+                FastPPO if fast else ALGORITHMS[config.algo], config.loss, **given_options(config)
+            )
+        return algorithm(
+            entry["policy"],
+            envs,
+            ent_coef=hyperparameter("ent_coef", config.ent_coef),
+            seed=config.seed,
+            device=config.device,
+            **arguments,
+        )
+    except InputError:
+        raise
+    # whatever SB3, gymnasium and torch make of a value that is none of theirs
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"--env {config.env}, hyperparameters: {' '.join(str(error).split())}") from error
+
+
+def update_in_words(config: TrainConfig, model: OnPolicyAlgorithm) -> str:
+    """Which code trains the model, and why, as one line of the log."""
+    if not isinstance(model, FastPPO):
+        return "SB3's own (--update sb3)" if config.update == "sb3" else "SB3's own (the fast one knows only PPO)"
+    if model.not_fast is not None:
+        return f"SB3's own (the fast one cannot serve: {model.not_fast})"
+    return "fast, with SB3's numbers up to rounding"
+
+
+def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+    """What evaluation needs: the policy (its objective's state included) and the normalisation it was trained with."""
+    envs = model.get_vec_normalize_env()
+    statistics = None
+    if envs is not None:
+        statistics = {"observations": _statistics(envs.obs_rms), "returns": _statistics(envs.ret_rms)}
+    return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
+
+
+def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any], envs: VecNormalize | None = None) -> None:
+    """Put back what :func:`policy_state` returned.
+
+    Args:
+        model: gets the weights.
+        state: of the checkpoint.
+        envs: get the statistics; those of the model when None.
+
+    Raises:
+        InputError: the state is that of another network or of other observations.
+    """
+    where = "the checkpoint does not fit this run, policy"
+    required(state, where, policy=dict)
+    load_weights(model.policy, state["policy"], where)
+    envs = model.get_vec_normalize_env() if envs is None else envs
+    if envs is not None:
+        where = "the checkpoint does not fit this run, normalisation"
+        required(state, where, normalisation=dict)
+        required(state["normalisation"], where, observations=dict, returns=dict)
+        shape = envs.observation_space.shape or ()
+        # one array of observations, so one running mean (SB3's type allows for one per key)
+        envs.obs_rms = running(state["normalisation"]["observations"], shape, where)  # type: ignore[assignment]
+        envs.ret_rms = running(state["normalisation"]["returns"], (), where)
+
+
+def _statistics(running: Any) -> dict[str, Any]:
+    # numbers without dimensions as floats: JSON keeps every bit of them
+    return {
+        name: float(value) if np.ndim(value) == 0 else value
+        for name, value in (("mean", running.mean), ("var", running.var), ("count", running.count))
+    }
+
+
+def running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> RunningMeanStd:
+    """Running moments out of a checkpoint.
+
+    Args:
+        statistics: their ``mean``, ``var`` and ``count``.
+        shape: that mean and variance should have.
+        where: how to call the statistics in errors.
+
+    Raises:
+        InputError: another shape, no numbers, or numbers that no moments are.
+    """
+    required(statistics, where, mean=(float, int, np.ndarray), var=(float, int, np.ndarray), count=(float, int))
+    moments = RunningMeanStd()
+    moments.mean, moments.var = (np.asarray(statistics[name]) for name in ("mean", "var"))
+    moments.count = statistics["count"]
+    for name, values in (("mean", moments.mean), ("var", moments.var)):
+        if values.shape != shape or values.dtype.kind not in "fi":
+            raise InputError(f"{where}: {name} is {values.dtype} of shape {values.shape} instead of {shape}")
+    if not (np.isfinite(moments.mean).all() and np.isfinite(moments.var).all() and moments.var.min() >= 0):
+        raise InputError(f"{where}: mean and var hold NaN, infinite or negative values")
+    if not 0 <= moments.count < math.inf:
+        raise InputError(f"{where}: count is {moments.count}")
+    return moments

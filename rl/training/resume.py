@@ -1,0 +1,139 @@
+"""The whole state of a training run between two rollouts, so that a killed run continues to the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, required
+from dem_apps.runtime.seeds import random_states, restore_random_states
+from rl.envs.envpool import is_envpool
+from rl.fast.compact_normalize import CompactNormalize
+from rl.training.build import policy_state, restore_policy
+
+
+def training_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+    """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
+
+    Python's environments are kept as the start of their episode and the actions since (:mod:`rl.envs.episode_restore`);
+    EnvPool's cannot be kept. The rollout buffer is not kept: between two rollouts it is empty.
+    """
+    if model.env is None or model.ep_info_buffer is None or model.ep_success_buffer is None:
+        raise RuntimeError("training_state: the model has not started to learn")
+    normalised = model.get_vec_normalize_env()
+    columns = normalised.columns if isinstance(normalised, CompactNormalize) else None
+    return {
+        **policy_state(model),
+        "optimizer": model.policy.optimizer.state_dict(),
+        "n_updates": model._n_updates,
+        "progress_remaining": model._current_progress_remaining,
+        "last_obs": model._last_obs,
+        "last_episode_starts": model._last_episode_starts,
+        # the third value of an episode, its wall-clock time, is not wanted in numbers that repeat
+        "episodes": [{"r": info["r"], "l": info["l"]} for info in model.ep_info_buffer],
+        "successes": [float(success) for success in model.ep_success_buffer],
+        "discounted_returns": None if normalised is None else normalised.returns,
+        "raw_obs": None if normalised is None else normalised.old_obs,
+        "columns": columns,
+        "envs": None if is_envpool(model.env) else model.env.env_method("episode_record"),
+        "random": random_states(),
+    }
+
+
+def restore_training_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+    """Put back what :func:`training_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
+
+    Raises:
+        InputError: an environment did not come back to where it was, since not all of its randomness is ``np_random``;
+            or the state is not one of this run.
+    """
+    if model.env is None:
+        raise RuntimeError("restore_training_state: the model has no environment")
+    where = "--resume: the checkpoint"
+    restore_policy(model, state)
+    load_optimizer(model.policy.optimizer, state.get("optimizer"), f"{where}'s 'optimizer'")
+    model.num_timesteps = checked_step(state, where)
+    with fitting(where):
+        _restore_rollout(model, state, where)
+    restore_random_states(state.get("random"))  # last: everything above may draw
+
+
+def _restore_rollout(model: OnPolicyAlgorithm, state: dict[str, Any], where: str) -> None:
+    """Where the environments are, and what is counted and averaged over them."""
+    assert model.env is not None
+    _check(state, model, where)
+    model._n_updates = state["n_updates"]
+    model._current_progress_remaining = state["progress_remaining"]
+    model._last_obs = state["last_obs"]
+    model._last_episode_starts = state["last_episode_starts"]
+    model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
+    model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
+    normalised = model.get_vec_normalize_env()
+    if normalised is not None:
+        normalised.returns = state["discounted_returns"]
+        normalised.old_obs = state["raw_obs"]
+    if isinstance(normalised, CompactNormalize):
+        normalised.use_columns(state["columns"])
+    if is_envpool(model.env):
+        _start_again(model)
+    else:
+        _replay(model, state)
+
+
+def _check(state: dict[str, Any], model: OnPolicyAlgorithm, where: str) -> None:
+    """Refuse what would only be noticed at the next rollout, or never."""
+    required(
+        state, where, n_updates=int, progress_remaining=(float, int), last_obs=np.ndarray,
+        last_episode_starts=np.ndarray, episodes=list, successes=list, best=(list, type(None)),
+    )  # fmt: skip
+    assert model.env is not None
+    space = model.observation_space
+    arrays = {"last_obs": (model.n_envs, *(space.shape or ())), "last_episode_starts": (model.n_envs,)}
+    if model.get_vec_normalize_env() is not None:
+        required(state, where, discounted_returns=np.ndarray, raw_obs=np.ndarray)
+        arrays |= {"discounted_returns": (model.n_envs,), "raw_obs": arrays["last_obs"]}
+    for name, shape in arrays.items():
+        array = state[name]
+        if array.shape != shape or array.dtype.kind not in "biuf":
+            raise InputError(f"{where}: '{name}' is {array.dtype} of shape {array.shape} instead of {shape}")
+    columns = state.get("columns")
+    if columns is not None and columns.size:
+        width = math.prod(space.shape or ())
+        if columns.dtype.kind not in "iu" or columns.min() < 0 or columns.max() >= width:
+            raise InputError(f"{where}: 'columns' are not columns of these observations")
+    for episode in state["episodes"]:
+        required(episode, f"{where}, 'episodes'", r=(float, int), l=(float, int))
+    for number in (*state["successes"], *(state["best"] or ())):
+        required({"number": number}, where, number=(float, int))
+    if not is_envpool(model.env) and len(state["envs"]) != model.n_envs:
+        raise InputError(f"{where}: 'envs' are {len(state['envs'])} instead of {model.n_envs}")
+
+
+def _start_again(model: OnPolicyAlgorithm) -> None:
+    """New episodes: envpool's environments cannot be put back to where they were."""
+    assert model.env is not None
+    # with the first seed they would start with the layouts that the run started with
+    model.env.seed(int(np.random.SeedSequence([model.seed or 0, model.num_timesteps]).generate_state(1)[0] >> 1))
+    model._last_obs = model.env.reset()  # type: ignore[assignment]
+    model._last_episode_starts = np.ones(model.n_envs, dtype=bool)
+
+
+def _replay(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+    assert model.env is not None
+    expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
+    for index, record in enumerate(state["envs"]):
+        try:
+            observation = model.env.env_method("replay", record, indices=index)[0]
+        except Exception as error:  # what an environment makes of actions or seeds that are none of its own
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise InputError(f"--resume: environment {index} cannot repeat its episode ({reason})") from error
+        if not np.array_equal(observation, expected[index]):
+            raise InputError(
+                "--resume: the environment did not come back to the same observation after its actions were repeated; "
+                "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"
+            )

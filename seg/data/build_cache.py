@@ -1,0 +1,72 @@
+"""``python -m seg.data cache``: writes the resized copies that training reads instead of decoding PNG files."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from pathlib import Path
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.images import opened_image
+from seg.data.datasets import SegmentationDataset
+from seg.data.parallel_map import in_order
+
+# what a file takes beyond its pixels: its header, and the rest of its last block
+_BYTES_PER_FILE = 4096
+
+
+def fill_cache(splits: dict[str, SegmentationDataset], workers: int = 0) -> None:
+    """Copy every file of the splits that has no good copy yet; what an interrupted call has copied is kept.
+
+    Args:
+        splits: title → data set.
+        workers: processes that decode and write.
+
+    Raises:
+        InputError: too little space on the disk, found before anything is written; a file that cannot be read.
+    """
+    needed = sum(_bytes_needed(dataset) for dataset in splits.values())
+    folder = cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); name another in DEM_APPS_CACHE") from error
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(
+            f"{folder}: the copies take {_text(needed)} more and {_text(free)} are free; "
+            "free some space or name another folder in DEM_APPS_CACHE"
+        )
+    print(f"{_text(needed)} to write, {_text(free)} free in {folder}", flush=True)
+    for title, dataset in splits.items():
+        write = functools.partial(_write_copies, dataset)
+        for _ in in_order(write, len(dataset), workers, f"copying {title}"):
+            pass
+        print(f"{title}: {len(dataset):,} images in {dataset.copies.folder}", flush=True)
+
+
+def _text(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
+
+
+def _write_copies(dataset: SegmentationDataset, index: int) -> None:
+    dataset.write_copies(index)
+
+
+def _bytes_needed(dataset: SegmentationDataset) -> int:
+    return sum(_bytes_of(dataset, index) for index in range(len(dataset)))
+
+
+def _bytes_of(dataset: SegmentationDataset, index: int) -> int:
+    missing = dataset.missing_copies(index)
+    if not missing:
+        return 0
+    image_file = dataset.files[index][0]
+    width, height = dataset.size or _stored_size(image_file)
+    return sum(width * height * (3 if file == image_file else 1) + _BYTES_PER_FILE for file in missing)
+
+
+def _stored_size(file: Path) -> tuple[int, int]:
+    with opened_image(file) as picture:
+        return picture.size

@@ -1,0 +1,118 @@
+"""Opens the two domains that a configuration names; without names, the built-in demo pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.cache import cache_dir
+from seg.config import DataConfig, TrainConfig
+from seg.data.datasets import SegmentationDataset
+from seg.data.image_io import LARGEST_SIDE
+from seg.data.labels import ClassSet, load_classes
+from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+
+
+@dataclass(frozen=True)
+class DomainPair:
+    """Labelled source, unlabelled target for training, target for scores, with labels where there are any; and the
+    classes of all three.
+    """
+
+    source_train: SegmentationDataset
+    target_train: SegmentationDataset
+    target_val: SegmentationDataset
+    classes: ClassSet
+
+
+def open_pair(config: TrainConfig, labels_must_exist: bool = True) -> DomainPair:
+    """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
+
+    Args:
+        config: names the roots, layouts, sizes and classes.
+        labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
+
+    Raises:
+        InputError: one root without the other, a folder that is missing or empty, an image without its label.
+    """
+    if (config.source.root is None) != (config.target.root is None):
+        given, missing = ("source", "target") if config.source.root else ("target", "source")
+        raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
+    classes = load_classes(config.classes)
+    source_root, target_root = _roots(config)
+    source, target = config.source, config.target
+    source_train = SegmentationDataset(
+        source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
+        classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
+    )  # fmt: skip
+    # the target's training labels are never opened
+    target_train = SegmentationDataset(
+        target_root, target.layout, "train", labelled=False, size=_size(target, "target"),
+        classes=classes, exclude=target.exclude,
+    )  # fmt: skip
+    target_val = open_validation(target, classes, config.validation_part, target_root, labels_must_exist)
+    return DomainPair(source_train, target_train, target_val, classes)
+
+
+def open_validation(
+    target: DataConfig,
+    classes: ClassSet,
+    part: Sequence[float] = (0.0, 1.0),
+    root: Path | None = None,
+    labels_must_exist: bool = True,
+) -> SegmentationDataset:
+    """The target's validation set: images at the training size, labels at their own, as scores want them.
+
+    A target may have no label at all; scores are then those that need none.
+
+    Args:
+        target: names root, layout and size.
+        classes: what label ids are mapped to.
+        part: share of the images to use, (from, to) of a fixed shuffle; (0, 1) is all of them. Parts that share no
+            number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
+        root: instead of the target's.
+        labels_must_exist: see :func:`open_pair`.
+
+    Raises:
+        InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
+    """
+    if root is None:
+        root = Path(target.root) if target.root is not None else _demo_pair().target_root
+    if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
+        raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
+    return SegmentationDataset(
+        root, target.layout, "val", labelled=None, size=_size(target, "target"), resize_labels=False,
+        classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
+    )  # fmt: skip
+
+
+def _roots(config: TrainConfig) -> tuple[Path, Path]:
+    if config.source.root is None or config.target.root is None:
+        pair = _demo_pair()
+        return pair.source_root, pair.target_root
+    return Path(config.source.root), Path(config.target.root)
+
+
+def _demo_pair() -> DemoPair:
+    folder = cache_dir() / "demo"
+    try:
+        return ensure_demo_pair(folder, progress=_report)
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise InputError(
+            f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"
+        ) from error
+
+
+def _report(done: int, total: int) -> None:
+    if done == 1:
+        print(f"drawing the demo pair, {total} images, once, into {cache_dir() / 'demo'}", flush=True)
+
+
+def _size(data: DataConfig, domain: str) -> tuple[int, int] | None:
+    if data.size is None:
+        return None
+    if len(data.size) != 2 or min(data.size) < 1 or max(data.size) > LARGEST_SIDE:
+        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {data.size}")
+    return data.size[0], data.size[1]

@@ -1,0 +1,107 @@
+"""Images as people have them: any folder, any format that Pillow reads, any size and mode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.images import opened_image
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+#: Pixels of a side that an image may be resized to.
+LARGEST_SIDE = 1 << 15
+
+
+def find_images(source: Path) -> list[Path]:
+    """Image files below a folder in sorted order, hidden ones left out; of a file, itself.
+
+    Raises:
+        InputError: no such folder, or no image in it.
+    """
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise InputError(f"--images: {source} is no folder and no image")
+    files = sorted(
+        file
+        for file in source.rglob("*")
+        if file.suffix.lower() in IMAGE_SUFFIXES
+        and not any(part.startswith(".") for part in file.relative_to(source).parts)
+        and not file.is_dir()
+    )
+    if not files:
+        raise InputError(f"--images: {source} and its subfolders hold no image ({' '.join(IMAGE_SUFFIXES)})")
+    return files
+
+
+def output_names(images: Sequence[Path]) -> list[Path]:
+    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix."""
+    shared = Counter(str(image.with_suffix("")).lower() for image in images)
+    names = []
+    for image in images:
+        name = image.with_suffix("")
+        if shared[str(name).lower()] > 1:
+            name = image.with_name(f"{image.stem}_{image.suffix[1:]}")
+        names.append(str(name))
+    return [Path(name) for name in distinct(names)]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, with ``_2``, ``_3``, … behind one that came before, in whatever case."""
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate.lower() in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate.lower())
+        result.append(candidate)
+    return result
+
+
+def read_image(file: Path) -> NDArray[np.uint8]:
+    """Any image as (H, W, 3) uint8 RGB, upright as its EXIF says.
+
+    Transparent pixels are laid over white; 16 bits become 8 with 65535 as white; of several frames the first is read.
+
+    Raises:
+        InputError: a file that is damaged, too large, or has no scale of its own (floating point).
+    """
+    with opened_image(file) as picture:
+        return as_rgb(ImageOps.exif_transpose(picture), file)
+
+
+def without_alpha(picture: Image.Image, file: Path) -> Image.Image:
+    """A data set's image in RGB: its alpha channel, in which renderers keep anything, is dropped.
+
+    Raises:
+        InputError: see :func:`as_rgb`.
+    """
+    # 16 bits are scaled to 8, where Pillow's own conversion would make nearly everything white
+    return Image.fromarray(as_rgb(picture, file)) if picture.mode[0] in "IF" else picture.convert("RGB")
+
+
+def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
+    """A decoded image of any mode as (H, W, 3) uint8; ``file`` names it in errors.
+
+    Raises:
+        InputError: an image without a scale of its own.
+    """
+    if picture.mode.startswith("I"):
+        values = np.asarray(picture)
+        if values.min() < 0 or values.max() > 65535:
+            raise InputError(f"{file}: a 32-bit image has no scale of its own; save it with 8 or 16 bits")
+        return np.repeat((values / 257.0).round().astype(np.uint8)[..., None], 3, axis=2)
+    if picture.mode == "F":
+        raise InputError(f"{file}: a floating-point image has no scale of its own; save it with 8 or 16 bits")
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        rgba = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+    return np.asarray(picture.convert("RGB"))

@@ -1,0 +1,1 @@
+"""The built-in pair of street worlds."""

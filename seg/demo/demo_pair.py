@@ -1,0 +1,217 @@
+"""The built-in demo pair on disk: street-world pictures in the real GTA5 and Cityscapes layouts.
+
+Training, checks and exports read it with the same code as the downloaded data sets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from seg.data.labels import LABEL_ID_PALETTE
+from seg.demo.street.world import CAMERA_STREET, GAME_STREET, WORLD_VERSION, Domain, draw_street
+
+CITY = "demostadt"
+MANIFEST = "manifest.json"
+
+Progress = Callable[[int, int], None]
+"""Called with (pictures written, pictures in all) after every picture."""
+
+
+@dataclass(frozen=True)
+class DemoPair:
+    """Roots of the two data sets: ``source_root`` in GTA5's layout, ``target_root`` in Cityscapes'."""
+
+    source_root: Path
+    target_root: Path
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One picture to draw and the two files, relative to the pair's folder, that hold it."""
+
+    domain: Domain
+    split: str
+    index: int
+    image: str
+    label: str
+
+
+def ensure_demo_pair(
+    cache_dir: Path | str,
+    *,
+    seed: int = 0,
+    size: tuple[int, int] = (192, 96),
+    source_train: int = 240,
+    target_train: int = 240,
+    target_val: int = 60,
+    progress: Progress | None = None,
+) -> DemoPair:
+    """Return the pair kept under ``cache_dir``, drawing it first where it is missing.
+
+    The folder's name holds the world's version and every argument, so that different pairs live
+    side by side. A pair whose manifest does not fit its name is drawn anew.
+    Arguments and errors are those of ``write_demo_pair``.
+    """
+    counts = (source_train, target_train, target_val)
+    name = f"street-world-v{WORLD_VERSION}-seed{seed}-{size[0]}x{size[1]}-{'-'.join(map(str, counts))}"
+    root = Path(cache_dir) / name
+    if _read_manifest(root) != _manifest(seed, size, counts):
+        return write_demo_pair(
+            root,
+            seed=seed,
+            size=size,
+            source_train=source_train,
+            target_train=target_train,
+            target_val=target_val,
+            progress=progress,
+        )
+    return _pair(root)
+
+
+def write_demo_pair(
+    root: Path | str,
+    *,
+    seed: int = 0,
+    size: tuple[int, int] = (192, 96),
+    source_train: int = 240,
+    target_train: int = 240,
+    target_val: int = 60,
+    progress: Progress | None = None,
+) -> DemoPair:
+    """Draw the pair into ``root``, which appears only when the last picture is written.
+
+    Everything is drawn into a temporary folder beside ``root`` and renamed. When another process
+    finished the same pair meanwhile, its folder is kept and this one is deleted. A pair of other
+    arguments or of another world version in ``root`` is replaced.
+
+    Args:
+        root: folder to create; gets ``gta5``, ``cityscapes`` and ``manifest.json``.
+        seed: seed of every picture, from 0.
+        size: (width, height) of every picture in pixels.
+        source_train: number of labelled source pictures.
+        target_train: number of target training pictures (their labels serve oracles only).
+        target_val: number of target validation pictures.
+        progress: called as ``progress(done, total)`` after every picture.
+
+    Raises:
+        ValueError: for a negative seed, a count below 1 or a size too small for a street.
+        FileExistsError: when ``root`` exists and is not a demo pair.
+    """
+    counts = (source_train, target_train, target_val)
+    if seed < 0 or min(counts) < 1:
+        raise ValueError(f"seed must be at least 0 and counts at least 1, got seed={seed} and counts={counts}")
+    root = Path(root)
+    manifest = _manifest(seed, size, counts)
+    _refuse_foreign(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+    try:
+        draft.chmod(0o755)  # mkdtemp's 0700 would lock out other users of a shared cache.
+        jobs = list(_jobs(counts))
+        for done, job in enumerate(jobs, start=1):
+            _write(draft, job, seed, size)
+            if progress is not None:
+                progress(done, len(jobs))
+        (draft / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        _publish(draft, root, manifest)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return _pair(root)
+
+
+def _jobs(counts: tuple[int, int, int]) -> Iterator[_Job]:
+    source_train, target_train, target_val = counts
+    for index in range(source_train):
+        name = f"{index + 1:05d}.png"
+        yield _Job(GAME_STREET, "train", index, f"gta5/images/{name}", f"gta5/labels/{name}")
+    for split, count in (("train", target_train), ("val", target_val)):
+        for index in range(count):
+            frame = f"{split}/{CITY}/{CITY}_{index:06d}_000019"
+            yield _Job(
+                CAMERA_STREET,
+                split,
+                index,
+                f"cityscapes/leftImg8bit/{frame}_leftImg8bit.png",
+                f"cityscapes/gtFine/{frame}_gtFine_labelIds.png",
+            )
+
+
+def _write(folder: Path, job: _Job, seed: int, size: tuple[int, int]) -> None:
+    picture, labels = draw_street(job.domain, job.split, job.index, seed=seed, size=size)
+    image_file, label_file = folder / job.image, folder / job.label
+    for file in (image_file, label_file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture).save(image_file, compress_level=1)
+    _label_image(labels, with_palette=job.domain is GAME_STREET).save(label_file)
+
+
+def _label_image(labels: np.ndarray, *, with_palette: bool) -> Image.Image:
+    """Label ids as GTA5 (mode P, indices are the ids) or Cityscapes (mode L) stores them."""
+    image = Image.fromarray(labels)
+    if with_palette:
+        image.putpalette(LABEL_ID_PALETTE)
+    return image
+
+
+def _publish(draft: Path, root: Path, manifest: dict[str, object]) -> None:
+    """Rename ``draft`` to ``root``, unless somebody else has published the same pair there."""
+    existing = _read_manifest(root)
+    if existing == manifest:
+        return
+    _refuse_foreign(root)
+    if existing is not None:
+        _discard(root)
+    try:
+        os.rename(draft, root)
+    except OSError:
+        if _read_manifest(root) != manifest:  # Else another process was a moment faster.
+            raise
+
+
+def _refuse_foreign(root: Path) -> None:
+    """Raise when ``root`` holds anything but a demo pair: nothing of a user's is overwritten."""
+    if root.exists() and "world_version" not in (_read_manifest(root) or {}) and not _is_empty_folder(root):
+        raise FileExistsError(f"{root} exists and holds no demo pair: remove it or choose another folder")
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _discard(root: Path) -> None:
+    """Move an outdated pair out of the way in one step, then delete it."""
+    grave = Path(tempfile.mkdtemp(prefix=f".{root.name}-old-", dir=root.parent))
+    os.rename(root, grave / "pair")
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def _manifest(seed: int, size: tuple[int, int], counts: tuple[int, int, int]) -> dict[str, object]:
+    names = ("source_train", "target_train", "target_val")
+    return {
+        "world_version": WORLD_VERSION,
+        "seed": seed,
+        "size": list(size),
+        "counts": dict(zip(names, counts, strict=True)),
+    }
+
+
+def _read_manifest(root: Path) -> dict[str, object] | None:
+    """The manifest of a complete pair, or None where there is no readable one."""
+    try:
+        content = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _pair(root: Path) -> DemoPair:
+    return DemoPair(source_root=root / "gta5", target_root=root / "cityscapes")

@@ -1,0 +1,194 @@
+"""What stands where: the plan of a street and the objects along it, each with its depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from seg.demo.street.canvas import Canvas
+from seg.demo.street.domains import Domain
+from seg.demo.street.figures import (
+    draw_bicycle,
+    draw_clutter,
+    draw_lamp,
+    draw_motorcycle,
+    draw_person,
+    draw_rider,
+    draw_sign,
+    draw_traffic_light,
+    draw_tree,
+)
+from seg.demo.street.sides import SIDES, draw_hedge, pick
+from seg.demo.street.vehicles import draw_bus, draw_car, draw_tram, draw_truck
+
+FAR = 110.0
+"""Depth in metres where the street is closed off by a row of distant houses and trees."""
+
+Item = tuple[float, Callable[[], None]]
+"""Depth in metres and the call that paints it."""
+
+
+@dataclass(frozen=True)
+class Street:
+    """The plan of one street; every ``left_*`` is negative, every ``right_*`` positive metres.
+
+    Kerbs bound the road, fronts bound the pavements. ``tram`` gives the street rails in the
+    middle of the oncoming half and a tram on them; ``heavy`` names the rare vehicle it owns.
+    """
+
+    left_kerb: float
+    right_kerb: float
+    left_front: float
+    right_front: float
+    left_verge: float
+    right_verge: float
+    parked_left: bool
+    parked_right: bool
+    tram: bool
+    heavy: str
+
+
+def plan_street(rng: np.random.Generator, index: int) -> Street:
+    """Draw a plan.
+
+    Trams, buses and trucks are dealt out by the scene's index rather than by chance, so that a
+    small data set holds every class.
+    """
+    tram = index % 22 == 3
+    left = rng.uniform(5.6, 8.2)
+    right = rng.uniform(2.2, 4.7)
+    verges = [float(rng.uniform(1.2, 2.6)) if rng.random() < 0.3 else 0.0 for _ in range(2)]
+    pavements = rng.uniform(3.2, 7.0, 2)
+    return Street(
+        left_kerb=-left,
+        right_kerb=right,
+        left_front=-left - verges[0] - pavements[0],
+        right_front=right + verges[1] + pavements[1],
+        left_verge=verges[0],
+        right_verge=verges[1],
+        parked_left=bool(left > 7.0 and rng.random() < 0.7),
+        parked_right=bool(right > 3.5 and rng.random() < 0.8),
+        tram=tram,
+        heavy={1: "bus", 5: "truck"}.get(index % 9, ""),
+    )
+
+
+def place_objects(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> list[Item]:
+    """Everything that rises above the ground, the farthest first."""
+    items = [*_side_items(canvas, domain, rng, street)]
+    items += _traffic_items(canvas, domain, rng, street)
+    items += _pavement_items(canvas, domain, rng, street)
+    return sorted(items, key=lambda item: -item[0])
+
+
+def _side_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> Iterator[Item]:
+    """Segments along both fronts, from the camera to the end of the street."""
+    kinds = list(SIDES)
+    for edge in (street.left_front, street.right_front):
+        green = rng.random()
+        odds = np.asarray((0.68, 0.08, 0.13, 0.11)) if green < 0.6 else np.asarray((0.2, 0.25, 0.28, 0.27))
+        near = rng.uniform(1.5, 5.0)
+        while near < FAR - 10:
+            far = near + rng.uniform(8, 18)
+            kind = kinds[rng.choice(4, p=odds)]
+            yield far - 0.01, partial(SIDES[kind], canvas, rng, domain.palette, edge, near, far)
+            if rng.random() < 0.12:
+                far += rng.uniform(2, 6)  # A gap, through which trees are seen.
+                behind = edge * 1.4
+                yield far, partial(draw_hedge, canvas, rng, domain.palette, behind, near, far + 9, 7.0)
+            near = far
+
+
+def _lane(rng: np.random.Generator, start: float, gap: float, stop: float = 85.0) -> Iterator[float]:
+    """Depths of vehicles in one lane, ``gap`` metres apart on average behind a car's length."""
+    depth = start + rng.exponential(gap)
+    while depth < stop:
+        yield depth
+        depth += 5.5 + rng.exponential(gap)
+
+
+def _traffic_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> list[Item]:
+    """Vehicles and riders on the road, parked cars along the kerbs."""
+    items: list[Item] = []
+    gap = domain.vehicle_gap
+    heavy = {"bus": draw_bus, "truck": draw_truck}.get(street.heavy)
+    if heavy:
+        oncoming = bool(rng.random() < 0.5)
+        place = -3.4 if oncoming else 0.2
+        depth = rng.uniform(12, 30)
+        items.append((depth, partial(heavy, canvas, rng, place, depth, oncoming)))
+    if street.tram:
+        depth = rng.uniform(14, 30)
+        items.append((depth, partial(draw_tram, canvas, rng, -3.6, depth, True)))
+    lanes = [(0.1, 9.0, gap * 1.8, False, bool(heavy) and place > 0)]
+    lanes.append((-3.5, 7.0, gap * 1.5, True, street.tram or (bool(heavy) and place < 0)))
+    for x, start, spacing, oncoming, taken in lanes:
+        for depth in _lane(rng, 40.0 if taken else start, spacing):
+            drawer = draw_car if rng.random() > 0.035 else (draw_truck, draw_bus)[rng.integers(2)]
+            items.append((depth, partial(drawer, canvas, rng, x + rng.normal(0, 0.2), depth, oncoming)))
+    for parked, x in ((street.parked_right, street.right_kerb - 1.05), (street.parked_left, street.left_kerb + 1.05)):
+        if parked:
+            for depth in _lane(rng, 4.0, gap * 0.35):
+                items.append((depth, partial(draw_car, canvas, rng, x, depth, x < 0)))
+    items += _rider_items(canvas, domain, rng, street)
+    return items
+
+
+def _rider_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> Iterator[Item]:
+    """Riders close to the right kerb or between the lanes, more of them where traffic is dense."""
+    for _ in range(int(rng.poisson(10.0 / domain.vehicle_gap))):
+        depth = rng.uniform(7, 28)
+        x = rng.choice((min(street.right_kerb - 0.6, 2.2), -1.7, street.left_kerb + 0.8))
+        yield depth, partial(draw_rider, canvas, rng, x, depth, bool(rng.random() < 0.35))
+
+
+def _pavement_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> Iterator[Item]:
+    """People, parked two-wheelers, trees, clutter and masts on both pavements."""
+    palette = domain.palette
+    sides = (
+        (street.left_kerb - street.left_verge, street.left_front, street.left_kerb, 1.0),
+        (street.right_kerb + street.right_verge, street.right_front, street.right_kerb, -1.0),
+    )
+    for inner, front, kerb, inward in sides:
+        low, high = sorted((inner - 0.5 * inward, front + 0.4 * inward))
+        yield from _people_items(canvas, rng, domain.people_gap, low, high)
+        yield from _parked_items(canvas, rng, front + 0.7 * inward, kerb - 0.4 * inward)
+        post = kerb - 0.35 * inward
+        for depth in _lane(rng, 5.0, 22.0, 70.0):
+            yield depth, partial(draw_lamp, canvas, palette, post, depth, inward)
+        for depth in _lane(rng, 6.0, 20.0, 50.0):
+            yield depth, partial(draw_sign, canvas, rng, palette, post, depth)
+        if rng.random() < 0.5:
+            depth = rng.uniform(9, 26)
+            yield depth, partial(draw_traffic_light, canvas, rng, palette, post, depth, inward)
+        if rng.random() < 0.4:
+            for depth in np.arange(rng.uniform(7, 14), 90, rng.uniform(9, 16)).tolist():
+                foliage = pick(rng, palette.foliage, 10)
+                yield depth, partial(draw_tree, canvas, rng, foliage, kerb - 0.9 * inward, depth, rng.uniform(5, 8))
+        if rng.random() < 0.4:
+            depth = rng.uniform(6, 20)
+            yield depth, partial(draw_clutter, canvas, rng, rng.uniform(low, high), depth)
+
+
+def _people_items(canvas: Canvas, rng: np.random.Generator, gap: float, low: float, high: float) -> Iterator[Item]:
+    """Groups of one to three people between ``low`` and ``high`` on the pavement."""
+    for depth in _lane(rng, 4.0, gap, 60.0):
+        for _ in range(int(rng.integers(1, 4))):
+            spot = depth + rng.uniform(-0.8, 0.8)
+            yield spot, partial(draw_person, canvas, rng, rng.uniform(low, high), spot)
+
+
+def _parked_items(canvas: Canvas, rng: np.random.Generator, stand: float, kerb: float) -> Iterator[Item]:
+    """A row of bicycles at the house front or the kerb, sometimes a motorcycle."""
+    if rng.random() < 0.55:
+        first = rng.uniform(6, 16)
+        x = stand if rng.random() < 0.4 else kerb
+        for step in range(int(rng.integers(1, 6))):
+            depth = first + 0.9 * step
+            yield depth, partial(draw_bicycle, canvas, rng, x + rng.normal(0, 0.2), depth, rng.uniform(0.4, 1.0))
+    if rng.random() < 0.22:
+        depth = rng.uniform(6, 14)
+        yield depth, partial(draw_motorcycle, canvas, rng, kerb + rng.normal(0, 0.2), depth, rng.uniform(0.3, 1.0))

@@ -1,0 +1,93 @@
+"""From a painted canvas to the picture that a domain's camera delivers."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from seg.data.labels import LABEL_ID
+from seg.demo.street.canvas import Canvas
+from seg.demo.street.domains import Domain
+
+RECTIFICATION_BORDER, OUT_OF_ROI = (LABEL_ID[name] for name in ("rectification border", "out of roi"))
+OVERSAMPLING = 2
+"""Canvas pixels per pixel of the final picture, in each direction."""
+
+# Relative strength of coarse blotches and fine grain per label; the rest has DEFAULT_TEXTURE.
+DEFAULT_TEXTURE = (0.03, 0.03)
+TEXTURES = {
+    "road": (0.05, 0.05),
+    "sidewalk": (0.05, 0.07),
+    "building": (0.07, 0.05),
+    "wall": (0.08, 0.07),
+    "fence": (0.05, 0.06),
+    "vegetation": (0.10, 0.16),
+    "terrain": (0.07, 0.11),
+    "sky": (0.0, 0.0),
+}
+
+
+def finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Texture, develop and downscale: (height, width, 3) RGB uint8 and (height, width) label ids.
+
+    The picture is averaged over area, the labels are sampled, so that no label is invented.
+    """
+    labels = np.ascontiguousarray(canvas.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
+    textured = canvas.image * _texture(canvas.labels, domain, rng)
+    small = cv2.resize(textured, labels.shape[::-1], interpolation=cv2.INTER_AREA)
+    picture = np.clip(np.rint(_develop(small, domain, rng)), 0, 255).astype(np.uint8)
+    if domain.jpeg_quality is not None:
+        picture = _through_jpeg(picture, domain.jpeg_quality)
+    if domain.frame_border:
+        _mark_border(picture, labels)
+    return picture, labels
+
+
+def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
+    """Gain per canvas pixel, (rows, width, 1) float32 around 1, by the surface's label."""
+    strengths = np.tile(np.asarray(DEFAULT_TEXTURE, np.float32), (256, 1))
+    for name, pair in TEXTURES.items():
+        strengths[LABEL_ID[name]] = pair
+    strengths *= domain.texture
+    rows, width = labels.shape
+    blotches = rng.standard_normal((rows // 12 + 2, width // 12 + 2), np.float32)
+    coarse = cv2.resize(blotches, (width, rows), interpolation=cv2.INTER_CUBIC)
+    grain = rng.standard_normal((rows // 2 + 1, width // 2 + 1), np.float32)
+    fine = cv2.resize(grain, (width, rows), interpolation=cv2.INTER_LINEAR)
+    gain = 1 + strengths[:, 0][labels] * coarse + strengths[:, 1][labels] * fine
+    return np.asarray(gain[..., None], np.float32)
+
+
+def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
+    """Lens blur, colour, exposure, vignetting and sensor noise, in this order."""
+    if domain.blur > 0:
+        picture = cv2.GaussianBlur(picture, (0, 0), domain.blur)
+    grey = picture.mean(-1, keepdims=True)
+    picture = grey + domain.saturation * (picture - grey)
+    picture = 128 + domain.contrast * (picture - 128)
+    exposure = np.exp(rng.normal(0, domain.exposure_jitter))
+    picture = picture * np.asarray(domain.tint, np.float32) * np.float32(exposure)
+    if domain.vignette > 0:
+        rows, width = picture.shape[:2]
+        up, across = np.linspace(-1, 1, rows)[:, None], np.linspace(-1, 1, width)
+        picture = picture * (1 - domain.vignette * 0.5 * (up**2 + across**2))[..., None]
+    if domain.noise > 0:
+        picture = picture + domain.noise * rng.standard_normal(picture.shape, np.float32)
+    return picture
+
+
+def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
+    """The picture after JPEG compression; OpenCV wants and returns BGR."""
+    _, stream = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    decoded = cv2.imdecode(stream, cv2.IMREAD_COLOR)
+    if decoded is None:
+        raise RuntimeError("OpenCV could not read back its own JPEG: is it built without JPEG support?")
+    return np.ascontiguousarray(decoded[..., ::-1])
+
+
+def _mark_border(picture: np.ndarray, labels: np.ndarray) -> None:
+    """A black left column from rectification and a one-pixel frame outside the region of interest."""
+    labels[[0, -1], :] = OUT_OF_ROI
+    labels[:, [0, -1]] = OUT_OF_ROI
+    labels[:, 1] = RECTIFICATION_BORDER
+    picture[:, :2] = 0

@@ -1,0 +1,1 @@
+"""Entropy maps and tables."""

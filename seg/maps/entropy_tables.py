@@ -1,0 +1,71 @@
+"""Mean entropy per image and per predicted class, as two CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dem_apps.runtime.checkpoint import write_atomically
+
+
+class EntropyTables:
+    """Grows with every image; ``entropy.csv`` has a row per image, ``entropy_per_class.csv`` one per class in it.
+
+    Args:
+        names: the C class names.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._per_image: list[list[Any]] = []
+        self._per_class: list[list[Any]] = []
+
+    def add(self, image: str, classes: NDArray[np.uint8], entropy: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Count one image.
+
+        Args:
+            image: its name.
+            classes: (H, W) predicted train ids.
+            entropy: (H, W), 0 to 1.
+
+        Returns:
+            (C,) the pixels of each class.
+        """
+        pixels = np.bincount(classes.ravel(), minlength=len(self._names))
+        sums = np.bincount(classes.ravel(), entropy.ravel(), len(self._names))
+        height, width = classes.shape
+        top = int(pixels.argmax())
+        mean = sums.sum() / classes.size
+        self._per_image.append([image, width, height, mean, self._names[top], pixels[top] / classes.size])
+        self._per_class.extend(
+            [image, name, pixels[index], sums[index] / pixels[index]]
+            for index, name in enumerate(self._names)
+            if pixels[index]
+        )
+        return pixels
+
+    def mean_entropy(self) -> float | None:
+        """Mean of the images' means, each image counting once; None before the first."""
+        return float(np.mean([row[3] for row in self._per_image])) if self._per_image else None
+
+    def write(self, folder: Path) -> None:
+        """Both files, each in one step."""
+        folder.mkdir(parents=True, exist_ok=True)
+        header = ["image", "width", "height", "mean_entropy", "top_class", "top_class_share"]
+        write_atomically(folder / "entropy.csv", _csv(header, self._per_image))
+        header = ["image", "predicted_class", "pixels", "mean_entropy"]
+        write_atomically(folder / "entropy_per_class.csv", _csv(header, self._per_class))
+
+
+def _csv(header: list[str], rows: list[list[Any]]) -> bytes:
+    content = io.StringIO(newline="")
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([f"{value:.6f}" if isinstance(value, float) else value for value in row] for row in rows)
+    return content.getvalue().encode()

@@ -1,0 +1,1 @@
+"""Networks, their batch normalisation, and how they are read back from runs."""

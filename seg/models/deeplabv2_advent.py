@@ -1,0 +1,170 @@
+"""The network of the adaptation literature, number for number: DeepLab-V2 on the older ResNet-101.
+
+AdaptSegNet (Tsai et al., CVPR 2018), ADVENT (Vu et al., CVPR 2019) and their followers publish weights for it. It
+is not the ResNet-101 of torchvision and segmentation-models-pytorch; four things differ:
+
+- a stage's stride sits on the first 1×1 convolution of its first block, not on the 3×3 one;
+- the max-pool rounds up, so that 1024×512 pixels become 129×65 features instead of 128×64;
+- every block of a dilated stage is dilated, the first one included;
+- images are BGR from 0 to 255 minus a mean, without a division by a standard deviation.
+
+Shapes: B batch, C classes, h × w feature resolution, about an eighth of the image's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError
+from seg.models.atrous_head import AtrousHead
+
+#: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
+ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
+#: How this project normalises images, RGB from 0 to 1; undone here.
+IMAGENET_MEAN_RGB, IMAGENET_STD_RGB = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+ENCODER, OUTPUT_STRIDE, DEPTH = "resnet101", 8, 5
+
+_EXPANSION = 4
+#: Per stage of ResNet-101: blocks, channels inside a block, stride, dilation.
+_STAGES = ((3, 64, 1, 1), (4, 128, 2, 1), (23, 256, 1, 2), (3, 512, 1, 4))
+
+
+class AdventDeepLabV2(nn.Module):
+    """ADVENT's network behind this project's interface.
+
+    A random start is ADVENT's: convolutions from a normal distribution of deviation 0.01. Parameters are named as in
+    :class:`seg.models.deeplabv2.DeepLabV2`; ``python -m seg.convert`` renames published ones.
+
+    Args:
+        num_classes: C.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.to_bgr = BgrMinusMean()
+        self.encoder = AdventResNet101()
+        self.main_head = AtrousHead(512 * _EXPANSION, num_classes)
+        self.auxiliary_head = AtrousHead(256 * _EXPANSION, num_classes)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """(B, 3, H, W) normalised RGB images → logits ``main`` and ``aux``, (B, C, h, w) each."""
+        before_last, last = self.encoder(self.to_bgr(images))
+        return {"main": self.main_head(last), "aux": self.auxiliary_head(before_last)}
+
+    def parameter_groups(self, learning_rate: float, head_factor: float) -> list[dict[str, Any]]:
+        """Encoder at ``learning_rate``, heads at ``head_factor`` times that; ``base_lr`` is kept for schedules."""
+        heads = [*self.main_head.parameters(), *self.auxiliary_head.parameters()]
+        return [
+            {"params": list(self.encoder.parameters()), "base_lr": learning_rate},
+            {"params": heads, "base_lr": learning_rate * head_factor},
+        ]
+
+
+class BgrMinusMean(nn.Module):
+    """(B, 3, H, W) images in this project's normalisation → BGR from 0 to 255 minus ADVENT's mean."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        scale = 255.0 * torch.tensor(IMAGENET_STD_RGB[::-1], dtype=torch.float64)
+        mean = 255.0 * torch.tensor(IMAGENET_MEAN_RGB[::-1], dtype=torch.float64)
+        shift = mean - torch.tensor(ADVENT_MEAN_BGR, dtype=torch.float64)
+        # constants, not weights: they are in no checkpoint
+        self.register_buffer("scale", scale.float().view(3, 1, 1), persistent=False)
+        self.register_buffer("shift", shift.float().view(3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Swap the channels, then one multiplication and one addition."""
+        return images.flip(1) * self.scale + self.shift
+
+
+class AdventResNet101(nn.Module):
+    """(B, 3, H, W) → features of the last two stages, (B, 1024, h, w) and (B, 2048, h, w)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True)
+        stages, channels = [], 64
+        for blocks, width, stride, dilation in _STAGES:
+            first = Bottleneck(channels, width, stride, dilation, projected=True)
+            channels = width * _EXPANSION
+            others = [Bottleneck(channels, width, 1, dilation, projected=False) for _ in range(blocks - 1)]
+            stages.append(nn.Sequential(first, *others))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.normal_(module.weight, std=0.01)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """See the class."""
+        features = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        before_last: Tensor = self.layer3(self.layer2(self.layer1(features)))
+        last: Tensor = self.layer4(before_last)
+        return before_last, last
+
+
+class Bottleneck(nn.Module):
+    """A residual block of 1×1, 3×3 and 1×1 convolutions whose stride sits on the first.
+
+    Args:
+        channels: of the input.
+        width: channels inside; the output has four times as many.
+        stride: of the first convolution and of the projection.
+        dilation: of the 3×3 convolution.
+        projected: whether the shortcut is a 1×1 convolution instead of the input itself.
+    """
+
+    def __init__(self, channels: int, width: int, stride: int, dilation: int, projected: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 1, stride=stride, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=dilation, dilation=dilation, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, width * _EXPANSION, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(width * _EXPANSION)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: nn.Module = nn.Identity()
+        if projected:
+            projection = nn.Conv2d(channels, width * _EXPANSION, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(width * _EXPANSION))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, channels, h, w) → (B, 4 width, h / stride, w / stride), rounded up."""
+        inner = self.relu(self.bn1(self.conv1(features)))
+        inner = self.relu(self.bn2(self.conv2(inner)))
+        summed: Tensor = self.relu(self.bn3(self.conv3(inner)) + self.downsample(features))
+        return summed
+
+
+def build_advent_network(
+    encoder: str, num_classes: int, output_stride: int, depth: int, weights: str | None
+) -> AdventDeepLabV2:
+    """The network, after a look at settings that it leaves no choice in.
+
+    ImageNet weights are refused although torchvision's have fitting shapes: they were trained with the stride on
+    the other convolution and other images, and AdaptSegNet's issue 55 reports that ImageNet weights of another kind
+    cost 7 points of mIoU. A run that silently started from them would not be ADVENT's.
+
+    Raises:
+        InputError: another encoder, output stride or depth, or pretrained weights.
+    """
+    if (encoder, output_stride, depth) != (ENCODER, OUTPUT_STRIDE, DEPTH):
+        raise InputError(
+            f"model: deeplabv2-advent has encoder {ENCODER}, output_stride {OUTPUT_STRIDE} and depth {DEPTH}, not "
+            f"{encoder}, {output_stride} and {depth}; give these, or take the model deeplabv2"
+        )
+    if weights is not None:
+        raise InputError(
+            f"model: there are no '{weights}' weights for deeplabv2-advent; start from a published checkpoint with "
+            "python -m seg.convert and --model.start-from, or take the model deeplabv2"
+        )
+    return AdventDeepLabV2(num_classes)

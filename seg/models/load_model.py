@@ -1,0 +1,130 @@
+"""The network of a run: built from its settings, and read back from its folder for scores, exports and restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError
+from dem_apps.runtime import load_state as restore
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.settings import from_dict
+from seg.config import ModelConfig, TrainConfig
+from seg.data.labels import ClassSet, load_classes
+from seg.models.deeplabv2 import build_model
+
+CLASSES_FILE = "classes.json"
+#: Of its tensors' names, in every network here.
+_ENCODER = "encoder."
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A network with what is needed to use it.
+
+    Args:
+        config: the settings of its run.
+        classes: what its C outputs mean.
+        model: the network, in ``eval()`` mode.
+        checkpoint: the name of the checkpoint that was read.
+        step: the training step that it was saved at.
+    """
+
+    config: TrainConfig
+    classes: ClassSet
+    model: nn.Module
+    checkpoint: str
+    step: int
+
+
+def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedModel:
+    """Read a run's network.
+
+    Args:
+        run: the run folder.
+        checkpoint: ``last``, ``selected`` (chosen without labels) or ``best`` (chosen with target labels).
+        device: where the network goes.
+
+    Raises:
+        InputError: no run folder, no such checkpoint, or weights that do not fit the settings.
+    """
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    state = load_checkpoint(run / "checkpoints", checkpoint)
+    where = f"{run}, checkpoint {checkpoint}"
+    restore.required(state, where, model=dict)
+    if _encoder_alone(state["model"]):
+        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
+    # the run's own copy, since the file that its settings name may be elsewhere or may have changed
+    own = run / CLASSES_FILE
+    classes = load_classes(str(own) if own.is_file() else config.classes)
+    # the checkpoint brings every weight
+    model = network(config.model, len(classes), pretrained=False)
+    load_weights(model, state["model"], where)
+    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, restore.checked_step(state, where))
+
+
+def checkpoint_name(run: Path, wanted: str) -> str:
+    """``auto`` is the run's checkpoint ``selected``, chosen without labels, where it has one, else ``last``."""
+    if wanted != "auto":
+        return wanted
+    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
+
+
+def saved_weights(run: Path) -> dict[str, Tensor]:
+    """The weights that another training starts from: of the run's ``selected`` checkpoint, else of its last.
+
+    Raises:
+        InputError: no run folder, or one without a checkpoint.
+    """
+    read_config(run)
+    state = load_checkpoint(run / "checkpoints", checkpoint_name(run, "auto"))
+    restore.required(state, str(run), model=dict)
+    weights: dict[str, Tensor] = state["model"]
+    return weights
+
+
+def start_from(model: nn.Module, run: Path) -> None:
+    """Put the weights of a run's ``selected`` checkpoint, else of its last, into a network that is to be trained.
+
+    A checkpoint of the encoder alone, which :mod:`seg.convert` makes of the weights that ADVENT starts from, leaves the
+    heads as they are.
+
+    Raises:
+        InputError: no run folder, one without a checkpoint, or weights of another network.
+    """
+    weights = saved_weights(run)
+    if _encoder_alone(weights):
+        weights |= {name: value for name, value in model.state_dict().items() if not name.startswith(_ENCODER)}
+    load_weights(model, weights, str(run))
+
+
+def _encoder_alone(weights: dict[str, Tensor]) -> bool:
+    return bool(weights) and all(str(name).startswith(_ENCODER) for name in weights)  # whoever wrote them
+
+
+def network(settings: ModelConfig, num_classes: int, pretrained: bool = True) -> nn.Module:
+    """The network that the settings describe; without ``pretrained`` their encoder weights are not fetched."""
+    return build_model(
+        settings.name,
+        settings.encoder,
+        num_classes,
+        settings.output_stride,
+        settings.depth,
+        settings.encoder_weights if pretrained else None,
+    )
+
+
+def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None:
+    """Put weights into a network.
+
+    Raises:
+        InputError: weights of another network or class count, or weights that are no numbers.
+    """
+    try:
+        restore.load_weights(model, state, where)
+    except InputError as error:
+        raise InputError(f"{error}; these weights do not fit the network in its settings") from error

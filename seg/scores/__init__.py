@@ -1,0 +1,1 @@
+"""Scores of predictions, with labels and without, and which checkpoint is kept."""

@@ -1,0 +1,85 @@
+"""Which checkpoints are worth keeping besides the last, and when a run looks collapsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dem_apps.runtime.load_state import required
+
+#: The checkpoints that are kept besides the last: chosen without and with target labels.
+_KEPT = ("selected", "best")
+#: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
+_ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
+
+
+class CheckpointSelector:
+    """Remembers the checkpoint that a label-free score would select, and the best one by target labels.
+
+    Args:
+        criterion: a key of the scores of :mod:`seg.scores.unsupervised_scores`; higher is better.
+    """
+
+    def __init__(self, criterion: str) -> None:
+        self.criterion = criterion
+        self._chosen: dict[str, dict[str, Any]] = {}
+        self._previous: float | None = None
+        self._current: float | None = None
+
+    def update(self, step: int, result: dict[str, Any]) -> list[str]:
+        """Look at the scores of a step; names the checkpoints that it is better than: ``selected``, ``best``.
+
+        Without target labels there is no ``best``.
+        """
+        self._previous, self._current = self._current, result["label_free"][self.criterion]
+        scores = {"selected": self._current, "best": result["miou"]}
+        improved = [
+            name
+            for name, score in scores.items()
+            if score is not None and (name not in self._chosen or score > self._chosen[name]["score"])
+        ]
+        for name in improved:
+            self._chosen[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
+        return improved
+
+    def alarm(self, result: dict[str, Any]) -> str | None:
+        """A sentence when predictions have collapsed: into one class, or to certainty while the score falls."""
+        share = result["label_free"]["largest_class_share"]
+        if share > _ONE_CLASS:
+            return f"{100 * share:.1f} % of the pixels are predicted as one class"
+        falls = self._previous is not None and self._current is not None and self._current < self._previous
+        if falls and result["mean_entropy_normalised"] < _NO_ENTROPY:
+            return (
+                f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score "
+                f"'{self.criterion}' falls ({self._previous:.4f} to {self._current:.4f})"
+            )
+        return None
+
+    def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
+        """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
+        rows: dict[str, dict[str, Any]] = {
+            "last": {"step": last_step, "miou": last_miou, "chosen_by": "end of training"}
+        }
+        by = {"selected": f"label-free score {self.criterion}", "best": "target labels"}
+        for name, chosen in self._chosen.items():
+            rows[name] = {"step": chosen["step"], "miou": chosen["miou"], "chosen_by": by[name]}
+        for name, row in rows.items():
+            row["used_target_labels"] = name == "best"
+        return rows
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"chosen": dict(self._chosen), "current": self._current}
+
+    def restore(self, state: Any) -> None:
+        """Continue where :meth:`state` was taken.
+
+        Raises:
+            InputError: something else.
+        """
+        where = "--resume: the checkpoint's 'choice'"
+        required(state, where, chosen=dict, current=(float, int, type(None)))
+        for name in _KEPT:
+            if name in state["chosen"]:
+                required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=(float, int))
+        self._chosen = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
+        self._current = state["current"]

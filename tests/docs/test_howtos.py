@@ -1,0 +1,91 @@
+"""The pages that add something, followed in a copy of the repository: every patch applied, the page's own tests run.
+
+Such a page, ``docs/howto/add_*.md``, holds its patches as ``diff`` blocks and, before the last section, the tests that
+show it: ``<!-- shown by: pytest ARGUMENTS -->``. Its patches add one source file and touch one table in another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pages = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("pages.py"))))
+HOWTOS = sorted((pages.ROOT / "docs" / "howto").glob("add_*.md"))
+SOURCES = ("dem_apps/", "seg/", "rl/")
+#: Of a table: the line that enters the name, and the import that brings what stands there.
+MOST_TABLE_LINES = 2
+MOST_WORDS = 700
+
+
+def in_copy(folder: Path, *command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True, text=True)
+
+
+def copied(folder: Path) -> None:
+    listed = in_copy(pages.ROOT, "git", "ls-files", "-co", "--exclude-standard").stdout.splitlines()
+    for name in listed:
+        if (pages.ROOT / name).is_file() and not name.startswith(("docs/images/", "docs/results/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(pages.ROOT / name, folder / name)
+
+
+def test_there_is_a_page_for_everything_that_is_added() -> None:
+    added = {page.stem.removeprefix("add_") for page in HOWTOS}
+    assert added == {"an_objective", "a_method", "a_network", "a_layout", "an_environment_family"}
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="the pages use git apply")
+@pytest.mark.parametrize("page", HOWTOS, ids=lambda page: page.stem)
+def test_the_steps_are_complete(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    patches = [block for block in pages.blocks(text) if block.language == "diff"]
+    assert patches
+    copied(tmp_path)
+    for patch in patches:
+        applied = in_copy(tmp_path, "git", "apply", "--verbose", "-", given=patch.text)
+        assert applied.returncode == 0, f"line {patch.line}: {applied.stderr}"
+    new, tables = touched("".join(patch.text for patch in patches))
+    assert len(new) == 1, f"a new thing is one new file, not {new}"
+    assert len(tables) <= 1, f"and a line in one table, not in {tables}"
+    assert all(lines <= MOST_TABLE_LINES for lines in tables.values()), tables
+    shown = re.findall(r"<!-- shown by: pytest (.+) -->", text)
+    assert shown, "the page names no test of its own"
+    for arguments in shown:
+        done = in_copy(
+            tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *shlex.split(arguments)
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("page", HOWTOS, ids=lambda page: page.stem)
+def test_it_is_a_page(page: Path) -> None:
+    assert len(pages.prose(page.read_text(encoding="utf-8")).split()) <= MOST_WORDS
+
+
+def touched(patch: str) -> tuple[list[str], dict[str, int]]:
+    """Of a patch's source files: the new ones, and the lines that the others gain."""
+    new: list[str] = []
+    tables: dict[str, int] = {}
+    file, fresh = "", False
+    for line in patch.splitlines():
+        if line.startswith("--- "):
+            fresh = line.split()[1] == "/dev/null"
+        elif line.startswith("+++ "):
+            file = line.split()[1].removeprefix("b/")
+            if file.startswith(SOURCES):
+                new += [file] if fresh else []
+                if not fresh:
+                    tables[file] = 0
+        elif file in tables and line.startswith("+"):
+            tables[file] += 1
+    return new, tables
