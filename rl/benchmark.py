@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import option, parse_config, to_dict
 from dem_apps.runtime.signals import command_line, going_on_with

@@ -20,8 +20,9 @@ import torch
 from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.load_state import checked_step
 from dem_apps.runtime.run_folder import read_config

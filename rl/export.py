@@ -18,8 +18,9 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
-from dem_apps.errors import InputError, disk_error, run_command
+from dem_apps.errors import InputError, disk_error
 from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.load_state import checked_step, load_optimizer
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig

@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.errors import InputError, nearest, printable
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from dem_apps.runtime.terminal import printable
 from rl.results.read_runs import (
     ACTIONS,
     Result,

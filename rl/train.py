@@ -15,8 +15,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.errors import NotFiniteError, run_command
+from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.progress import TrainingProgress
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command

@@ -19,12 +19,13 @@ import yaml
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.search import Space, TPEPlan, Values, best_trial, dem_allows, score, scored
 from dem_apps.jobs.search_report import trials_table, write_trials
 from dem_apps.jobs.study import StudyFolder, run_study
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.signals import command_line, going_on_with

@@ -27,9 +27,10 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, NotFiniteError, run_command
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config
 from seg.config import TrainConfig

@@ -15,8 +15,9 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
-from dem_apps.errors import InputError, NotFiniteError, run_command
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.launcher import leave_group

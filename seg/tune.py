@@ -17,12 +17,13 @@ from typing import Any
 
 import yaml
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.job_processes import NotStarted, Subprocesses, ending_signal
 from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
 from dem_apps.jobs.search_report import plot_dem_search, trials_table, write_trials
 from dem_apps.jobs.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.load_state import required
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.safe_io import read_json

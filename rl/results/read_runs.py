@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.load_state import required
 from dem_apps.runtime.run_folder import read_config, read_metrics
 from dem_apps.runtime.safe_io import read_json
 from dem_apps.runtime.settings import to_dict
-from dem_apps.runtime.terminal import printable
 from rl.config import TrainConfig
 from rl.results.statistics import improvement, improvement_interval, iqm, iqm_interval
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.errors import InputError, nearest
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.data.build_cache import fill_cache

@@ -16,7 +16,8 @@ import pytest
 import torch
 import yaml
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import (
     RunFolder,
     checkpoint_to_resume,

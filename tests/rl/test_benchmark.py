@@ -22,7 +22,8 @@ from rich.console import Console
 
 import rl.benchmark
 import rl.plots
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.grid_progress import GridProgress
 from rl.jobs import Job, Trainings, flags

@@ -21,8 +21,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import rl.benchmark
 import rl.export
 import rl.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env

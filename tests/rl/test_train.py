@@ -19,8 +19,9 @@ from stable_baselines3 import PPO
 
 import rl.evaluate
 import rl.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder, read_metrics
 from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve

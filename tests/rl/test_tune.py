@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 import rl.tune
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
 from rl.config import TrainConfig, resolve
 from rl.trials import median_after, settings_of
 from rl.tune import TuneConfig, search_space, tune

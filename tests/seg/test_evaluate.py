@@ -17,8 +17,9 @@ from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict

@@ -28,8 +28,9 @@ import seg.convert
 import seg.evaluate
 import seg.export
 import seg.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg.config import DataConfig, ModelConfig, TrainConfig

@@ -14,9 +14,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.search import DEM_SPACE, TPEPlan
 from dem_apps.jobs.study import StudyFolder, TrialFailed, TrialKilled
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.tune import Trainings, TuneConfig, main, trial_settings
