@@ -31,13 +31,12 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from advent_loop import PlainLoop
-from machine import processor
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from dem_apps.fused.one_pass import supports_kernel
-from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.device import processor, torch_device
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import lowest_versions
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = runpy.run_path(str(ROOT / "tests" / "lowest_versions.py"))
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def pyproject() -> dict[str, Any]:
 def test_every_dependency_is_there_with_its_lower_bound(pyproject: dict[str, Any]) -> None:
     table = pyproject["project"]
     lines = [*table["dependencies"], *table["optional-dependencies"]["dev"]]
-    constraints = SCRIPT["constraints"](table)
+    constraints = lowest_versions.constraints(table)
     assert len(constraints) == len(lines) > 25
     for line, constraint in zip(lines, constraints, strict=True):
         name, _, version = constraint.partition("==")
@@ -36,10 +35,10 @@ def test_every_dependency_is_there_with_its_lower_bound(pyproject: dict[str, Any
 @pytest.mark.parametrize("specifiers", ["", "<2.1", ">=1.0,>=1.1"])
 def test_a_dependency_without_one_lower_bound_is_named(specifiers: str) -> None:
     with pytest.raises(ValueError, match="'numpy' needs one lower bound, such as"):
-        SCRIPT["lower_bound"](SpecifierSet(specifiers), "numpy")
+        lowest_versions.lower_bound(SpecifierSet(specifiers), "numpy")
 
 
 def test_the_checks_are_made_for_the_lowest_python(pyproject: dict[str, Any]) -> None:
-    lowest = str(SCRIPT["lowest_python"](pyproject["project"]))
+    lowest = str(lowest_versions.lowest_python(pyproject["project"]))
     assert pyproject["tool"]["mypy"]["python_version"] == lowest
     assert pyproject["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")

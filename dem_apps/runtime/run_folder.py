@@ -34,6 +34,7 @@ from dem_apps.runtime.checkpoint import (
     save_checkpoint,
     write_atomically,
 )
+from dem_apps.runtime.device import processor
 from dem_apps.runtime.safe_io import parsed_json, read_text, read_yaml
 from dem_apps.runtime.signals import signals_held
 
@@ -278,12 +279,12 @@ def _refuse_ways_out(path: Path) -> None:
 
 def environment(seed: int, device: str) -> dict[str, Any]:
     """Versions, device, seed and git commit: what somebody needs to repeat a run elsewhere."""
-    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor()
+    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
     return {
         "command": sys.argv,
         "seed": seed,
         "device": device,
-        "device_name": device_name or platform.machine(),
+        "device_name": device_name,
         "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),

@@ -6,14 +6,13 @@ import html
 import json
 import math
 import re
-import runpy
 import statistics
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+from support import report_runs as make
 
 from dem_apps.errors import InputError
 from dem_apps.report.__main__ import main
@@ -26,7 +25,6 @@ from dem_apps.report.pictures import embed, find_pictures, panel_boxes
 from dem_apps.report.run import flat, number, read_run, read_runs, shown
 from dem_apps.report.scores import SEG_SCORES, class_table, comparison_table
 
-make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)<script>"
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from support import pages
 from torch import nn
 
 import dem_apps.runtime.settings
@@ -24,7 +22,6 @@ from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.cache import cache_dir
 
-pages = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("pages.py"))))
 ROOT: Path = pages.ROOT
 TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.PAGES}
 COMMANDS = [command for page in pages.PAGES for command in pages.page_commands(page)] + [
@@ -36,14 +33,6 @@ READERS = ("parse_config", "parse_search", "_options")
 
 class Parsed(Exception):
     """Raised in place of what a command would do with its settings."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def with_blocks(*languages: str) -> list[str]:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import dem_apps.objectives
-
-sys.path.insert(0, str(Path(__file__).parent))
 import record
 from trajectories import A2C, ADVENT, FAMILIES, RL, SEG, TOLERANCES, inputs, reinforcement, segmentation
 
-sys.path.pop(0)
+import dem_apps.objectives
 
 RUNS = [(family, run) for family, runs in FAMILIES.items() for run in runs]
 TABLES = [("core", "adadem, mean"), ("core", "adadem-mec, balanced"), ("seg", "minent adadem balanced")]

@@ -19,8 +19,6 @@ from stable_baselines3.common.utils import LinearSchedule
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 
-torch.set_num_threads(1)
-
 POLICY = {"PPO": "MlpPolicy", "A2C": "MlpPolicy", "MaskablePPO": "MlpPolicy", "RecurrentPPO": "MlpLstmPolicy"}
 CASES = [
     (MaskablePPO, spaces.Discrete(5)),

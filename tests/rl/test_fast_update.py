@@ -24,8 +24,6 @@ from rl.fast.ppo import FastPPO
 from rl.fast.update import log_softmax
 from rl.hook import policy as objective_policy
 
-torch.set_num_threads(1)
-
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "ent_coef": 0.01}
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from stable_baselines3 import PPO
+from support.glossary import explained, keys_of
 
 import rl.evaluate
 import rl.train
@@ -29,7 +28,6 @@ from rl.envs.make import StackedEnvs
 from rl.training.build import build_envs
 
 ROOT = Path(__file__).resolve().parents[2]
-glossary = SimpleNamespace(**runpy.run_path(str(ROOT / "tests/docs/glossary.py")))
 SMALL = [
     "--env", "MiniGrid-Empty-Random-5x5-v0", "--hyperparameters.n_envs", "4", "--hyperparameters.n_steps", "64",
     "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
@@ -186,9 +184,9 @@ def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
 
 def test_every_key_is_explained(unbroken: Path) -> None:
     scores = json.loads((unbroken / "eval.json").read_text())
-    assert glossary.keys_of(scores) == glossary.explained("Reinforcement learning: `eval.json`")
+    assert keys_of(scores) == explained("Reinforcement learning: `eval.json`")
     logged = set().union(*read_metrics(unbroken))
-    assert logged | OF_OTHERS == glossary.explained("Reinforcement learning: `metrics.jsonl`")
+    assert logged | OF_OTHERS == explained("Reinforcement learning: `metrics.jsonl`")
 
 
 def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path, capsys: Any) -> None:
@@ -248,7 +246,7 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
     rl.train.main([*tiny, *arguments, "--run-dir", str(tmp_path / "run")])
     line = read_metrics(tmp_path / "run")[-1]
     assert 0 < line["train/policy_entropy"] < 1.95
-    assert set(line) <= glossary.explained("Reinforcement learning: `metrics.jsonl`")
+    assert set(line) <= explained("Reinforcement learning: `metrics.jsonl`")
     assert line["train/entropy_objective"] == pytest.approx(-line["train/entropy_loss"], abs=0.05)
     if "none" in arguments:
         assert line["train/entropy_objective"] == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from support import not_finite_worker as worker
 
 import seg.train
 from dem_apps.errors import NotFiniteError
@@ -22,17 +22,6 @@ from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.step import set_up, training_step
-
-
-@pytest.fixture(scope="module")
-def worker():
-    """not_finite_worker.py, importable by the same name in spawned processes (they inherit sys.path)."""
-    folder = str(Path(__file__).parent)
-    sys.path.insert(0, folder)
-    import not_finite_worker
-
-    yield not_finite_worker
-    sys.path.remove(folder)
 
 
 def poisoned_at(step: int, monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
@@ -123,7 +112,7 @@ def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monke
     assert load_checkpoint(run / "checkpoints", "last")["step"] == 1
 
 
-def test_a_discriminator_that_is_nan_makes_no_step(worker) -> None:
+def test_a_discriminator_that_is_nan_makes_no_step() -> None:
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True)
     config = dataclasses.replace(
@@ -143,7 +132,7 @@ def test_a_discriminator_that_is_nan_makes_no_step(worker) -> None:
     assert not training.adversary_optimizer.state_dict()["state"]
 
 
-def test_all_processes_stop_and_name_the_image_of_the_one(worker, tmp_path: Path) -> None:
+def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path: Path) -> None:
     other = torch.multiprocessing.spawn(worker.run, (str(tmp_path), 1), join=False)
     try:
         worker.run(0, str(tmp_path), 0)

@@ -12,7 +12,6 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from hypothesis import given
 from hypothesis import strategies as st
+from support.strangers import Payload, places, replaced
+from support.strangers import refused as one_line
 
 import seg.convert
 import seg.evaluate
@@ -47,25 +48,10 @@ CPU = torch.device("cpu")
 CLASSES = 19
 
 
-class Payload:
-    """What a malicious pickle does when it is opened."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
-
-
 def refused(main: Any, argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
     """The one line with which a command ends."""
     monkeypatch.setattr("sys.argv", ["command", *argv])
-    with pytest.raises(SystemExit) as left:
-        run_command(main)
-    assert left.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    return str(line)
+    return one_line(main, capsys)
 
 
 # -- pickles for seg.convert --------------------------------------------------------------------------------------
@@ -292,32 +278,6 @@ def trained() -> tuple[TrainConfig, Training, CheckpointSelector, list[Any]]:
     choice = CheckpointSelector("im")
     choice.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
     return config, training, choice, passes
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place of a nested state, the inner ones of large mappings thinned out."""
-    yield path
-    if isinstance(value, dict):
-        keys = list(value)
-        for key in keys if len(keys) < 30 else keys[:3] + keys[-3:]:
-            yield from places(value[key], (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index in range(min(len(value), 3)):
-            yield from places(value[index], (*path, index))
-
-
-def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """A copy with another value at a place; ``KeyError`` takes it out."""
-    if not path:
-        return by
-    inner = replaced(value[path[0]], path[1:], by)
-    if isinstance(value, dict):
-        changed = {**value, path[0]: inner}
-        if len(path) == 1 and by is KeyError:
-            del changed[path[0]]
-        return changed
-    items = [*value[: path[0]], inner, *value[path[0] + 1 :]]
-    return tuple(items) if isinstance(value, tuple) else items
 
 
 JUNK = st.sampled_from([

@@ -2,18 +2,17 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from PIL import Image
+from support.glossary import explained, keys_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dem_apps.runtime.checkpoint import load_checkpoint
@@ -23,7 +22,6 @@ from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 
 REPOSITORY = Path(__file__).parents[2]
-glossary = SimpleNamespace(**runpy.run_path(str(REPOSITORY / "tests/docs/glossary.py")))
 #: What AdvEnt logs beside what every run does.
 OF_ADVENT = {f"{name}_{head}" for name in ("target/fooling", "discriminator/loss") for head in ("main", "aux")}
 
@@ -81,9 +79,9 @@ def test_every_key_is_explained(finished):
     run, _ = finished
     scores = json.loads((run / "eval.json").read_text())
     opened = ("reliability", "entropy_histogram", "label_free", "protocol")
-    assert glossary.keys_of(scores, *opened) == glossary.explained("Segmentation: `eval.json`")
+    assert keys_of(scores, *opened) == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
-    assert set().union(*lines) | {"alarm"} | OF_ADVENT == glossary.explained("Segmentation: `metrics.jsonl`")
+    assert set().union(*lines) | {"alarm"} | OF_ADVENT == explained("Segmentation: `metrics.jsonl`")
 
 
 def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):

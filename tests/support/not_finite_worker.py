@@ -1,4 +1,4 @@
-"""One of two processes that train together, one of which meets a NaN; imported by name in each of them."""
+"""One of two processes that train together, one of which meets a NaN; see seg/test_not_finite.py."""
 
 from __future__ import annotations
 
