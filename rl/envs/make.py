@@ -13,7 +13,6 @@ buffer keeps the values exactly.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -132,17 +131,3 @@ def check_env_id(env_id: str) -> None:
     """Raise an InputError that suggests the nearest name if gymnasium does not know ``env_id``."""
     if env_id not in gym.registry:
         raise InputError(f"--env: unknown environment '{env_id}'{nearest(env_id, gym.registry)}")
-
-
-def warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
-    """Warn where a rollout buffer would cut normalised observations to integers (see the top of this file)."""
-    if normalised is None or not normalised.norm_obs:
-        return
-    dtype = normalised.observation_space.dtype
-    if dtype is not None and not np.issubdtype(dtype, np.floating):
-        warnings.warn(
-            f"VecNormalize hands out floats, but the observation space is declared {dtype}, the type in which the "
-            "rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each environment in "
-            "gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
-            stacklevel=2,
-        )
