@@ -21,8 +21,8 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.errors import InputError
 from rl import evaluate
 from rl.envs.make import make_env, make_training_envs
-from rl.evaluate import FINAL, Evaluator, summary
 from rl.results.episodes import Episode, normalised, play
+from rl.results.evaluator import FINAL, Evaluator, summary
 from rl.results.frame import Moment, draw
 from rl.results.video import (
     MOST_FRAMES,
