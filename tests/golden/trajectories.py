@@ -29,6 +29,7 @@ from dem_apps.runtime.run_folder import read_metrics
 from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
 from rl.envs.make import make_env
+from rl.training import between_rollouts
 from seg.config import DataConfig, DiscriminatorConfig, ModelConfig, OptimizerConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair
@@ -224,11 +225,11 @@ def _pictures() -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def _every_update_logged() -> Iterator[None]:
-    before, rl.train.STEPS_PER_LINE = rl.train.STEPS_PER_LINE, 1
+    before, between_rollouts.STEPS_PER_LINE = between_rollouts.STEPS_PER_LINE, 1
     try:
         yield
     finally:
-        rl.train.STEPS_PER_LINE = before
+        between_rollouts.STEPS_PER_LINE = before
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = run(*SMALL, "--run-dir", folder)
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
     assert "steps/s" in output
-    for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments (minigrid), 8,192 steps, cpu, 1 thread", str(folder)):
+    for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments (gymnasium), 8,192 steps, cpu, 1 thread", str(folder)):
         assert what in output
     assert output.splitlines()[-1] == f"report      python -m dem_apps.report {folder}"
     return folder
@@ -221,9 +221,10 @@ def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path: Path) -> None
 def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> None:
     arguments = ["--timesteps", "2048", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
     rl.train.main([*arguments, "--loss", "entropy", "--update", "sb3", "--run-dir", str(tmp_path / "run")])
+    config = resolve(TrainConfig())
     stock = PPO(
-        "MlpPolicy", build_envs(resolve(TrainConfig())), n_steps=128, batch_size=64, n_epochs=10, gamma=0.99,
-        gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=3, device="cpu",
+        "MlpPolicy", build_envs(config.env, config.hyperparameters), n_steps=128, batch_size=64, n_epochs=10,
+        gamma=0.99, gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=3, device="cpu",
     ).learn(2048)  # fmt: skip
     trained = policy(tmp_path / "run")
     assert trained.keys() == stock.policy.state_dict().keys()
