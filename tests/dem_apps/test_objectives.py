@@ -17,11 +17,13 @@ C = 4
 
 
 def test_names_are_the_promised_ones() -> None:
-    assert OBJECTIVE_NAMES == ("entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec")
+    family = ("entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec")
+    assert OBJECTIVE_NAMES == (*family, "max-squares", "info-max")
 
 
 def test_options_are_the_promised_ones() -> None:
     assert objective_options("entropy") == objective_options("cadf") == []
+    assert objective_options("max-squares") == objective_options("info-max") == []
     assert objective_options("dem") == ["tau", "alpha"]
     assert objective_options("adadem") == ["momentum", "alpha", "norm", "delta"]
     assert objective_options("adadem-norm") == ["alpha", "norm", "delta"]
@@ -30,7 +32,7 @@ def test_options_are_the_promised_ones() -> None:
 
 def test_defaults_are_the_papers() -> None:
     objective = build_objective("adadem", C)
-    assert objective.terms == ObjectiveSpec("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
+    assert objective.spec == ObjectiveSpec("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
     assert objective.momentum == 0.1
     assert objective.backend == "auto"
 
@@ -117,7 +119,7 @@ def test_inside_proposition_a1_is_silent(tau: float, alpha: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         objective = build_objective("dem", C, tau=tau, alpha=alpha)
-    assert (objective.terms.tau, objective.terms.alpha) == (tau, alpha)
+    assert (objective.spec.tau, objective.spec.alpha) == (tau, alpha)
 
 
 def test_it_shows_what_it_is() -> None:
