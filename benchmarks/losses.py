@@ -30,7 +30,7 @@ from rich.table import Table
 from torch import Tensor
 
 from dem_apps import build_objective
-from dem_apps.fused.one_pass import supports_kernel
+from dem_apps.fused.kernel import supports_kernel
 
 Loss = Callable[[Tensor], Tensor]
 

@@ -86,7 +86,9 @@ def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | 
     return alpha * logits.logsumexp(dim)
 
 
-def dem(logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
+def dem(
+    logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, class_mask: Tensor | None = None
+) -> Tensor:
     """Decoupled Entropy Minimization, T_τ + Q_α (Eq. 10). DEM(1, 1) is the entropy, DEM(1, 0) is CADF.
 
     >>> dem(torch.tensor([1.0, 3.0]).log(), tau=0.5, alpha=1.5)  # p_τ = (1/10, 9/10): −9/10 log 3 + 3/2 log 4

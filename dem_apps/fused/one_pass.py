@@ -107,9 +107,7 @@ class FusedPass:
         return self.compiled and rows.device.type == "cpu"
 
 
-def weighted_loss(
-    logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights: Tensor, rows: Tensor | None
-) -> Tensor:
+def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights: Tensor, rows: Tensor | None) -> Tensor:
     """The loss, with the gradient that was made with it.
 
     Args:

@@ -30,9 +30,7 @@ def mean_prediction(sums: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
     return torch.where(total > 0, weights @ sums / total, 0.0)
 
 
-def information_maximisation(
-    logits: Tensor, mean_p: Tensor, dim: int = -1, class_mask: Tensor | None = None
-) -> Tensor:
+def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """H + Σ pᵢ log p̄ᵢ per element, with p̄ held constant.
 
     The weighted mean over the elements is mean H − H(p̄), and so is its gradient: that of H(p̄) is

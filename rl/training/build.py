@@ -11,8 +11,9 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from dem_apps.errors import InputError
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.load_state import load_weights, required
-from rl.config import ALGORITHMS, ENVIRONMENT_KEYS, TrainConfig, given_options
+from rl.config import ALGORITHMS, ENVIRONMENT_KEYS, TrainConfig
 from rl.envs.envpool import make_envpool_envs
 from rl.envs.make import make_training_envs, normalised
 from rl.envs.zoo import hyperparameter, normalisation

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps import build_objective
+from dem_apps.objectives import OBJECTIVES
 from dem_apps.reduction import summed_over_processes, world_size
-
-#: Objectives in nats that ADVENT's weights expect as a share of log C. AdaDEM is not divided: it is no entropy.
-_DIVIDED_BY_LOG_C = ("entropy", "cadf", "dem")
 
 
 class MinEnt(nn.Module):
@@ -38,7 +36,8 @@ class MinEnt(nn.Module):
         super().__init__()
         self.weights = dict(weights)
         self.reduction = reduction
-        self.scale = 1.0 / math.log(num_classes) if loss in _DIVIDED_BY_LOG_C else 1.0
+        divided = loss != "none" and OBJECTIVES[loss].divided_by_log_c
+        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper as it is printed there, in float64 with autograd: slow, plain, and independent of dem_apps.
 
-The objectives of other papers stand here in the same way. The additions to the printed code are the options the paper ablates (α on the calibrator, norm and source of δ,
-momentum) and the reductions, each written with a loop.
+The additions to the printed code are the options the paper ablates (α on the calibrator, norm and source of δ,
+momentum) and the reductions, each written with a loop. Objectives of other papers stand here in the same way.
 """
 
 from __future__ import annotations

@@ -58,7 +58,10 @@ def test_rewards_are_negative_gradients(class_mask: Tensor | None) -> None:
         (entropy.entropy_reward, entropy.shannon_entropy),
     ):
         torch.testing.assert_close(
-            reward(logits, class_mask=class_mask), -gradient_of(of, logits, class_mask=class_mask), rtol=1e-12, atol=1e-13
+            reward(logits, class_mask=class_mask),
+            -gradient_of(of, logits, class_mask=class_mask),
+            rtol=1e-12,
+            atol=1e-13,
         )
 
 

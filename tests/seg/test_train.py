@@ -202,7 +202,7 @@ def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
         (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
         (("--model.start-from", "/nowhere"), "/nowhere: not a run folder"),
         (("--max-stesp", "3"), "unknown argument '--max-stesp'; did you mean '--max-steps'?"),
-        (("--tau", "0.5"), "objective 'adadem': unknown option 'tau'"),
+        (("--tau", "0.5"), "--tau: belongs to --loss dem, not to --loss adadem"),
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
         (("--device", "gpu"), "--device: torch cannot use 'gpu' here"),
