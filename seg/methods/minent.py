@@ -1,7 +1,7 @@
 """Losses on the network's two heads: cross-entropy on source labels, an entropy objective on target (MinEnt).
 
 Source: Vu et al., ADVENT, CVPR 2019 (MinEnt), with the objective exchangeable. Main and auxiliary head are two
-predictors, so each has an objective, and a class table, of its own.
+predictors, so each has an objective, and class marginals, of its own.
 """
 
 from __future__ import annotations
