@@ -1,4 +1,4 @@
-"""Every option of every objective is a setting of both trainings, given on the command line or found in a run folder."""
+"""Every option of every objective is a setting of both trainings, given on the command line or read from a run."""
 
 from __future__ import annotations
 
