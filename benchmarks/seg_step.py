@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from dem_apps.fused.one_pass import supports_kernel
+from dem_apps.fused.kernel import supports_kernel
 from dem_apps.runtime.device import processor, torch_device
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig

@@ -42,10 +42,9 @@ _COEFFICIENTS = FloatDistribution(-4.0, -1.0, step=0.25)
 _OPTIONS = {
     "tau": FloatDistribution(0.25, 2.0, step=0.25),
     "alpha": FloatDistribution(0.0, 2.0, step=0.25),
-    "momentum": FloatDistribution(0.1, 0.9, step=0.2),
 }
 #: Where the search begins: rl.train's own weight and the objectives' own options.
-_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0, "momentum": 0.1}
+_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0}
 #: From a trial's first seed to the first of the seeds that the choice is judged with.
 _FRESH = 1000
 
@@ -78,11 +77,7 @@ def search_space(config: TrainConfig) -> Space:
     """
     if config.loss == "none":
         raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
-    searched = [
-        name
-        for name in objective_options(config.loss)
-        if name in _OPTIONS and hasattr(config, name) and getattr(config, name) is None
-    ]
+    searched = [name for name in objective_options(config.loss) if name in _OPTIONS and getattr(config, name) is None]
     space = {LOG_COEFFICIENT: _COEFFICIENTS, **{name: _OPTIONS[name] for name in searched}}
 
     def allowed(values: Values) -> bool:

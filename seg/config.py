@@ -7,6 +7,7 @@ from typing import Any
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
+from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from seg.data.datasets import LAYOUTS
@@ -81,18 +82,19 @@ class DiscriminatorConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
-    method: str = option(
-        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS,
-        group="method and objective",
+    # the options of the objectives follow the loss
+    loss: str = option(
+        "adadem", f"objective on target: {', '.join(OBJECTIVE_NAMES)}; none passes images without a loss (control)",
+        LOSSES, value="NAME", group="method and objective",
     )  # fmt: skip
-    loss: str = option("adadem", "objective on target; none passes target images without a loss (control)", LOSSES)
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
-    tau: float | None = option(None, "temperature of --loss dem; default: 1")
-    alpha: float | None = option(None, "weight of the calibrator, where the loss has one; default: 1")
+    method: str = option(
+        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS
+    )
     seed: int = option(0, "seed of weights, sample order and augmentation", group="training")
     max_steps: int = option(700, "training steps")
     batch_size: int = option(2, "source images, and target images, per pass, over all processes")
@@ -144,8 +146,8 @@ class TrainConfig:
         for name, least in smallest.items():
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
+        check_options(self, trained=self.method != "source")
 
-    def objective_options(self) -> dict[str, float]:
-        """The balance, tau and alpha where they were given, for :func:`dem_apps.build_objective` to check."""
-        given = {"tau": self.tau, "alpha": self.alpha}
-        return {"balance": self.balance, **{name: value for name, value in given.items() if value is not None}}
+    def objective_options(self) -> dict[str, Any]:
+        """The balance, and the options that were given, for :func:`dem_apps.build_objective`."""
+        return {"balance": self.balance, **given_options(self)}

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.objectives.flags import OPTION_NAMES
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
@@ -210,7 +211,7 @@ def protocol(
     """
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
-        "method", "loss", "reduction", "balance", "tau", "alpha", "batch_size", "accumulate", "precision", "seed",
+        "method", "loss", "reduction", "balance", *OPTION_NAMES, "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
     return {

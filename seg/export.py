@@ -22,6 +22,7 @@ from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dem_apps.errors import InputError, nearest
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
@@ -207,8 +208,8 @@ def _title(config: TrainConfig) -> str:
         return "source only"
     if config.loss == "none":
         return config.method if config.method == "advent" else f"{config.method}, no loss"
-    given = {"tau": config.tau, "alpha": config.alpha}
-    options = "".join(f", {name} {value:g}" for name, value in given.items() if value is not None)
+    given = given_options(config).items()
+    options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
     power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""
     return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
 

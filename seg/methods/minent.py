@@ -1,7 +1,7 @@
 """Losses on the network's two heads: cross-entropy on source labels, an entropy objective on target (MinEnt).
 
 Source: Vu et al., ADVENT, CVPR 2019 (MinEnt), with the objective exchangeable. Main and auxiliary head are two
-predictors, so each has an objective, and a class table, of its own.
+predictors, so each has an objective, and class marginals, of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps import build_objective
+from dem_apps.objectives import OBJECTIVES
 from dem_apps.reduction import summed_over_processes, world_size
-
-#: Objectives in nats that ADVENT's weights expect as a share of log C. AdaDEM is not divided: it is no entropy.
-_DIVIDED_BY_LOG_C = ("entropy", "cadf", "dem")
 
 
 class MinEnt(nn.Module):
@@ -38,7 +36,8 @@ class MinEnt(nn.Module):
         super().__init__()
         self.weights = dict(weights)
         self.reduction = reduction
-        self.scale = 1.0 / math.log(num_classes) if loss in _DIVIDED_BY_LOG_C else 1.0
+        divided = loss != "none" and OBJECTIVES[loss].divided_by_log_c
+        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":

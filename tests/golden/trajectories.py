@@ -60,7 +60,7 @@ def updates_of_a_logit_table(
         losses.append(loss.item())
     end = logits.detach()
     values = {"loss": losses, "logits, mean": end.mean(0).tolist(), "logits, size": end.square().mean(0).tolist()}
-    if objective.has_table:
+    if hasattr(objective, "class_marginals"):
         values["class table"] = objective.class_marginals.flatten().tolist()
     return values
 

@@ -24,7 +24,6 @@ import rl.plots
 import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.command import run_command
 from rl.config import TrainConfig, resolve
 from rl.envs.zoo import parsed_expression
 from rl.evaluate import read_run

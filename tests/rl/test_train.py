@@ -235,7 +235,8 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
     "arguments",
     [
         ["--loss", "none"], ["--loss", "cadf"], ["--loss", "dem", "--tau", "0.9", "--alpha", "1.1"],
-        ["--loss", "adadem-norm"], ["--loss", "adadem-mec"],
+        ["--loss", "adadem-norm", "--norm", "linf", "--delta", "entropy"],
+        ["--loss", "adadem-mec", "--momentum", "0.5"], ["--loss", "max-squares"], ["--loss", "info-max"],
         ["--algo", "a2c", "--hyperparameters", "{n_steps: 20}"],
         ["--hyperparameters.learning_rate", "lin_2.5e-4"],
     ],
@@ -265,6 +266,8 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
         (["--los", "adadem"], "unknown argument '--los'; did you mean '--loss'"),
         (["--loss", "dem", "--tau", "-1"], "tau"),
         (["--tau", "2"], "--tau: belongs to --loss dem"),
+        (["--loss", "entropy", "--momentum", "0.2"], "--momentum: belongs to --loss adadem, adadem-mec, not to"),
+        (["--norm", "l3"], "--norm: 'l3' is not one of l1, l2, linf"),
         (["--timesteps", "0"], "--timesteps: expected a number above 0"),
         (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
         (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),

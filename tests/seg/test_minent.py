@@ -25,7 +25,7 @@ def logits():
 def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
     adaptation = MinEnt(loss, 5, WEIGHTS, reduction, {})
     total, values = adaptation(logits)
-    scale = 1 / math.log(5) if loss in ("entropy", "cadf", "dem") else 1.0
+    scale = 1 / math.log(5) if loss in ("entropy", "cadf", "dem", "info-max") else 1.0
     expected = sum(
         WEIGHTS[head] * scale * build_objective(loss, 5)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
     )
