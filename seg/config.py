@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, make_dataclass
+from typing import Any, TypeVar, cast
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from seg.data.datasets import LAYOUTS
+from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES
 from seg.scores.unsupervised_scores import CRITERIA
 
-METHODS = ("source", "minent", "advent")
 LOSSES = ("none", *OBJECTIVE_NAMES)
 PRECISIONS = ("float32", "bf16", "fp16")
+_WEIGHTS = "weights"
+
+Settings = TypeVar("Settings")
+
+
+def _methods_sections() -> dict[str, list[type]]:
+    """Per section of flags that methods declare, the dataclasses that it is joined from."""
+    sections: dict[str, list[type]] = {}
+    for method in METHODS.values():
+        for name, options in method.sections.items():
+            if options not in sections.setdefault(name, []):
+                sections[name].append(options)
+    return sections
+
+
+def _joined(settings: type[Settings], bases: Iterable[type], fields: Iterable[tuple[str, type, Any]] = ()) -> type:
+    """A dataclass of the same name with more fields, those of ``bases`` and others, after its own."""
+    kept = {name: getattr(settings, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return make_dataclass(settings.__name__, fields, bases=(*bases, settings), frozen=True, namespace=kept)
+
+
+def _with_weights_of_methods(settings: type[Settings]) -> type[Settings]:
+    return cast(type[Settings], _joined(settings, _methods_sections().get(_WEIGHTS, [])))
+
+
+def _with_sections_of_methods(settings: type[Settings]) -> type[Settings]:
+    """With a section of flags for what methods declare, other than their weights."""
+    fields = []
+    for name, (first, *others) in _methods_sections().items():
+        if name != _WEIGHTS:
+            options = _joined(first, others) if others else first
+            users = ", ".join(key for key, method in METHODS.items() if name in method.sections)
+            fields.append((name, options, section(options, f"{name.replace('_', ' ')} of --method {users}")))
+    return cast(type[Settings], _joined(settings, (), fields))
 
 
 @dataclass(frozen=True)
@@ -60,43 +95,37 @@ class OptimizerConfig:
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps")
 
 
+@_with_weights_of_methods
 @dataclass(frozen=True)
 class WeightConfig:
     """How much each part of the loss counts."""
 
     seg_main: float = option(1.0, "cross-entropy of the main head on source")
-    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
+    seg_aux: float = option(0.1, "cross-entropy of the aux head on source")
     target_main: float = option(0.01, "objective of the main head on target")
-    target_aux: float = option(0.002, "objective of the auxiliary head on target")
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
-    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
+    target_aux: float = option(0.002, "objective of the aux head on target")
 
 
-@dataclass(frozen=True)
-class DiscriminatorConfig:
-    """AdvEnt's discriminators, one per head; used by ``--method advent`` alone."""
-
-    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
-    channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
-
-
+@_with_sections_of_methods
 @dataclass(frozen=True)
 class TrainConfig:
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
     method: str = option(
-        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS,
+        "minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS,
         group="method and objective",
     )  # fmt: skip
-    loss: str = option("adadem", "objective on target; none passes target images without a loss (control)", LOSSES)
+    loss: str = option(
+        "adadem", "objective on target; none shows the network target images without a loss (control)", LOSSES
+    )
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
     tau: float | None = option(None, "temperature of --loss dem; default: 1")
     alpha: float | None = option(None, "weight of the calibrator, where the loss has one; default: 1")
     seed: int = option(0, "seed of weights, sample order and augmentation", group="training")
     max_steps: int = option(700, "training steps")
-    batch_size: int = option(2, "source images, and target images, per pass, over all processes")
-    accumulate: int = option(1, "passes whose gradients are averaged into one step")
+    batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes")
+    accumulate: int = option(1, "micro-batches whose gradients are averaged into one step")
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
@@ -123,7 +152,6 @@ class TrainConfig:
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
-    discriminator: DiscriminatorConfig = section(DiscriminatorConfig, "discriminators of --method advent")
 
     def check(self) -> None:
         """What parsing could not check.
@@ -144,6 +172,10 @@ class TrainConfig:
         for name, least in smallest.items():
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
+
+    def method_options(self) -> dict[str, Any]:
+        """The sections that ``method`` declares, for its ``__init__``."""
+        return {name: getattr(self, name) for name in METHODS[self.method].sections}
 
     def objective_options(self) -> dict[str, float]:
         """The balance, tau and alpha where they were given, for :func:`dem_apps.build_objective` to check."""
