@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any, TypeVar, cast
 
@@ -17,40 +18,25 @@ from seg.scores.unsupervised_scores import CRITERIA
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
 PRECISIONS = ("float32", "bf16", "fp16")
-_WEIGHTS = "weights"
 
 Settings = TypeVar("Settings")
+_WEIGHTS = dict.fromkeys(method.sections["weights"] for method in METHODS.values() if "weights" in method.sections)
+_SECTIONS = {key: each for method in METHODS.values() for key, each in method.sections.items() if key != "weights"}
 
 
-def _methods_sections() -> dict[str, list[type]]:
-    """Per section of flags that methods declare, the dataclasses that it is joined from."""
-    sections: dict[str, list[type]] = {}
-    for method in METHODS.values():
-        for name, options in method.sections.items():
-            if options not in sections.setdefault(name, []):
-                sections[name].append(options)
-    return sections
+def _extended(
+    bases: Iterable[type] = (), sections: Mapping[str, type] | None = None
+) -> Callable[[type[Settings]], type[Settings]]:
+    """A class decorator: the same dataclass, with the fields of ``bases`` and with ``sections`` after its own."""
+    headings = {key: inspect.cleandoc(each.__doc__ or key).partition("\n")[0] for key, each in (sections or {}).items()}
+    fields = [(key, each, section(each, headings[key].rstrip("."))) for key, each in (sections or {}).items()]
 
+    def extended(settings: type[Settings]) -> type[Settings]:
+        kept = {name: getattr(settings, name) for name in ("__doc__", "__module__", "__qualname__")}
+        made = make_dataclass(settings.__name__, fields, bases=(*bases, settings), frozen=True, namespace=kept)
+        return cast(type[Settings], made)
 
-def _joined(settings: type[Settings], bases: Iterable[type], fields: Iterable[tuple[str, type, Any]] = ()) -> type:
-    """A dataclass of the same name with more fields, those of ``bases`` and others, after its own."""
-    kept = {name: getattr(settings, name) for name in ("__doc__", "__module__", "__qualname__")}
-    return make_dataclass(settings.__name__, fields, bases=(*bases, settings), frozen=True, namespace=kept)
-
-
-def _with_weights_of_methods(settings: type[Settings]) -> type[Settings]:
-    return cast(type[Settings], _joined(settings, _methods_sections().get(_WEIGHTS, [])))
-
-
-def _with_sections_of_methods(settings: type[Settings]) -> type[Settings]:
-    """With a section of flags for what methods declare, other than their weights."""
-    fields = []
-    for name, (first, *others) in _methods_sections().items():
-        if name != _WEIGHTS:
-            options = _joined(first, others) if others else first
-            users = ", ".join(key for key, method in METHODS.items() if name in method.sections)
-            fields.append((name, options, section(options, f"{name.replace('_', ' ')} of --method {users}")))
-    return cast(type[Settings], _joined(settings, (), fields))
+    return extended
 
 
 @dataclass(frozen=True)
@@ -95,7 +81,7 @@ class OptimizerConfig:
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps")
 
 
-@_with_weights_of_methods
+@_extended(bases=_WEIGHTS)
 @dataclass(frozen=True)
 class WeightConfig:
     """How much each part of the loss counts."""
@@ -106,7 +92,7 @@ class WeightConfig:
     target_aux: float = option(0.002, "objective of the aux head on target")
 
 
-@_with_sections_of_methods
+@_extended(sections=_SECTIONS)
 @dataclass(frozen=True)
 class TrainConfig:
     """Adapt a segmentation network from labelled source images to unlabelled target images."""

@@ -29,7 +29,7 @@ _SMALLEST_SIDE = 32
 
 @dataclass(frozen=True)
 class DiscriminatorConfig:
-    """The discriminators, one per head."""
+    """Discriminators of --method advent, one per head."""
 
     lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
     channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
