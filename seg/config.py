@@ -87,9 +87,9 @@ class WeightConfig:
     """How much each part of the loss counts."""
 
     seg_main: float = option(1.0, "cross-entropy of the main head on source")
-    seg_aux: float = option(0.1, "cross-entropy of the aux head on source")
+    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
     target_main: float = option(0.01, "objective of the main head on target")
-    target_aux: float = option(0.002, "objective of the aux head on target")
+    target_aux: float = option(0.002, "objective of the auxiliary head on target")
 
 
 @_extended(sections=_SECTIONS)

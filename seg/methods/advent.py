@@ -40,7 +40,7 @@ class AdversarialWeights:
     """How much the fooling loss counts, among the other weights of the loss."""
 
     adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
-    adversarial_aux: float = option(0.0002, "advent: fooling the aux head's discriminator on target")
+    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
 
 
 class AdvEnt(Method):
