@@ -21,6 +21,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
@@ -28,7 +29,7 @@ from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, given_options, import_environments, resolve, resolved_again
+from rl.config import TrainConfig, import_environments, resolve, resolved_again
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.evaluator import DURING_TRAINING, FINAL, Evaluator, evaluate_checkpoint, results_table

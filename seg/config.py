@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, make_dataclass
+from typing import Any, TypeVar, cast
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
@@ -11,12 +13,31 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_op
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from seg.data.datasets import LAYOUTS
+from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES
 from seg.scores.unsupervised_scores import CRITERIA
 
-METHODS = ("source", "minent", "advent")
 LOSSES = ("none", *OBJECTIVE_NAMES)
 PRECISIONS = ("float32", "bf16", "fp16")
+
+Settings = TypeVar("Settings")
+_WEIGHTS = dict.fromkeys(method.sections["weights"] for method in METHODS.values() if "weights" in method.sections)
+_SECTIONS = {key: each for method in METHODS.values() for key, each in method.sections.items() if key != "weights"}
+
+
+def _extended(
+    bases: Iterable[type] = (), sections: Mapping[str, type] | None = None
+) -> Callable[[type[Settings]], type[Settings]]:
+    """A class decorator: the same dataclass, with the fields of ``bases`` and with ``sections`` after its own."""
+    headings = {key: inspect.cleandoc(each.__doc__ or key).partition("\n")[0] for key, each in (sections or {}).items()}
+    fields = [(key, each, section(each, headings[key].rstrip("."))) for key, each in (sections or {}).items()]
+
+    def extended(settings: type[Settings]) -> type[Settings]:
+        kept = {name: getattr(settings, name) for name in ("__doc__", "__module__", "__qualname__")}
+        made = make_dataclass(settings.__name__, fields, bases=(*bases, settings), frozen=True, namespace=kept)
+        return cast(type[Settings], made)
+
+    return extended
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,7 @@ class OptimizerConfig:
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps")
 
 
+@_extended(bases=_WEIGHTS)
 @dataclass(frozen=True)
 class WeightConfig:
     """How much each part of the loss counts."""
@@ -69,18 +91,9 @@ class WeightConfig:
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
     target_main: float = option(0.01, "objective of the main head on target")
     target_aux: float = option(0.002, "objective of the auxiliary head on target")
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
-    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
 
 
-@dataclass(frozen=True)
-class DiscriminatorConfig:
-    """AdvEnt's discriminators, one per head; used by ``--method advent`` alone."""
-
-    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
-    channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
-
-
+@_extended(sections=_SECTIONS)
 @dataclass(frozen=True)
 class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
@@ -92,13 +105,11 @@ class TrainConfig(ObjectiveSettings):
     )  # fmt: skip
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
-    method: str = option(
-        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS
-    )
+    method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
     seed: int = option(0, "seed of weights, sample order and augmentation", group="training")
     max_steps: int = option(700, "training steps")
-    batch_size: int = option(2, "source images, and target images, per pass, over all processes")
-    accumulate: int = option(1, "passes whose gradients are averaged into one step")
+    batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes")
+    accumulate: int = option(1, "micro-batches whose gradients are averaged into one step")
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
@@ -125,7 +136,6 @@ class TrainConfig(ObjectiveSettings):
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
-    discriminator: DiscriminatorConfig = section(DiscriminatorConfig, "discriminators of --method advent")
 
     def check(self) -> None:
         """What parsing could not check.
@@ -147,6 +157,10 @@ class TrainConfig(ObjectiveSettings):
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
         check_options(self, trained=self.method != "source")
+
+    def method_options(self) -> dict[str, Any]:
+        """The sections that ``method`` declares, for its ``__init__``."""
+        return {name: getattr(self, name) for name in METHODS[self.method].sections}
 
     def objective_options(self) -> dict[str, Any]:
         """The balance, and the options that were given, for :func:`dem_apps.build_objective`."""

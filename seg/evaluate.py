@@ -40,9 +40,9 @@ from seg.data.datasets import LAYOUTS, Sample
 from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.loader import normalised
-from seg.methods.minent import upsampled
 from seg.models.batch_norm import describe
 from seg.models.load_model import checkpoint_name, open_trained
+from seg.models.predictor import upsampled
 from seg.scores.metrics import SegmentationScores
 from seg.scores.unsupervised_scores import LabelFreeScores
 

@@ -32,8 +32,8 @@ from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names,
 from seg.data.loader import normalised
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import EntropyTables
-from seg.methods.minent import upsampled
 from seg.models.load_model import LoadedModel, checkpoint_name, open_trained
+from seg.models.predictor import upsampled
 
 RAW_FORMATS = ("png16", "npz")
 CHECKPOINTS = ("auto", "last", "selected", "best")

@@ -35,6 +35,8 @@ class DeepLabV2(nn.Module):
         InputError: an unknown encoder, a stride it cannot have, or weights that cannot be had.
     """
 
+    heads = ("main", "aux")
+
     def __init__(
         self, encoder: str, num_classes: int, output_stride: int = 8, depth: int = 5, weights: str | None = None
     ) -> None:

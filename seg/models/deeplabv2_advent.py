@@ -43,6 +43,8 @@ class AdventDeepLabV2(nn.Module):
         num_classes: C.
     """
 
+    heads = ("main", "aux")
+
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.to_bgr = BgrMinusMean()

@@ -29,8 +29,8 @@ from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.loader import normalised
 from seg.evaluate import PredictionWriter, _main, checkpoints_table, evaluate, predicted, protocol, score_table
-from seg.methods.minent import upsampled
 from seg.models.load_model import network
+from seg.models.predictor import upsampled
 from seg.scores.metrics import SegmentationScores
 
 CPU = torch.device("cpu")

@@ -41,7 +41,8 @@ from seg.data.domains import open_pair
 from seg.data.image_io import read_image
 from seg.models.load_model import load_weights, network, open_trained, saved_weights
 from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.step import Training, set_up, training_step
+from seg.step import TrainState, training_step
+from seg.training.optimization import MicroBatch
 
 CPU = torch.device("cpu")
 CLASSES = 19
@@ -265,18 +266,18 @@ def test_class_names_that_would_steer_the_terminal(name: str, run: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[TrainConfig, Training, CheckpointSelector, list[Any]]:
-    """A training after a step, what it chose, and a batch."""
+def trained() -> tuple[TrainState, CheckpointSelector, list[MicroBatch]]:
+    """A train state after a step, which checkpoints it kept, and a micro-batch."""
     AcceleratorState._reset_state()
     config = TrainConfig(method="advent", model=SMALL, max_steps=5)
     seed_everything(0)
-    training = set_up(config, 4, Accelerator(cpu=True))
+    state = seg.train.build_state(config, 4, Accelerator(cpu=True))
     source = {"image": torch.randn(1, 3, 32, 64), "label": torch.randint(0, 4, (1, 32, 64)), "name": ["s"]}
-    passes = [(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
-    training_step(training, config, Accelerator(cpu=True), passes)
-    choice = CheckpointSelector("im")
-    choice.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
-    return config, training, choice, passes
+    micro_batches = [MicroBatch(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
+    training_step(state, micro_batches)
+    selector = CheckpointSelector("im")
+    selector.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
+    return state, selector, micro_batches
 
 
 JUNK = st.sampled_from([
@@ -287,11 +288,11 @@ JUNK = st.sampled_from([
 
 @given(st.data())
 def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: st.DataObject) -> None:
-    config, training, choice, passes = trained
-    state = {**training.state(), "choice": choice.state()}
+    genuine, selector, micro_batches = trained
+    state = {**genuine.state(), "choice": selector.state()}
     path = data.draw(st.sampled_from([place for place in places(state) if place]))
     spoilt = replaced(state, path, data.draw(JUNK))
-    again = copy.deepcopy(training)
+    again = copy.deepcopy(genuine)
     try:
         again.restore(spoilt)
         CheckpointSelector("im").restore(spoilt.get("choice"))
@@ -299,7 +300,7 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: 
         sentence = str(error)
     else:
         # whatever is taken must be good for a step
-        training_step(again, config, Accelerator(cpu=True), passes)
+        training_step(again, micro_batches)
         return
     assert "\n" not in sentence
 
