@@ -22,8 +22,9 @@ from seg.data.labels import IGNORE_INDEX
 from seg.data.loader import Batch
 from seg.methods.advent import AdvEnt
 from seg.methods.minent import MinEnt, supervised_loss, upsampled
+from seg.models import build_model
 from seg.models.batch_norm import feed_batch_norm, set_up_batch_norm
-from seg.models.load_model import network
+from seg.models.network import parameter_groups
 
 Pass = tuple[Batch, Batch | None]
 """A source batch and, for methods that look at target images, a target batch."""
@@ -88,20 +89,20 @@ class Training:
 def set_up(config: TrainConfig, num_classes: int, accelerator: Accelerator) -> Training:
     """The network, its losses and optimisers, on their device."""
     device = accelerator.device
-    model = network(config.model, num_classes)
-    model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model = set_up_batch_norm(model, config.model.batch_norm, synchronised=world_size() > 1)
-    groups = model.parameter_groups(config.optimizer.lr, config.optimizer.head_factor)  # type: ignore[operator]
+    network = build_model(**config.model.architecture(), num_classes=num_classes, weights=config.model.encoder_weights)
+    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = set_up_batch_norm(network, config.model.batch_norm, synchronised=world_size() > 1)
+    groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
         model.compile()
     minent = adversary = adversary_optimizer = None
     weights = config.weights
     if config.method != "source":
-        per_head = {"main": weights.target_main, "aux": weights.target_aux}
+        per_head = {head: getattr(weights, f"target_{head}") for head in network.heads}
         minent = MinEnt(config.loss, num_classes, per_head, config.reduction, config.objective_options()).to(device)
     if config.method == "advent":
-        per_head = {"main": weights.adversarial_main, "aux": weights.adversarial_aux}
+        per_head = {head: getattr(weights, f"adversarial_{head}") for head in network.heads}
         adversary = AdvEnt(num_classes, per_head, config.discriminator.channels)
         adversary.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         rate = config.discriminator.lr
@@ -168,8 +169,8 @@ def _one_pass(
     share: float,
 ) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
     """Add a pass's gradients to the network's; returns values to log and what the discriminators learn from."""
-    weights = {"main": config.weights.seg_main, "aux": config.weights.seg_aux}
     source_logits = _predict(training, config, accelerator, source, "source")
+    weights = {head: getattr(config.weights, f"seg_{head}") for head in source_logits}
     label = source["label"].to(accelerator.device, non_blocking=True)
     loss, values = supervised_loss(source_logits, label, weights, IGNORE_INDEX)
     accelerator.backward(share * loss)
@@ -196,7 +197,7 @@ def _one_pass(
 def _predict(
     training: Training, config: TrainConfig, accelerator: Accelerator, batch: Batch, domain: Literal["source", "target"]
 ) -> dict[str, Tensor]:
-    """Both heads' logits at the images' size, float32."""
+    """Every head's logits at the images' size, float32."""
     feed_batch_norm(training.model, config.model.batch_norm, domain)
     images = batch["image"].to(accelerator.device, memory_format=torch.channels_last, non_blocking=True)
     with accelerator.autocast():

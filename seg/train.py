@@ -13,7 +13,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps.errors import InputError, NotFiniteError, run_command
 from dem_apps.reduction import world_size
@@ -30,10 +30,13 @@ from seg.config import TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair, open_pair
 from seg.data.loader import batches
-from seg.evaluate import OnSample, checkpoints_table, evaluate, protocol, score_table
+from seg.evaluate import OnSample, evaluate
 from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
+from seg.models.batch_norm import describe
 from seg.models.load_model import CLASSES_FILE, start_from
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.protocol import protocol
+from seg.scores.tables import checkpoints_table, score_table
 from seg.step import Pass, Training, set_up, training_step
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
@@ -126,7 +129,7 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
             run = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device))
         if state is None:
             run.write_json(CLASSES_FILE, pair.classes.document())
-        _print_summary(config, pair, path, accelerator)
+        _print_summary(config, pair, path, accelerator, training.model)
         if config.resume and state is None:
             print("the run has no checkpoint yet and begins again", flush=True)
         progress = TrainingProgress(config.max_steps, training.step)
@@ -243,7 +246,7 @@ def _finish(session: Session) -> None:
         **result,
         "checkpoint": "last",
         "checkpoints": chosen,
-        "protocol": protocol(config, "last", training.step),
+        "protocol": protocol(config, training.model, "last", training.step),
     }
     session.run.write_json("eval.json", document)
     screen = console()
@@ -287,17 +290,20 @@ def _on_map_sample(session: Session, write: bool) -> OnSample:
     return on_sample
 
 
-def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator) -> None:
+def _print_summary(
+    config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
+) -> None:
     data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = "" if config.method == "source" else f", loss {config.loss} ({config.reduction})"
+    parts = config.model.architecture().items()
+    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value is not None)
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
         f"method   {config.method}{loss}\n"
         f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
         f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
-        f"network  {config.model.name}, {config.model.encoder}, output stride {config.model.output_stride}, "
-        f"batch norm {config.model.batch_norm}\n"
+        f"network  {network}, batch norm {describe(config.model.batch_norm, model).partition(':')[0]}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",
