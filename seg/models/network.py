@@ -8,7 +8,7 @@ from torch import nn
 
 
 class SegmentationNetwork(nn.Module):
-    """(B, 3, H, W) images, RGB in ImageNet's normalisation → logits by head, (B, C, h, w) each, at any resolution h × w.
+    """(B, 3, H, W) images, RGB in ImageNet's normalisation → logits (B, C, h, w) by head, at any resolution h × w.
 
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights; see
     :func:`parameter_groups`. Whoever calls the network brings its logits to the images' or the labels' size.

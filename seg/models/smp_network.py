@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import segmentation_models_pytorch as smp
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
@@ -62,10 +62,10 @@ class SmpNetwork(SegmentationNetwork):
             network = _created(architecture, encoder, num_classes, weights, arguments)
         self.encoder, self.decoder = network.encoder, network.decoder
         self.segmentation_head = network.segmentation_head
-        if hasattr(self.segmentation_head, "upsampling_factor"):  # of dpt, which no argument sets
-            self.segmentation_head.upsampling_factor = 1.0
+        if hasattr(network.segmentation_head, "upsampling_factor"):  # of dpt, which no argument sets
+            network.segmentation_head.upsampling_factor = 1.0
         self._name = f"{architecture} with encoder {encoder}"
-        stride = network.encoder.output_stride
+        stride: int = network.encoder.output_stride
         coarsest = _PYRAMID_STRIDE.get(architecture, stride)
         if coarsest % stride:
             raise InputError(f"encoder: {encoder} has patches of {stride} pixels, and {architecture} takes 8, 16 or 32")
@@ -122,12 +122,11 @@ def _arguments(
     return arguments | ({"upsampling": 1} if "upsampling" in parameters else {})
 
 
-def _created(
-    architecture: str, encoder: str, num_classes: int, weights: str | None, arguments: dict[str, Any]
-) -> nn.Module:
+def _created(architecture: str, encoder: str, num_classes: int, weights: str | None, arguments: dict[str, Any]) -> Any:
+    """The library's network; Any, since its parts are attributes that nn.Module knows no types of."""
     extra = _ENCODER_OPTIONS.get(architecture, {})
     try:
-        network: nn.Module = smp.create_model(architecture, encoder, weights, classes=num_classes, **arguments, **extra)
+        return smp.create_model(architecture, encoder, weights, classes=num_classes, **arguments, **extra)
     except TypeError as error:
         if not extra:
             raise
@@ -136,4 +135,3 @@ def _created(
             f"encoder: {architecture} needs a vision transformer of timm that takes images of any size, such as "
             f"tu-vit_base_patch16_224, and {encoder} is none"
         ) from error
-    return network

@@ -22,6 +22,7 @@ from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
+from seg import build_model
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
@@ -30,7 +31,6 @@ from seg.data.loader import normalised
 from seg.evaluate import _main, evaluate, predicted
 from seg.maps.label_ids import PredictionWriter
 from seg.methods.minent import upsampled
-from seg import build_model
 from seg.scores.metrics import SegmentationScores
 from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table

@@ -187,14 +187,14 @@ def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, 
 )
 def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch, error):
     draw("a.png")
-    monkeypatch.setattr("seg.export.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
 def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
     draw("a.png")
-    monkeypatch.setattr("seg.export.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         export(settings(run, tmp_path))
 
