@@ -57,16 +57,25 @@ class DataConfig:
 class ModelConfig:
     """The network."""
 
-    name: str = option("deeplabv2", "architecture")
+    name: str = option("deeplabv2", "deeplabv2, deeplabv2-advent, or as segmentation-models-pytorch has it: unet, …")
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
     encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
-    depth: int = option(3, "encoder stages in use, 3 to 5; the heads sit on the last two")
-    output_stride: int = option(4, "input pixels per feature: 4, 8 or 16")
+    depth: int | None = option(None, "encoder stages in use; default: 3 of deeplabv2, else the network's own")
+    output_stride: int | None = option(
+        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own"
+    )
     batch_norm: str = option("trainable", "who trains and who feeds batch normalisation", BATCH_NORM_POLICIES)
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
         None, "run folder whose selected, else last, weights training starts from", value="RUN"
     )
+
+    def architecture(self) -> dict[str, Any]:
+        """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
+        given = {"depth": self.depth, "output_stride": self.output_stride}
+        usual = {"depth": 3, "output_stride": 4} if self.name == "deeplabv2" else {}  # the demo's fits a CPU
+        options = {name: usual.get(name) if value is None else value for name, value in given.items()}
+        return {"name": self.name, "encoder": self.encoder, **options}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
+from torch import nn
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
@@ -29,13 +30,16 @@ from seg.config import OptimizerConfig, TrainConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair, open_pair
 from seg.data.loader import batches
-from seg.evaluate import checkpoints_table, protocol, score_table
 from seg.methods import METHODS
 from seg.methods.minent import HeadObjectives
-from seg.models.batch_norm import set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, network, start_from
+from seg.models import build_model
+from seg.models.batch_norm import describe, set_up_batch_norm
+from seg.models.load_model import CLASSES_FILE, start_from
+from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.protocol import protocol
+from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch, PolySchedule
 from seg.training.run import TrainingRun
@@ -94,12 +98,12 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
         resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
     """
     settings, weights = config.model, config.weights
-    model = network(settings, num_classes)
-    model.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model = set_up_batch_norm(model, settings.batch_norm, synchronised=world_size() > 1)
+    network = build_model(**settings.architecture(), num_classes=num_classes, weights=settings.encoder_weights)
+    network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = set_up_batch_norm(network, settings.batch_norm, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
         start_from(model, Path(settings.start_from))
-    groups = model.parameter_groups(config.optimizer.lr, config.optimizer.head_factor)  # type: ignore[operator]
+    groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
         model.compile()
@@ -138,7 +142,7 @@ def _open(
             folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device))
         if saved is None:
             folder.write_json(CLASSES_FILE, pair.classes.document())
-        _print_summary(config, pair, path, accelerator)
+        _print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
         progress = TrainingProgress(config.max_steps, state.step)
@@ -180,7 +184,7 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     run.progress.close()
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
-    how = protocol(config, "last", step)
+    how = protocol(config, run.state.model, "last", step)
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
@@ -191,17 +195,20 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     print(f"report:       {report_command(run.path)}")
 
 
-def _print_summary(config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator) -> None:
+def _print_summary(
+    config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
+) -> None:
     data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
+    parts = config.model.architecture().items()
+    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value is not None)
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
         f"method   {config.method}{loss}\n"
         f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
         f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
-        f"network  {config.model.name}, {config.model.encoder}, output stride {config.model.output_stride}, "
-        f"batch norm {config.model.batch_norm}\n"
+        f"network  {network}, batch norm {describe(config.model.batch_norm, model).partition(':')[0]}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",

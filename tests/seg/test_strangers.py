@@ -33,13 +33,14 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
+from seg import build_model
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.image_io import read_image
-from seg.models.load_model import load_weights, network, open_trained, saved_weights
+from seg.models.load_model import load_weights, open_trained, saved_weights
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch
@@ -138,7 +139,12 @@ def good(tmp_path_factory, tiny_pair) -> Path:
     )  # fmt: skip
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     torch.manual_seed(0)
-    save_checkpoint(run / "checkpoints", "last", {"model": network(SMALL, CLASSES).state_dict(), "step": 3}, "3")
+    save_checkpoint(
+        run / "checkpoints",
+        "last",
+        {"model": build_model(**SMALL.architecture(), num_classes=CLASSES).state_dict(), "step": 3},
+        "3",
+    )
     return run
 
 
@@ -165,7 +171,7 @@ def test_the_good_run_opens(run: Path) -> None:
         ("max_steps", "many", "max_steps: expected int, got 'many'"),
         ("max_steps", None, "max_steps: expected int, got null"),
         ("model", None, "model: expected a mapping"),
-        ("model", {"depth": "deep"}, "depth: expected int, got 'deep'"),
+        ("model", {"depth": "deep"}, "depth: expected int or null, got 'deep'"),
         ("model", {"encoder": ["resnet18"]}, "encoder: expected str, got"),
         ("model", {"encoder": "tu-hf-hub:stranger/network"}, "is no network of timm"),
         ("model", {"encoder": "../../evil"}, "is not known to segmentation-models-pytorch"),
@@ -232,7 +238,7 @@ def test_weights_that_are_no_numbers(run: Path, monkeypatch: pytest.MonkeyPatch)
 
 def convert_start(run: Path) -> None:
     """What --model.start-from does."""
-    load_weights(network(SMALL, CLASSES), saved_weights(run), str(run))
+    load_weights(build_model(**SMALL.architecture(), num_classes=CLASSES), saved_weights(run), str(run))
 
 
 @pytest.mark.parametrize("command", ["seg.evaluate", "seg.export", "seg.train"])
