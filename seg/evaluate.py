@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -62,10 +62,8 @@ class EvaluateConfig:
     """Score a run on the target's validation set."""
 
     run: str | None = option(None, "run folder to score (needed)", value="RUN", group="what is scored")
-    checkpoint: str = option(
-        "auto",
-        "which of its checkpoints; auto: selected, else last; best was chosen with target labels",
-        ("auto", "last", "selected", "best"),
+    checkpoint: Literal["auto", "last", "selected", "best"] = option(
+        "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )
     scales: list[float] = option(
         [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", value="X,X", group="how"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.errors import InputError, run_command
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config
@@ -56,7 +56,7 @@ class ExportConfig:
     )
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
-        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both",
+        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
         value="{png16,npz}", group="more pictures and numbers",
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
@@ -149,9 +149,6 @@ def _checked(config: ExportConfig) -> tuple[Path, Path]:
     for flag, value in (("run", config.run), ("images", config.images), ("out", config.out)):
         if not value:
             raise InputError(f"--{flag}: is missing; python -m seg.export needs --run DIR --images DIR --out DIR")
-    for name in config.raw:
-        if name not in RAW_FORMATS:
-            raise InputError(f"--raw: '{name}' is not one of {', '.join(RAW_FORMATS)}{nearest(name, RAW_FORMATS)}")
     source, out = Path(str(config.images)), Path(str(config.out))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out: {out} holds files already, which are never overwritten; give a new or empty folder")
