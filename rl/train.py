@@ -18,7 +18,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.errors import NotFiniteError, run_command
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.determinism import deterministic_algorithms
-from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
@@ -118,7 +118,7 @@ class BetweenRollouts(BaseCallback):
         self._unlogged = checkpoint.get("unlogged") if checkpoint else None
         wrapper = config.hyperparameters.get("env_wrapper")
         self._evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, DURING_TRAINING)
-        self._progress: TrainingProgress | None = None
+        self._progress: Progress | None = None
 
     def _on_training_start(self) -> None:
         self._done_step = self.model.num_timesteps
@@ -129,7 +129,7 @@ class BetweenRollouts(BaseCallback):
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
         if self.model.num_timesteps == 0:
             self._save()  # so that a run can be resumed from its first moment
-        self._progress = TrainingProgress(_timesteps(self._config), self.model.num_timesteps)
+        self._progress = Progress(_timesteps(self._config), self.model.num_timesteps)
 
     def _on_step(self) -> bool:
         check_step(self.locals["rewards"], self.locals["new_obs"], self._config.env, self.model.num_timesteps)

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dem_apps.errors import InputError, run_command
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
 from seg.data.loader import normalised
@@ -35,7 +36,6 @@ from seg.models.load_model import LoadedModel, checkpoint_name, open_trained
 
 RAW_FORMATS = ("png16", "npz")
 CHECKPOINTS = ("auto", "last", "selected", "best")
-_LINE_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,11 @@ def export(config: ExportConfig) -> int:
         raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
     failed = 0
     try:
-        with _Progress(len(files)) as progress:
-            for file, name in zip(files, names, strict=True):
-                problem = _export_image(runs, file, file.relative_to(root), name, out, config)
-                if problem is not None:
-                    failed += 1
-                    print(f"skipped: {problem}", file=sys.stderr, flush=True)
-                progress.advance()
+        for file, name in track(zip(files, names, strict=True), len(files), "export"):
+            problem = _export_image(runs, file, file.relative_to(root), name, out, config)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
     finally:
         # also of an export that is interrupted: its pictures are there, so are their numbers
         for run in runs:
@@ -146,6 +144,7 @@ def predict(trained: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int
 
 def _checked(config: ExportConfig) -> tuple[Path, Path]:
     """The folders to read and to write, after a look at every flag that needs no run."""
+    check_settings(config)
     for flag, value in (("run", config.run), ("images", config.images), ("out", config.out)):
         if not value:
             raise InputError(f"--{flag}: is missing; python -m seg.export needs --run DIR --images DIR --out DIR")
@@ -275,32 +274,6 @@ def _legend(run: _Run, pixels: NDArray[np.int64], config: ExportConfig) -> list[
 
 def _path(folder: Path, name: Path, kind: str) -> Path:
     return folder / name.with_name(f"{name.name}_{kind}")
-
-
-class _Progress:
-    """A bar in a terminal, a line now and then elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._bar = Progress(
-            TextColumn("export"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(),
-            disable=not sys.stdout.isatty(),
-        )  # fmt: skip
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self) -> None:
-        """One image more is done."""
-        self._done += 1
-        self._bar.advance(self._task)
-        if self._bar.disable and self._done % _LINE_EVERY == 0:
-            print(f"{self._done:,} of {self._total:,} images", flush=True)
 
 
 def _gathered(arguments: Sequence[str]) -> list[str]:

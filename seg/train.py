@@ -20,7 +20,7 @@ from dem_apps.reduction import world_size
 from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.launcher import leave_group
-from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
@@ -50,7 +50,7 @@ class Session:
     selector: CheckpointSelector
     path: Path
     run: RunFolder | None
-    progress: TrainingProgress | None
+    progress: Progress | None
     stop: StopRequest
     #: Whether the scores of this step are in the log, if it is one that has scores.
     scored: bool
@@ -129,7 +129,7 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
         _print_summary(config, pair, path, accelerator)
         if config.resume and state is None:
             print("the run has no checkpoint yet and begins again", flush=True)
-        progress = TrainingProgress(config.max_steps, training.step)
+        progress = Progress(config.max_steps, training.step)
     # without --run-dir the name holds the time, and the processes' clocks may differ
     (path,) = broadcast_object_list([path])
     stop = StopRequest(
