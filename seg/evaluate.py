@@ -34,9 +34,10 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
 from seg.config import DataConfig, TrainConfig
-from seg.data.datasets import LAYOUTS, Sample
+from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.layouts import LAYOUTS
 from seg.data.loader import normalised
 from seg.methods.minent import upsampled
 from seg.models.batch_norm import describe
