@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -30,9 +30,10 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
 from seg.config import DataConfig
-from seg.data.datasets import LAYOUTS, Sample
+from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.layouts import LAYOUTS
 from seg.data.loader import normalised
 from seg.maps.label_ids import PredictionWriter
 from seg.models.load_model import open_trained
@@ -59,10 +60,8 @@ class EvaluateConfig:
     """Score a run on the target's validation set."""
 
     run: str | None = option(None, "run folder to score (needed)", value="RUN", group="what is scored")
-    checkpoint: str = option(
-        "auto",
-        "which of its checkpoints; auto: selected, else last; best was chosen with target labels",
-        ("auto", "last", "selected", "best"),
+    checkpoint: Literal["auto", "last", "selected", "best"] = option(
+        "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )
     scales: list[float] = option(
         [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", value="X,X", group="how"

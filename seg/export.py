@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
 from seg.data.loader import normalised
@@ -34,7 +35,6 @@ from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
 from seg.models.load_model import LoadedModel, open_trained
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
-_LINE_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ExportConfig:
     )
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
-        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both",
+        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
         value="{png16,npz}", group="more pictures and numbers",
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
@@ -82,13 +82,11 @@ def export(config: ExportConfig) -> int:
         raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
     failed = 0
     try:
-        with _Progress(len(files)) as progress:
-            for file, name in zip(files, names, strict=True):
-                problem = _export_image(runs, file, file.relative_to(root), name, out)
-                if problem is not None:
-                    failed += 1
-                    print(f"skipped: {problem}", file=sys.stderr, flush=True)
-                progress.advance()
+        for file, name in track(zip(files, names, strict=True), len(files), "export"):
+            problem = _export_image(runs, file, file.relative_to(root), name, out)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
     finally:
         # also of an export that is interrupted: its pictures are there, so are their numbers
         for run in runs:
@@ -120,12 +118,10 @@ def predict(loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int]
 
 def _checked(config: ExportConfig) -> tuple[Path, Path]:
     """The folders to read and to write, after a look at every flag that needs no run."""
+    check_settings(config)
     for flag, value in (("run", config.run), ("images", config.images), ("out", config.out)):
         if not value:
             raise InputError(f"--{flag}: is missing; python -m seg.export needs --run DIR --images DIR --out DIR")
-    for name in config.raw:
-        if name not in RAW_FORMATS:
-            raise InputError(f"--raw: '{name}' is not one of {', '.join(RAW_FORMATS)}{nearest(name, RAW_FORMATS)}")
     source, out = Path(str(config.images)), Path(str(config.out))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out: {out} holds files already, which are never overwritten; give a new or empty folder")
@@ -210,32 +206,6 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
         picture = entropy_maps.comparison(image, rows, runs[0].names(pixels))
         entropy_maps.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
-
-
-class _Progress:
-    """A bar in a terminal, a line now and then elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._bar = Progress(
-            TextColumn("export"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(),
-            disable=not sys.stdout.isatty(),
-        )  # fmt: skip
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self) -> None:
-        """One image more is done."""
-        self._done += 1
-        self._bar.advance(self._task)
-        if self._bar.disable and self._done % _LINE_EVERY == 0:
-            print(f"{self._done:,} of {self._total:,} images", flush=True)
 
 
 def _gathered(arguments: Sequence[str]) -> list[str]:

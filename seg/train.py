@@ -20,7 +20,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.launcher import leave_group
-from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
@@ -145,7 +145,7 @@ def _open(
         _print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
-        progress = TrainingProgress(config.max_steps, state.step)
+        progress = Progress(config.max_steps, state.step)
     # without --run-dir the name holds the time, and the processes' clocks may differ
     (path,) = broadcast_object_list([path])
     stop = StopRequest(

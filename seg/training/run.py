@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from dem_apps.reduction import world_size
-from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
 from seg.data.datasets import Sample
@@ -49,7 +49,7 @@ class TrainingRun:
     selector: CheckpointSelector
     path: Path
     folder: RunFolder | None
-    progress: TrainingProgress | None
+    progress: Progress | None
     stop: StopRequest
     max_steps: int
     eval_every: int

@@ -21,7 +21,7 @@ from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.image_io import find_images, output_names, read_image
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.loader import normalised
-from seg.export import ExportConfig, _gathered, _main, _Progress, export, predict
+from seg.export import ExportConfig, _gathered, _main, export, predict
 from seg.models.load_model import open_trained
 
 CPU = torch.device("cpu")
@@ -363,10 +363,3 @@ def test_several_runs_are_given_as_one_would_write_them(arguments):
 def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
     config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
     assert (config.run, config.raw, config.label_ids) == (["a"], ["png16"], True)
-
-
-def test_a_long_export_prints_a_line_now_and_then(capsys):
-    with _Progress(120) as progress:
-        for _ in range(120):
-            progress.advance()
-    assert capsys.readouterr().out.split("\n")[:2] == ["50 of 120 images", "100 of 120 images"]

@@ -207,7 +207,7 @@ def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
         (("--device", "gpu"), "--device: torch cannot use 'gpu' here"),
-        (("--config", "/nowhere.yaml"), "--config: File does not exist"),
+        (("--config", "/nowhere.yaml"), "--config: /nowhere.yaml: cannot be read (no such file)"),
         (("--max-steps", "0"), "--max-steps: expected 1 or more, got 0"),
         (("--seed", "-1"), "--seed: expected 0 or more, got -1"),
         (("--resume",), "--resume: needs --run-dir"),

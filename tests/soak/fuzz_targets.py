@@ -25,8 +25,8 @@ from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 from rl.config import TrainConfig as RlConfig
 from rl.results.read_runs import read_results
 from seg.config import TrainConfig as SegConfig
+from seg.data.image_io import read_index_image
 from seg.data.labels import load_classes
-from seg.data.layouts import read_index_image
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _PART = re.compile(rb"^=== (\S+)\n", re.MULTILINE)
