@@ -25,6 +25,7 @@ from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, resolve, resolved_again
 from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.results.described_metrics import described_metrics
 from rl.results.video import record_episodes
 from rl.training.build import build_envs, build_model, policy_state, restore_policy, update_in_words
 from rl.training.nan_checks import check_rollout, check_step, check_update
@@ -237,9 +238,10 @@ def _numbers(values: dict[str, Any]) -> dict[str, float]:
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
-        return RunFolder.resume(Path(config.run_dir), checkpoint["step"] if checkpoint is not None else None)
+        step = checkpoint["step"] if checkpoint is not None else None
+        return RunFolder.resume(Path(config.run_dir), step, described_metrics())
     path = Path(config.run_dir) if config.run_dir else default_run_dir("rl", config.env, config.loss, str(config.seed))
-    return RunFolder.create(path, to_dict(config), config.seed, config.device)
+    return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:

@@ -34,6 +34,7 @@ from seg.evaluate import OnSample, checkpoints_table, evaluate, protocol, score_
 from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.models.load_model import CLASSES_FILE, start_from
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.described_metrics import described_metrics
 from seg.step import Pass, Training, set_up, training_step
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
@@ -120,10 +121,11 @@ def _open(config: TrainConfig, accelerator: Accelerator, pair: DomainPair, train
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
+        info = described_metrics(config.selection)
         if config.resume:
-            run = RunFolder.resume(path, training.step if state is not None else None)
+            run = RunFolder.resume(path, training.step if state is not None else None, info)
         else:
-            run = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device))
+            run = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if state is None:
             run.write_json(CLASSES_FILE, pair.classes.document())
         _print_summary(config, pair, path, accelerator)

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
@@ -53,6 +54,13 @@ def mean_interval(values: Sequence[float]) -> Interval:
         return Interval(estimate, None, None, len(values))
     low, high = _ends(stats.ttest_1samp(values, 0.0), estimate)
     return Interval(estimate, low, high, len(values))
+
+
+def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """:func:`mean_interval` along a curve: mean, lower and upper end, (X,) each, of S ≥ 2 seeds at X steps."""
+    mean = values_SX.mean(axis=0)
+    half = stats.t.ppf(0.5 + LEVEL / 2, len(values_SX) - 1) * stats.sem(values_SX, axis=0)
+    return mean, mean - half, mean + half
 
 
 def difference_interval(ours: Mapping[Hashable, float], control: Mapping[Hashable, float]) -> Interval:

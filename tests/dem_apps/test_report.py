@@ -18,15 +18,19 @@ from PIL import Image
 from dem_apps.errors import InputError
 from dem_apps.report.__main__ import main
 from dem_apps.report.charts import Series, line_chart, short, ticks
-from dem_apps.report.curves import entropy_chart, reliability_chart
-from dem_apps.report.groups import against, differing, grouped, t_quantile
+from dem_apps.report.curves import histogram_chart, reliability_chart
+from dem_apps.report.groups import differing, grouped
+from dem_apps.report.intervals import difference_interval, mean_band, mean_interval
 from dem_apps.report.page import MOST_BYTES, render
 from dem_apps.report.part import build_part
 from dem_apps.report.pictures import embed, find_pictures, panel_boxes
-from dem_apps.report.run import flat, number, read_run, read_runs, shown
-from dem_apps.report.scores import SEG_SCORES, class_table, comparison_table
+from dem_apps.report.tables import class_table, comparison_table
+from dem_apps.runtime.metrics_info import UNDESCRIBED, Metric, MetricsInfo, Score, read_metrics_info, same_heading
+from dem_apps.runtime.run_reader import flat, number, read_run, read_runs, shown
+from seg.scores.described_metrics import SCORES, described_metrics
 
 make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
+INFO = described_metrics("im")
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)<script>"
 
 
@@ -180,7 +184,7 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     Image.new("RGB", (30, 30)).save(run / "entropy_maps" / "plain.png")
     pictures, unreadable = find_pictures(read_run(run))
     assert unreadable == ["entropy_maps/bad.png is no picture that can be read."]
-    assert [one.view for one in pictures if one.name == "plain"] == ["panel"]
+    assert [one.view.name for one in pictures if one.name == "plain"] == ["panel"]
 
 
 def test_a_view_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ def test_a_view_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     tile.write_bytes(tile.read_bytes()[:-40])
     (run / "entropy_maps" / "b" / "label.png").unlink()
     pictures, sentences = find_pictures(read_run(run))
-    assert [(one.name, one.view) for one in pictures] == [
+    assert [(one.name, one.view.name) for one in pictures] == [
         ("a", "image"), ("a", "prediction"), ("a", "label"), ("b", "image"), ("b", "prediction"), ("b", "entropy"),
     ]  # fmt: skip
     assert sentences == [
@@ -236,7 +240,7 @@ def test_seeds_are_put_together_and_settings_told_apart(tmp_path: Path) -> None:
         ("entropy", [0, 1]), ("adadem", [0, 1]),
     ]  # fmt: skip
     assert differing([group.settings for group in groups]) == {"loss": ["entropy", "adadem"]}
-    table = comparison_table(SEG_SCORES, groups, groups[0])
+    table = comparison_table(SCORES, groups, groups[0])
     (name, seeds, cells) = table.rows[1]
     # differences by seed 4 and 6: mean 5, t(1) = 12.706, standard error 1
     assert (name, seeds, cells[0].main, cells[0].small) == ("adadem", "2 runs", "35.50 ± 2.12", "+5.00 [-7.71, +17.71]")
@@ -253,26 +257,31 @@ def test_lost_settings_belong_to_no_group(tmp_path: Path) -> None:
     assert len(grouped(read_runs(paths))) == 2
 
 
-@pytest.mark.parametrize(
-    ("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216), (30, 2.04227)]
-)
-def test_t_quantiles(freedom: int, expected: float) -> None:
-    assert t_quantile(freedom) == pytest.approx(expected, rel=1e-5)  # any printed table
+@pytest.mark.parametrize(("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216)])
+def test_the_mean_has_students_interval(freedom: int, expected: float) -> None:
+    values = np.random.default_rng(freedom).normal(size=freedom + 1)
+    interval = mean_interval(values.tolist())
+    half = expected * statistics.stdev(values) / math.sqrt(freedom + 1)  # any printed table has the quantile
+    assert (interval.low, interval.high) == pytest.approx((values.mean() - half, values.mean() + half), rel=1e-5)
+    band = mean_band(np.stack([values, np.ones(freedom + 1)], axis=1))
+    assert [float(end[0]) for end in band] == pytest.approx([interval.estimate, interval.low, interval.high], rel=1e-12)
+    assert [float(end[1]) for end in band] == [1.0, 1.0, 1.0]
 
 
 def test_intervals() -> None:
-    paired = against({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 2.5})
+    paired = difference_interval({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 2.5})
     differences = [2.0, 3.0, 1.5]
     half = 4.30265 * statistics.stdev(differences) / math.sqrt(3)
-    assert (paired.paired, paired.difference) == (True, pytest.approx(statistics.fmean(differences)))
-    assert paired.high == pytest.approx(paired.difference + half, rel=1e-4)
+    assert (paired.paired, paired.estimate) == (True, pytest.approx(statistics.fmean(differences)))
+    assert paired.high == pytest.approx(paired.estimate + half, rel=1e-4)
     assert paired.excludes_zero
-    welch = against({0: 1.0, 1: 2.0, 2: 3.0}, {7: 4.0, 8: 6.0, 9: 8.0})
-    # variances 1 and 4: 2.94 degrees of freedom, rounded down to 2
-    assert welch.low == pytest.approx(-4 - 4.30265 * math.sqrt(5 / 3), rel=1e-4)
+    welch = difference_interval({0: 1.0, 1: 2.0, 2: 3.0}, {7: 4.0, 8: 6.0, 9: 8.0})
+    # variances 1 and 4: 50 / 17 = 2.941 degrees of freedom, whose quantile lies between those of 2 and 3
+    assert -4 - 4.30265 * math.sqrt(5 / 3) < welch.low < -4 - 3.18245 * math.sqrt(5 / 3)
+    assert welch.low == pytest.approx(-4 - 3.21839 * math.sqrt(5 / 3), rel=1e-3)
     assert not welch.paired
-    alone = against({0: 1.0}, {0: 2.0})
-    assert (alone.difference, alone.low, alone.excludes_zero) == (-1.0, None, False)
+    alone = difference_interval({0: 1.0}, {0: 2.0})
+    assert (alone.estimate, alone.low, alone.excludes_zero) == (-1.0, None, False)
 
 
 def test_distributions_are_pooled_by_pixels(tmp_path: Path) -> None:
@@ -280,18 +289,18 @@ def test_distributions_are_pooled_by_pixels(tmp_path: Path) -> None:
     document = make.seg_evaluation(0.3)
     document["reliability"] = {"pixels": [0, 90, 0], "confidence": [None, 0.6, None], "accuracy": [None, 0.8, None]}
     make.write_json(paths[1] / "eval.json", document)
-    chart = reliability_chart(grouped(read_runs(paths)))
+    chart = reliability_chart(INFO.reliability, grouped(read_runs(paths)))
     assert chart is not None
     # (30 · 0.5 + 90 · 0.6) / 120 and (30 · 0.4 + 90 · 0.8) / 120
     assert chart.rows[0] == ["0.5750", "0.7000"]
-    histogram = entropy_chart(grouped(read_runs(paths)))
+    histogram = histogram_chart(INFO.histogram, grouped(read_runs(paths)))
     assert histogram is not None
     assert histogram.rows == [["0.2500", "0.6000", "0.1000"], ["0.7500", "0.1000", "0.2000"]]
 
 
 def test_tail_classes_by_name(tmp_path: Path) -> None:
     run = read_run(make.seg_run(tmp_path / "run"))
-    table = class_table(grouped([run]), ["pole"])
+    table = class_table(INFO.classes, grouped([run]), ["pole"])
     assert table is not None
     assert [name for name, mark, _ in table.rows if mark == "tail"] == ["pole"]
     assert table.rows[-1][0] == "mean over tail classes"

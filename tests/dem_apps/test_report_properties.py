@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dem_apps.report.page import render
-from dem_apps.report.run import read_runs
+from dem_apps.runtime.run_reader import read_runs
 
 KEYS = st.one_of(
     st.sampled_from([
