@@ -14,7 +14,6 @@ from dem_apps.runtime.metrics_info import Histogram, Metric, Reliability
 from dem_apps.runtime.run_reader import Run, at, number
 
 _OVER_SEEDS = "line: mean over seeds; band: 95 % confidence interval; thin: single runs"
-_OVER_EPISODES = "band: ± one standard deviation"
 
 
 def run_charts(run: Run, metrics: Sequence[Metric]) -> tuple[list[Chart], list[Chart]]:
@@ -83,13 +82,14 @@ def _run_chart(run: Run, heading: str, metrics: Sequence[Metric], marks: Sequenc
     series = []
     for colour, metric in enumerate(metrics):
         steps, values = run.curve(metric.name)
-        stds = dict(zip(*run.curve(metric.std), strict=True)) if metric.std and not colour else {}
+        stds = dict(zip(*run.curve(metric.std), strict=True)) if metric.std else {}
         band = None
         if stds and all(step in stds for step in steps):
             low = [value - stds[step] for step, value in zip(steps, values, strict=True)]
             band = low, [value + stds[step] for step, value in zip(steps, values, strict=True)]
         series.append(Series(metric.title, steps, values, band, colour=colour))
-    note = _note(metrics[0], _OVER_EPISODES + f", {metrics[0].title}" if series[0].band else "")
+    banded = ", ".join(line.name for line in series if line.band is not None)
+    note = _note(metrics[0], f"band: ± one standard deviation, {banded}" if banded else "")
     return line_chart(heading, series, note, bounds=(metrics[0].low, metrics[0].high), marks=marks)
 
 

@@ -65,7 +65,7 @@ def _names(members: Sequence[Sequence[Run]], differences: Mapping[str, Sequence[
     """The runs' own name without the seed where that tells the groups apart, else the settings that differ."""
     names = []
     for position, runs in enumerate(members):
-        bare = {re.sub(r"[-_.]*seed[-_=]*\d+", "", run.name) for run in runs}
+        bare = {re.sub(r"[-_./]*seed[-_=]*\d+", "", run.name) for run in runs}
         if len(runs) == 1:
             names.append(runs[0].name)
         elif len(bare) == 1 and bare != {""}:

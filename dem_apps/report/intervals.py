@@ -49,11 +49,10 @@ def mean_interval(values: Sequence[float]) -> Interval:
     >>> round(interval.low, 2), interval.estimate, round(interval.high, 2)
     (-0.48, 2.0, 4.48)
     """
-    estimate = float(np.mean(values))
     if len(values) < 2:
-        return Interval(estimate, None, None, len(values))
-    low, high = _ends(stats.ttest_1samp(values, 0.0), estimate)
-    return Interval(estimate, low, high, len(values))
+        return Interval(float(np.mean(values)), None, None, len(values))
+    mean, low, high = mean_band(np.asarray(values, float)[:, None])
+    return Interval(float(mean[0]), float(low[0]), float(high[0]), len(values))
 
 
 def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -84,17 +83,12 @@ def difference_interval(ours: Mapping[Hashable, float], control: Mapping[Hashabl
     estimate, count = float(np.mean(mine) - np.mean(theirs)), min(len(mine), len(theirs))
     if count < 2:
         return Interval(estimate, None, None, count)
-    low, high = _ends(stats.ttest_ind(mine, theirs, equal_var=False), estimate)
-    return Interval(estimate, low, high, count)
+    if np.ptp(mine) == np.ptp(theirs) == 0.0:  # of which scipy makes NaN
+        return Interval(estimate, estimate, estimate, count)
+    ends = stats.ttest_ind(mine, theirs, equal_var=False).confidence_interval(LEVEL)
+    return Interval(estimate, float(ends.low), float(ends.high), count)
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation (divisor n − 1); no deviation of a single value."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
-def _ends(test: object, estimate: float) -> tuple[float, float]:
-    """Both ends; the estimate itself where nothing scatters, of which scipy makes NaN."""
-    interval = test.confidence_interval(LEVEL)  # type: ignore[attr-defined]
-    low, high = float(interval.low), float(interval.high)
-    return (low, high) if np.isfinite([low, high]).all() else (estimate, estimate)

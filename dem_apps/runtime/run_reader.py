@@ -252,9 +252,7 @@ def _checked_mapping(file: Path) -> dict[str, Any]:
     return document
 
 
-def _or_fault(
-    file: Path, read: Callable[[Path], Content], faults: list[Fault], consequence: str
-) -> Content | None:
+def _or_fault(file: Path, read: Callable[[Path], Content], faults: list[Fault], consequence: str) -> Content | None:
     """What ``read`` makes of a file, or None and a fault."""
     if not file.exists():
         faults.append(Fault(file.name, "is missing", f"{file.name} is missing: {consequence}."))

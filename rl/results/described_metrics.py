@@ -1,4 +1,4 @@
-"""What a run of reinforcement learning logs and writes, for :mod:`dem_apps.report`; docs/metrics.md explains each key."""
+"""What a run of rl.train logs and writes, for :mod:`dem_apps.report`; docs/metrics.md explains each key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ ACTIONS = ("sampled", "greedy")
 _OBJECTIVE = "as trained; values of different objectives cannot be compared"
 
 METRICS = (
-    *(Metric(f"eval/mean_return_{actions}", actions, "Return", "the environment's reward", "higher", "evaluation",
-             std=f"eval/std_return_{actions}") for actions in ACTIONS),
+    Metric("eval/mean_return_sampled", "sampled", "Return", "the environment's reward", "higher", "evaluation",
+           std="eval/std_return_sampled"),
+    Metric("eval/mean_return_greedy", "greedy", "Return", "the environment's reward", "higher", "evaluation"),
     *(Metric(f"eval/success_rate_{actions}", actions, "Success rate", "share of evaluation episodes", "higher", low=0,
              high=1) for actions in ACTIONS),
     Metric("train/policy_entropy", "policy entropy", "Policy entropy", "nats", low=0),
