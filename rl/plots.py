@@ -182,18 +182,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     if config.out is None:
         raise InputError("--out: needs the folder to write figures, table and CSV files to")
-    results = find_results([Path(run) for run in runs])
-    results = sorted(results, key=lambda result: (result.env, result.seed))
-    results = sorted(results, key=lambda result: _arm_order(result.arm))
+    results = ordered(find_results([Path(run) for run in runs]))
     arms = names(results)[1]
     baseline = config.baseline or ("none" if "none" in arms and len(arms) > 1 else None)
     print(write_report(results, Path(config.out), baseline), end="")
     print(f"\n{len(results)} runs; figures, table.md, runs.csv and curves.csv are in {config.out}")
 
 
-def _arm_order(arm: str) -> tuple[bool, bool, str]:
-    """The plain arms first, so that colours stay the same from figure to figure."""
-    return not arm.startswith("none"), not arm.startswith("entropy"), arm
+def ordered(results: Sequence[Result]) -> list[Result]:
+    """The plain arms first, so that colours stay the same from figure to figure; environments as they were given."""
+
+    def key(result: Result) -> tuple[bool, bool, str, int]:
+        return not result.arm.startswith("none"), not result.arm.startswith("entropy"), result.arm, result.seed
+
+    return sorted(results, key=key)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
+Seed = TypeVar("Seed", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
     return mean, mean - half, mean + half
 
 
-def difference_interval(ours: Mapping[Hashable, float], control: Mapping[Hashable, float]) -> Interval:
+def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
     """The difference of two settings' means with its interval.
 
     Where at least two seeds are in both, the mean of the differences by seed and Student's t over them. Otherwise the

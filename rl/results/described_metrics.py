@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dem_apps.runtime.metrics_info import Checkpoint, Metric, MetricsInfo, Score
 
 #: Both are reported everywhere: one and the same policy can score very differently under the two.
@@ -40,16 +42,16 @@ METRICS = (
 )  # fmt: skip
 
 
-def _scores(policy: str, prefix: str, note: str) -> tuple[Score, ...]:
+def _scores(policy: str, prefix: str, note: str) -> Iterator[Score]:
     """Of one policy; ``prefix`` is that of its keys and ``policy`` that of its titles."""
-    kinds = (("return", "mean_return", 1.0, 3, "higher"), ("success %", "success_rate", 100.0, 1, "higher"),
-             ("length", "mean_length", 1.0, 1, ""))  # fmt: skip
-    return tuple(
-        Score(f"{prefix}{actions}.{name}", f"{title}, {policy}{actions}", better=better, note=note, scale=scale,
-              digits=digits, std=f"{prefix}{actions}.std_return" if name == "mean_return" else "")
-        for title, name, scale, digits, better in kinds
-        for actions in ACTIONS
-    )  # fmt: skip
+    for actions in ACTIONS:
+        yield Score(f"{prefix}{actions}.mean_return", f"return, {policy}{actions}", better="higher", note=note,
+                    std=f"{prefix}{actions}.std_return")  # fmt: skip
+    for actions in ACTIONS:
+        yield Score(f"{prefix}{actions}.success_rate", f"success %, {policy}{actions}", better="higher", note=note,
+                    scale=100, digits=1)  # fmt: skip
+    for actions in ACTIONS:
+        yield Score(f"{prefix}{actions}.mean_length", f"length, {policy}{actions}", note=note, digits=1)
 
 
 def described_metrics() -> MetricsInfo:

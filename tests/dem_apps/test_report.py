@@ -398,7 +398,7 @@ def test_the_report_knows_no_application() -> None:
     for info in (INFO, described_by_rl()):
         for name in (*(metric.name for metric in info.metrics), *(score.key for score in info.scores)):
             assert not re.search(rf"\b{re.escape(name)}\b", code), name
-    assert re.findall(r"miou|mean_return|per_class_iu|\bseg\b|\brl\b|segmentation|reinforcement", code, flags=re.I) == []
+    assert re.findall(r"miou|mean_return|per_class_iu|\bseg\b|\brl\b|segmentation", code, flags=re.I) == []
 
 
 def test_distributions_are_pooled_by_pixels(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 from dem_apps.report.part import build_part
 from dem_apps.runtime.metrics_info import FILE
 from dem_apps.runtime.run_reader import read_runs
-from rl.plots import curves_figure, write_report
+from rl.plots import curves_figure, ordered, write_report
 from rl.results.described_metrics import described_metrics
 from rl.results.read_runs import Result, find_results, find_runs, read_results, write_runs
 from rl.results.returns_table import NOTE, by_seed, markdown_table
@@ -157,6 +157,13 @@ def test_a_csv_file_of_something_else_is_one_sentence(
     (tmp_path / "curves.csv").unlink()
     with pytest.raises(InputError, match=r"curves\.csv: cannot be read \(no such file\)"):
         find_results([file])
+
+
+@pytest.mark.parametrize("name", ["paper", "coefficients"])
+def test_the_published_table_is_that_of_the_published_values(name: str) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    results = ordered(find_results([docs / "results" / f"rl_{name}_runs.csv"]))
+    assert markdown_table(results, "none") in (docs / "reinforcement_learning.md").read_text()
 
 
 def test_equal_runs_write_equal_files(runs: Path, tmp_path: Path) -> None:
