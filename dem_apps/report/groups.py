@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dem_apps.runtime.run_reader import Run, flat
+from dem_apps.report.settings_text import flat
+from dem_apps.runtime.run_reader import Run
 
 #: Settings in which two runs of one group may differ.
 _NO_SETTINGS = ("seed", "run_dir", "resume")

@@ -11,6 +11,7 @@ from dem_apps.report.charts import COLOURS, Chart
 from dem_apps.report.curves import group_charts, histogram_chart, reliability_chart, run_charts
 from dem_apps.report.groups import Group, differing, grouped
 from dem_apps.report.pictures import PANEL, Embedded, Video, embed, embed_videos, find_pictures
+from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import (
     Cell,
     Table,
@@ -19,11 +20,10 @@ from dem_apps.report.tables import (
     comparison_table,
     scores_of,
     scores_table,
-    seeds_table,
     transposed,
 )
 from dem_apps.runtime.metrics_info import MetricsInfo, View, same_heading
-from dem_apps.runtime.run_reader import Run, at, flat
+from dem_apps.runtime.run_reader import Run, at
 
 ALL_VIEWS = "all"
 #: Settings up to this number are columns of the table of scores, more are its rows.
@@ -132,7 +132,7 @@ def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], b
         runs=list(runs),
         facts=[] if several else _facts(runs[0]),
         differences=_differences(groups) if several else None,
-        tables=_tables(groups, reference) if several else _tables_of(runs[0]),
+        tables=_tables(groups, reference),
         charts=charts,
         other_charts=other,
         classes=class_table(info.classes, groups, tail) if info.classes else None,
@@ -179,18 +179,15 @@ def _differences(groups: Sequence[Group]) -> Table:
 def _tables(groups: Sequence[Group], reference: Group) -> list[Table]:
     scores = scores_of([run for group in groups for run in group.runs])
     if len(groups) == 1:
-        table = seeds_table(scores, groups[0])
+        tables = [scores_table(scores, groups[0])]
+        if len(groups[0].runs) == 1:
+            tables.append(checkpoints_table(scores, groups[0].runs[0]))
     else:
-        table = comparison_table(scores, groups, reference)
+        tables = [comparison_table(scores, groups, reference)]
         # a row per score is read more easily, and on a telephone, while the settings fit side by side
         if len(groups) <= _MOST_COLUMNS:
-            table = transposed(table, "score")
-    return [table] if len(table.header) > 1 and table.rows else []
-
-
-def _tables_of(run: Run) -> list[Table]:
-    scores = scores_of([run])
-    return [table for table in (scores_table(scores, run), checkpoints_table(scores, run)) if table.rows]
+            tables = [transposed(tables[0], "score")]
+    return [table for table in tables if len(table.header) > 1 and table.rows]
 
 
 def _distributions(info: MetricsInfo, groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:

@@ -55,14 +55,26 @@ def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
     return tuple(Score(key, key) for key in keys)
 
 
-def scores_table(scores: Sequence[Score], run: Run) -> Table:
-    """The final scores of one run, one a row."""
-    table = Table("Final scores", [("score", ""), ("value", "")])
+def scores_table(scores: Sequence[Score], group: Group) -> Table:
+    """The final scores of one setting, one a row: of its only run, or mean ± standard deviation and each seed's."""
+    several = len(group.runs) > 1
+    table = Table(
+        "Final scores over seeds" if several else "Final scores",
+        [("score", ""), *([("mean ± std", ""), *((f"seed {seed}", "") for seed in group.seeds)]
+                          if several else [("value", "")])],
+        note="Mean ± sample standard deviation." if several else "",
+    )  # fmt: skip
     for score in scores:
-        value, std = run.score(score.key), run.score(score.std)
-        if value is not None:
-            spread = "" if std is None else f" ± {_shown(std, score)}"
-            table.rows.append((score.title, _note(score), [Cell(f"{_shown(value, score)}{spread}")]))
+        values = group.by_seed(_reader(score))
+        if not values:
+            continue
+        cells = [Cell(_shown(values.get(seed), score)) for seed in group.seeds]
+        std = None if several else group.runs[0].score(score.std)
+        if several:
+            cells.insert(0, _spread(list(values.values()), score))
+        elif std is not None:
+            cells = [Cell(f"{cells[0].main} ± {_shown(std, score)}")]
+        table.rows.append((score.title, _note(score), cells))
     return table
 
 
@@ -79,21 +91,6 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
     for group in groups:
         cells = [_compared(score, group, baseline) for score in scores]
         table.rows.append((group.name, f"{len(group.runs)} run{'s' * (len(group.runs) > 1)}", cells))
-    return table
-
-
-def seeds_table(scores: Sequence[Score], group: Group) -> Table:
-    """Mean ± standard deviation of one setting, and the score of each seed beside it."""
-    table = Table(
-        "Final scores over seeds",
-        [("score", ""), ("mean ± std", ""), *((f"seed {name}", "") for name in group.seeds)],
-        note="Mean ± sample standard deviation.",
-    )
-    for score in scores:
-        values = group.by_seed(_reader(score))
-        if values:
-            cells = [Cell(_shown(values[seed], score) if seed in values else "–") for seed in group.seeds]
-            table.rows.append((score.title, _note(score), [_spread(list(values.values()), score), *cells]))
     return table
 
 

@@ -7,10 +7,8 @@ page shows the faults and goes on; what needs a file calls :meth:`Run.require`, 
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,11 +21,8 @@ from dem_apps.runtime.safe_io import parsed_json, read_json, read_text, read_yam
 _FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json")
 #: Bytes of ``metrics.jsonl``: a line is some hundred bytes, and a run of a million lines is long.
 _MOST_METRICS = 1 << 30
-_MOST_ROWS, _DEEPEST = 1000, 8
 #: Beyond it, differences and squares of two numbers would be infinite.
 _LARGEST = 1e100
-_brief = reprlib.Repr()
-_brief.maxlevel, _brief.maxlist, _brief.maxdict, _brief.maxstring, _brief.maxother = 4, 24, 24, 400, 400
 
 Line = dict[str, Any]
 Content = TypeVar("Content")
@@ -54,15 +49,12 @@ class Run:
 
     Args:
         name: what it is called in a report; unique there.
-        path: the folder.
         info: what the run says about its metrics, or a stand-in.
-        config: of ``config.yaml``, or empty.
-        environment: of ``environment.json``, or empty.
-        evaluation: of ``eval.json``, or empty.
+        config: of ``config.yaml``; empty where there is none, as are the others.
+        evaluation: of ``eval.json``.
         metrics: the readable lines of ``metrics.jsonl``, each with a whole number ``step``.
         checkpoints: step by name of each checkpoint; None where the file's name does not tell.
-        colours: names of the pictures' colours and #rrggbb, or empty.
-        faults: what is not there or cannot be read.
+        colours: names of the pictures' colours and #rrggbb.
     """
 
     name: str
@@ -208,34 +200,6 @@ def at(document: Any, *keys: str) -> Any:
     return document
 
 
-def flat(document: Mapping[str, Any]) -> dict[str, str]:
-    """Nested settings as dotted keys and short texts, at most 1000 of them."""
-    return {key: shown(value) for key, value in islice(_leaves(document, "", 0), _MOST_ROWS)}
-
-
-def shown(value: Any) -> str:
-    """A setting as people read it, of bounded length."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value if len(value) <= 400 else value[:400] + "…"
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, (list, tuple)) and len(value) <= 24 and all(isinstance(v, (str, int, float)) for v in value):
-        return ", ".join(shown(part) for part in value) or "none"
-    return _brief.repr(value)
-
-
-def _leaves(document: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    for key, value in document.items():
-        if isinstance(value, Mapping) and value and depth < _DEEPEST:
-            yield from _leaves(value, f"{prefix}{key}.", depth + 1)
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _names(paths: Sequence[Path]) -> list[str]:
     depth = 1
     while True:
@@ -294,9 +258,7 @@ def _metrics(file: Path, faults: list[Fault]) -> list[Line]:
 
 
 def _parsed_lines(text: str) -> tuple[dict[int, Line], list[tuple[int, str]]]:
-    """Lines by their position from 1 on, and the position and fault of each that is none; blank ones at the end do not
-    count.
-    """
+    """Lines by their position from 1 on, and position and fault of each that is none. Blank ends do not count."""
     lines: dict[int, Line] = {}
     broken: list[tuple[int, str]] = []
     # not splitlines(), which also splits at characters that JSON may hold

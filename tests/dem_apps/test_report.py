@@ -25,6 +25,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 from dem_apps.report.page import MOST_BYTES, render
 from dem_apps.report.part import build_part
 from dem_apps.report.pictures import embed, find_pictures, panel_boxes
+from dem_apps.report.settings_text import flat, shown
 from dem_apps.report.tables import class_table, comparison_table
 from dem_apps.runtime.metrics_info import (
     FILE,
@@ -35,7 +36,7 @@ from dem_apps.runtime.metrics_info import (
     Score,
     read_metrics_info,
 )
-from dem_apps.runtime.run_reader import flat, number, read_run, read_runs, shown
+from dem_apps.runtime.run_reader import number, read_run, read_runs
 from rl.results.described_metrics import described_metrics as described_by_rl
 from seg.scores.described_metrics import SCORES, described_metrics
 
