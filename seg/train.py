@@ -38,6 +38,7 @@ from seg.models.load_model import CLASSES_FILE, start_from
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
@@ -136,10 +137,11 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
+        info = described_metrics(config.selection)
         if config.resume:
-            folder = RunFolder.resume(path, None if saved is None else state.step)
+            folder = RunFolder.resume(path, None if saved is None else state.step, info)
         else:
-            folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device))
+            folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if saved is None:
             folder.write_json(CLASSES_FILE, pair.classes.document())
         _print_summary(config, pair, path, accelerator, state.model)

@@ -22,6 +22,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder, read_metrics
+from dem_apps.runtime.run_reader import read_run
 from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve
 from rl.envs.make import StackedEnvs
@@ -187,6 +188,19 @@ def test_every_key_is_explained(unbroken: Path) -> None:
     assert keys_of(scores) == explained("Reinforcement learning: `eval.json`")
     logged = set().union(*read_metrics(unbroken))
     assert logged | OF_OTHERS == explained("Reinforcement learning: `metrics.jsonl`")
+
+
+def test_the_run_describes_every_metric_that_it_writes_and_no_other(unbroken: Path) -> None:
+    run = read_run(unbroken)
+    named = {metric.name for metric in run.info.metrics}
+    assert named | {"step"} == explained("Reinforcement learning: `metrics.jsonl`")
+    assert all(run.score(score.key) is not None for score in run.info.scores)
+    described = {key for score in run.info.scores for key in (score.key, score.std) if key}
+    kinds = [f"{policy}{actions}" for policy in ("", "best.") for actions in ("sampled", "greedy")]
+    assert described == {f"{kind}.{name}" for kind in kinds for name in run.evaluation["sampled"]}
+    assert [(one.name, run.score(one.step)) for one in run.info.checkpoints] == [
+        ("last", run.evaluation["step"]), ("best", run.evaluation["best"]["step"]),
+    ]  # fmt: skip
 
 
 def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path, capsys: Any) -> None:
