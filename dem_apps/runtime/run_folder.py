@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import math
 import os
@@ -21,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 import yaml
@@ -36,6 +34,7 @@ from dem_apps.runtime.checkpoint import (
     write_atomically,
 )
 from dem_apps.runtime.device import processor
+from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import read_config as read_config
@@ -170,7 +169,7 @@ class RunFolder:
             self._metrics.close()
         with suppress(NotWritten), self._writing():
             self._tensorboard.close()
-        self._lock.close()
+        self._lock.release()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -189,22 +188,23 @@ class RunFolder:
         write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
-def _locked(path: Path) -> IO[bytes]:
+def _locked(path: Path) -> FileLock:
     """A lock that ends with this process, however it ends, and that no process it forks inherits.
 
     Raises:
         InputError: another process has it.
     """
     # opening and closing this file once more in this process would end the lock, and nothing does
-    file = open(path / "config.yaml", "rb+")  # noqa: SIM115 (open as long as the lock is wanted)
+    lock = FileLock(path / "config.yaml", inherited=False)
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = lock.acquire(wait=False)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            file.close()
-            raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
-        # a file system without locks: nothing is checked there
-    return file
+        if error.filename is not None:
+            raise
+        return lock  # a file system without locks: nothing is checked there
+    if not taken:
+        raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end")
+    return lock
 
 
 def default_run_dir(*parts: str) -> Path:
