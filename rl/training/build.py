@@ -62,7 +62,7 @@ def build_model(
         return algorithm(values["policy"], envs, seed=seed, device=device, **arguments)
     except InputError:
         raise
-    # whatever SB3, gymnasium and torch make of a value that is none of theirs
+    # whatever SB3, gymnasium and torch make of a value that they cannot use
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
@@ -132,7 +132,7 @@ def running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> R
         where: how to call the statistics in errors.
 
     Raises:
-        InputError: another shape, no numbers, or numbers that cannot be moments.
+        InputError: another shape, other values than numbers, or numbers that cannot be moments.
     """
     required(statistics, where, mean=(float, int, np.ndarray), var=(float, int, np.ndarray), count=(float, int))
     moments = RunningMeanStd()
