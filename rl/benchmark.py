@@ -17,7 +17,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.settings import option, parse_config, to_dict
+from dem_apps.runtime.settings import flag_only, option, parse_config, to_dict
 from dem_apps.runtime.signals import command_line, going_on_with
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, resolve
@@ -160,7 +160,7 @@ def _resolved(settings: dict[str, Any], where: str) -> TrainConfig:
             raise InputError(f"{where}: leave '{key}' out, the grid sets it")
     for key in settings:
         # its flag would count as given on a command line
-        if str(key).replace("-", "_") == "trust_pickled_code":
+        if str(key).replace("-", "_") in {name for names in flag_only(TrainConfig).items() for name in names}:
             raise InputError(f"{where}: '{key}' can only be given on the command line of rl.train")
     try:
         return resolve(parse_config(TrainConfig, "python -m rl.train", "", flags(settings)))

@@ -90,11 +90,7 @@ def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
 
 
 def _learn(
-    config: TrainConfig,
-    run: RunFolder,
-    model: OnPolicyAlgorithm,
-    checkpoint: dict[str, Any] | None,
-    stop: StopRequest,
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
 ) -> None:
     timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
     between = BetweenRollouts(

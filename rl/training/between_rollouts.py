@@ -29,13 +29,13 @@ class BetweenRollouts(BaseCallback):
     things at the same steps.
 
     Args:
-        env_id: name of the environments, for errors.
-        timesteps: environment steps of the whole training.
-        eval_freq: steps between two evaluations.
-        evaluator: plays their episodes.
-        run: where to log and save.
+        env_id: for errors.
+        timesteps: environment steps of the whole training, for the progress bar.
+        eval_freq: environment steps between two evaluations.
+        evaluator: of episodes that the final scores do not see.
+        run: gets the log and the checkpoints ``last`` and ``best``.
         stop: says when to save and end.
-        checkpoint: what the run goes on from, or None.
+        checkpoint: what the run goes on from; None at its beginning.
     """
 
     def __init__(

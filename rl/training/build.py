@@ -22,13 +22,9 @@ Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 
 def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", seed: int = 0) -> VecEnv:
-    """The training environments, normalised as the entry says.
+    """The training environments, as many and normalised as the hyperparameter entry says.
 
-    Args:
-        env_id: their name.
-        entry: hyperparameters of the environment, checked.
-        engine: ``gymnasium`` or ``envpool``.
-        seed: of EnvPool, which takes it only here; gymnasium's environments get theirs from the algorithm.
+    ``seed`` is EnvPool's, which takes it only here; gymnasium's environments get theirs from the algorithm.
     """
     count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
     wrapper, normalise = entry.get("env_wrapper"), normalisation(entry.get("normalize", False))
@@ -43,15 +39,15 @@ def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", se
 def build_model(
     algorithm: type[Algorithm], envs: VecEnv, entry: dict[str, Any], ent_coef: float | str, seed: int, device: str
 ) -> Algorithm:
-    """The algorithm on its environments, everything seeded.
+    """An algorithm of SB3, with the hook or without, on its environments, everything seeded.
 
     Args:
-        algorithm: of SB3, with the hook or without.
-        envs: of :func:`build_envs`.
-        entry: hyperparameters of the environment, checked.
+        algorithm: what the entry holds arguments of.
+        envs: of :func:`build_envs` with the same entry.
+        entry: checked hyperparameters of the environment.
         ent_coef: weight of the entropy term, or ``lin_`` and a number.
         seed: of weights, sampling and environments.
-        device: torch's name for it.
+        device: of the policy and its updates.
 
     Raises:
         InputError: a hyperparameter that SB3 refuses.

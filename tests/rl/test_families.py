@@ -15,6 +15,7 @@ import torch
 import yaml
 from stable_baselines3 import PPO
 
+import rl.benchmark
 import rl.evaluate
 import rl.export
 import rl.train
@@ -154,6 +155,12 @@ def test_import_is_given_on_the_command_line_and_nowhere_else(my_envs: list[str]
     (tmp_path / "settings.yaml").write_text("import_modules: my_envs\n")
     with pytest.raises(InputError, match="import_modules: can only be given on the command line, as --import"):
         rl.train.main([*my_envs, "--config", str(tmp_path / "settings.yaml")])
+    for key in ("import", "import_modules", "import-modules"):
+        grid = rl.benchmark.BenchmarkConfig(
+            envs={"Corridor-v0": {}}, arms={"a": {key: "my_envs"}}, folder=str(tmp_path / "grid")
+        )
+        with pytest.raises(InputError, match=r"can only be given on the command line of rl\.train"):
+            rl.benchmark.grid_jobs(grid)
     assert "my_envs" not in sys.modules
 
 
