@@ -32,7 +32,6 @@ from gymnasium.wrappers import (
     TransformObservation,
     TransformReward,
 )
-from machine import processor
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
@@ -40,6 +39,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.device import processor
 from rl.config import TrainConfig, resolve
 from rl.train import untrained_model
 

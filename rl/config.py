@@ -9,7 +9,7 @@ from typing import Any
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
-from dem_apps.objectives import objective_options
+from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option
 from rl.envs.envpool import check_envpool
@@ -33,21 +33,20 @@ def modules_option() -> Any:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(ObjectiveSettings):
     """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
 
-    env: str = option(
-        "MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it", group="environment and objective"
-    )
-    import_modules: str | None = modules_option()
+    # the options of the objectives follow the loss
     loss: str = option(
-        "adadem", "entropy term to maximise; 'entropy' is SB3's own (bit for bit with --update sb3)", choices=LOSSES
-    )
-    tau: float | None = option(None, "temperature of --loss dem; default: 1")
-    alpha: float | None = option(None, "weight of the second part of --loss dem and the adadem family; default: 1")
+        "adadem",
+        f"entropy term to maximise: {', '.join(LOSSES)}; 'entropy' is SB3's own (bit for bit with --update sb3)",
+        LOSSES, value="NAME", group="environment and objective",
+    )  # fmt: skip
     ent_coef: float | str = option(
         0.001, "weight of the entropy term, or lin_0.001 to let it fall to 0 (a hyperparameter file's own is not used)"
     )
+    env: str = option("MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it")
+    import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS), group="training")
     engine: str = option(
         "gymnasium", "who steps the environments: Python (minigrid is its old name), or envpool (pip extra 'fast')",
@@ -131,11 +130,6 @@ def import_environments(modules: str | None) -> None:
     import_modules([] if modules is None else modules.split(","), "--import")
 
 
-def given_options(config: TrainConfig) -> dict[str, float]:
-    """``tau`` and ``alpha`` where they were given."""
-    return {name: value for name in ("tau", "alpha") if (value := getattr(config, name)) is not None}
-
-
 def _check_flags(config: TrainConfig) -> None:
     for name in ("timesteps", "eval_freq", "eval_episodes", "threads"):
         value = getattr(config, name)
@@ -150,10 +144,7 @@ def _check_flags(config: TrainConfig) -> None:
     hyperparameter("ent_coef", config.ent_coef)
     if "ent_coef" in config.hyperparameters:
         raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
-    for name in given_options(config):
-        losses = [loss for loss in OBJECTIVE_NAMES if name in objective_options(loss)]
-        if config.loss not in losses:
-            raise InputError(f"--{name}: belongs to --loss {', '.join(losses)}, not to --loss {config.loss}")
+    check_options(config)
     _check_start(config)
     torch_device(config.device)
     check_env_id(config.env)

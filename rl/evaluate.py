@@ -10,13 +10,14 @@ from pathlib import Path
 import torch
 
 from dem_apps.errors import InputError
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import from_dict, option, parse_config
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, given_options, import_environments, modules_option, resolved_again
+from rl.config import TrainConfig, import_environments, modules_option, resolved_again
 from rl.hook import with_entropy_objective
 from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import check_video_file, record_episodes

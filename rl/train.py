@@ -21,6 +21,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
@@ -28,9 +29,10 @@ from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, given_options, import_environments, resolve, resolved_again
+from rl.config import TrainConfig, import_environments, resolve, resolved_again
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
+from rl.results.described_metrics import described_metrics
 from rl.results.evaluator import DURING_TRAINING, FINAL, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
 from rl.training.between_rollouts import BetweenRollouts, MetricsWriter
@@ -118,9 +120,10 @@ def _start_from_zip(model: OnPolicyAlgorithm, config: TrainConfig) -> None:
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
-        return RunFolder.resume(Path(config.run_dir), checkpoint["step"] if checkpoint is not None else None)
+        step = checkpoint["step"] if checkpoint is not None else None
+        return RunFolder.resume(Path(config.run_dir), step, described_metrics())
     path = Path(config.run_dir) if config.run_dir else default_run_dir("rl", config.env, config.loss, str(config.seed))
-    return RunFolder.create(path, to_dict(config), config.seed, config.device)
+    return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:

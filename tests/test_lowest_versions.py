@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import runpy
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import lowest_versions
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = runpy.run_path(str(ROOT / "tests" / "lowest_versions.py"))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def lines_of(table: dict[str, Any], extra: str) -> list[str]:
 def test_every_dependency_is_there_with_its_lower_bound(pyproject: dict[str, Any]) -> None:
     table = pyproject["project"]
     lines = {*table["dependencies"], *lines_of(table, "dev")}
-    constraints = SCRIPT["constraints"](table)
+    constraints = lowest_versions.constraints(table)
     assert len(constraints) == len(lines) > 25
     bounds = {constraint.partition("==")[0]: constraint.partition("==")[2] for constraint in constraints}
     for line in lines:
@@ -87,10 +86,10 @@ def imported_packages(source: str) -> set[str]:
 @pytest.mark.parametrize("specifiers", ["", "<2.1", ">=1.0,>=1.1"])
 def test_a_dependency_without_one_lower_bound_is_named(specifiers: str) -> None:
     with pytest.raises(ValueError, match="'numpy' needs one lower bound, such as"):
-        SCRIPT["lower_bound"](SpecifierSet(specifiers), "numpy")
+        lowest_versions.lower_bound(SpecifierSet(specifiers), "numpy")
 
 
 def test_the_checks_are_made_for_the_lowest_python(pyproject: dict[str, Any]) -> None:
-    lowest = str(SCRIPT["lowest_python"](pyproject["project"]))
+    lowest = str(lowest_versions.lowest_python(pyproject["project"]))
     assert pyproject["tool"]["mypy"]["python_version"] == lowest
     assert pyproject["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")

@@ -8,7 +8,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.runtime.progress import TrainingProgress
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
 from rl.results.evaluator import HEADLINE, Evaluator
@@ -48,7 +48,7 @@ class BetweenRollouts(BaseCallback):
         # (sampled, greedy) mean return of the best evaluation so far
         self._best: list[float] | None = checkpoint["best"] if checkpoint else None
         self._unlogged = checkpoint.get("unlogged") if checkpoint else None
-        self._progress: TrainingProgress | None = None
+        self._progress: Progress | None = None
 
     def _on_training_start(self) -> None:
         self._done_step = self.model.num_timesteps
@@ -59,7 +59,7 @@ class BetweenRollouts(BaseCallback):
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
         if self.model.num_timesteps == 0:
             self._save()  # so that a run can be resumed from its first moment
-        self._progress = TrainingProgress(self._timesteps, self.model.num_timesteps)
+        self._progress = Progress(self._timesteps, self.model.num_timesteps)
 
     def _on_step(self) -> bool:
         check_step(self.locals["rewards"], self.locals["new_obs"], self._env_id, self.model.num_timesteps)

@@ -98,16 +98,11 @@ def _roots(config: TrainConfig) -> tuple[Path, Path]:
 def _demo_pair() -> DemoPair:
     folder = cache_dir() / "demo"
     try:
-        return ensure_demo_pair(folder, progress=_report)
+        return ensure_demo_pair(folder)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(
             f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"
         ) from error
-
-
-def _report(done: int, total: int) -> None:
-    if done == 1:
-        print(f"drawing the demo pair, {total} images, once, into {cache_dir() / 'demo'}", flush=True)
 
 
 def _size(data: DataConfig, domain: str) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -26,7 +26,7 @@ class Inner:
 
 @dataclasses.dataclass(frozen=True)
 class Middle:
-    name: str = option("a", "a name", choices=("a", "b"))
+    name: Literal["a", "b"] = option("a", "a name")
     inner: Inner = dataclasses.field(default_factory=Inner)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import report_runs as make
 
-make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
 Open = Callable[..., Any]
 
 

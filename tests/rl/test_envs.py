@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -20,8 +19,6 @@ from dem_apps.errors import InputError
 from rl import with_entropy_objective
 from rl.config import ALGORITHMS, TrainConfig, resolve
 from rl.envs.make import make_env, make_training_envs
-
-torch.set_num_threads(1)
 
 DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"

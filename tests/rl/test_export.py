@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import pickletools
 import subprocess
@@ -17,6 +16,7 @@ import torch
 import yaml
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.strangers import Payload
 
 import rl.benchmark
 import rl.export
@@ -32,7 +32,6 @@ from rl.train import untrained_model
 from rl.training.build import restore_policy
 from rl.training.sb3_import import start_from_zip
 
-torch.set_num_threads(1)
 ENV = "CartPole-v1"
 ALGORITHMS = {"ppo": PPO, "a2c": A2C}
 
@@ -158,16 +157,6 @@ def test_mistakes_are_one_sentence(
 
 
 # -- and back -----------------------------------------------------------------------------------------------------
-
-
-class Payload:
-    """What a malicious pickle does when it is opened."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
 
 
 def test_a_zip_without_the_flag_is_refused_unopened(tmp_path: Path, capsys: Any) -> None:

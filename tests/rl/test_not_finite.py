@@ -25,8 +25,6 @@ from dem_apps.runtime.run_folder import read_metrics
 from rl.fast import ppo as fast_ppo
 from rl.fast.ppo import FastPPO
 
-torch.set_num_threads(1)
-
 ENV = "StrangeNumbers-v0"
 ENTRY = {"n_envs": 2, "n_steps": 32, "policy": "MlpPolicy", "n_timesteps": 320}
 

@@ -34,8 +34,6 @@ from rl.results.video import (
     rendering_env,
 )
 
-torch.set_num_threads(1)
-
 EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 

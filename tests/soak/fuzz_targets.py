@@ -16,17 +16,16 @@ import yaml
 
 from dem_apps.errors import InputError
 from dem_apps.report.part import build_part
-from dem_apps.report.run import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.images import opened_image
-from dem_apps.runtime.run_folder import read_config, read_metrics
+from dem_apps.runtime.run_reader import read_config, read_metrics, read_run
 from dem_apps.runtime.safe_io import parsed_yaml
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 from rl.config import TrainConfig as RlConfig
 from rl.results.read_runs import read_results
 from seg.config import TrainConfig as SegConfig
+from seg.data.image_io import read_index_image
 from seg.data.labels import load_classes
-from seg.data.layouts import read_index_image
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _PART = re.compile(rb"^=== (\S+)\n", re.MULTILINE)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seg.scores.checkpoint_selection import CheckpointSelector
+
+
+def scores(im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2) -> dict[str, Any]:
+    return {"miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im, "largest_class_share": share}}
+
+
+def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
+    selector = CheckpointSelector("im")
+    assert selector.update(10, scores(im=0.5, miou=0.1)) == ["selected", "best"]
+    assert selector.update(20, scores(im=0.6, miou=0.05)) == ["selected"]
+    assert selector.update(30, scores(im=0.4, miou=0.2)) == ["best"]
+    assert selector.update(40, scores(im=0.6, miou=0.2)) == []  # the earlier of equals stays
+    table = selector.table(40, 0.2)
+    assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
+        "last": (40, 0.2), "selected": (20, 0.05), "best": (30, 0.2),
+    }  # fmt: skip
+    assert {name: row["used_target_labels"] for name, row in table.items()} == {
+        "last": False, "selected": False, "best": True,
+    }  # fmt: skip
+
+
+def test_without_target_labels_there_is_no_best() -> None:
+    selector = CheckpointSelector("im")
+    assert selector.update(10, {**scores(im=0.5), "miou": None}) == ["selected"]
+    assert selector.update(20, {**scores(im=0.6), "miou": None}) == ["selected"]
+    table = selector.table(20, None)
+    assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
+        "last": (20, None), "selected": (20, None),
+    }  # fmt: skip
+
+
+def test_a_restored_choice_goes_on() -> None:
+    first, second = CheckpointSelector("im"), CheckpointSelector("im")
+    first.update(10, scores(im=0.5))
+    second.restore(first.state())
+    for selector in (first, second):
+        assert selector.update(20, scores(im=0.4, miou=0.9)) == ["best"]
+    assert first.table(20, 0.9) == second.table(20, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (scores(im=0.5), scores(im=0.4), None),
+        (scores(im=0.1), scores(im=0.2, share=0.97), "97.0 % of the pixels are predicted as one class"),
+        (scores(im=0.5), scores(im=0.4, entropy=0.001), "'im' falls (0.5000 to 0.4000)"),
+        (scores(im=0.4), scores(im=0.5, entropy=0.001), None),
+    ],
+)
+def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) -> None:
+    selector = CheckpointSelector("im")
+    selector.update(10, before)
+    assert selector.alarm(before) is None
+    selector.update(20, now)
+    alarm = selector.alarm(now)
+    assert alarm is None if said is None else said in alarm

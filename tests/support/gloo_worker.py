@@ -1,0 +1,74 @@
+"""One of several processes that compute a loss together; see dem_apps/test_processes.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dem_apps import build_objective
+from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.signals import StopRequest
+
+C, FEATURES, STEPS = 5, 4, 3
+NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max")
+REDUCTIONS = ("mean", "balanced")
+#: Elements per process: unequal, and with three of them one that has none that counts.
+SHARDS = {1: [29], 2: [20, 9], 3: [17, 0, 12]}
+
+
+def batch(step: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, mask and weights of the joined batch: (29, FEATURES), (29,), (FEATURES, C)."""
+    generator = torch.Generator().manual_seed(step)
+    inputs = torch.randn(29, FEATURES, generator=generator) * 2
+    mask = torch.rand(29, generator=generator) < 0.7
+    return inputs, mask, torch.randn(FEATURES, C, generator=generator)
+
+
+def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[Tensor]]:
+    """Per case, [loss, gradient of the weights] of each step and the table at the end."""
+    results: dict[str, list[Tensor]] = {}
+    start = sum(SHARDS[world][:rank])
+    own = slice(start, start + SHARDS[world][rank])
+    for name, reduction, masked in itertools.product(NAMES, REDUCTIONS, (False, True)):
+        objective = build_objective(name, C, backend=backend)
+        parts: list[Tensor] = []
+        for step in range(STEPS):
+            inputs, mask, weights = batch(step)
+            weights.requires_grad_()
+            loss = objective(inputs[own] @ weights, mask=mask[own] if masked else None, reduction=reduction)
+            loss.backward()
+            assert weights.grad is not None
+            parts += [loss.detach(), weights.grad]
+        results[f"{name} {reduction} {masked}"] = [*parts, *objective.state_dict().values()]
+    return results
+
+
+def stopping_step(rank: int, world: int) -> int:
+    """After which step this process stops. The last one gets a signal at step 3, each before it two steps later."""
+    with StopRequest("", lambda: None) as stop:
+        for step in itertools.count(1):
+            if step == 3 + 2 * (world - 1 - rank):
+                os.kill(os.getpid(), signal.SIGTERM)
+            if stop.asked():
+                return step
+    raise AssertionError
+
+
+def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
+    """Entry of a spawned process: join each group that it is part of, compute, save."""
+    torch.set_num_threads(1)
+    for world in worlds:
+        if rank >= world:
+            continue
+        dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
+        results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
+        results["stopping step"] = stopping_step(rank, world)
+        torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")
+        leave_group()
