@@ -39,7 +39,7 @@ class InputError(ValueError):
 
 
 class NotFiniteError(InputError):
-    """Training met a number that is none (NaN or infinite) and has stopped before anything was spoilt by it."""
+    """Training met NaN or an infinite value and has stopped before anything was spoilt by it."""
 
     status = 1
 

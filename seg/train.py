@@ -76,7 +76,7 @@ def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config)
     seed_everything(config.seed)
     with accelerator.main_process_first():
-        pair = open_pair(config)
+        pair = open_pair(config.source, config.target, config.classes, config.validation_part)
     training = set_up(config, len(pair.classes), accelerator)
     session = _open(config, accelerator, pair, training)
     try:

@@ -1,6 +1,6 @@
 """What a run folder holds, read for a report: whatever is there, and a sentence for whatever is missing or broken.
 
-Only files are read, never a model, and nothing of a run is trusted: numbers that are no numbers count as absent.
+Only files are read, never a model, and nothing of a run is trusted: NaN and what is not a number count as absent.
 """
 
 from __future__ import annotations
