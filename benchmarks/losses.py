@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import Tensor
 
 from dem_apps import build_objective
-from dem_apps.fused.one_pass import supports_kernel
+from dem_apps.fused.kernel import supports_kernel
 from dem_apps.runtime.device import processor
 
 Loss = Callable[[Tensor], Tensor]

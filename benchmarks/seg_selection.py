@@ -2,35 +2,37 @@
 
     python benchmarks/seg_selection.py
 
-reads the runs that ``benchmarks/seg_demo.py`` left under runs/seg-table, writes the scores of every checkpoint as CSV
-and prints, per criterion: the rank correlation (Spearman) with mIoU over the checkpoints of a run (mean over runs), the
-same over the last checkpoints of all runs of a seed (mean over seeds), and the mIoU of the checkpoint it selects.
+reads the runs that ``seg.benchmark`` left of ``configs/seg/demo_weights.yaml`` and ``demo_benchmark.yaml``, writes the
+scores of every checkpoint as CSV and prints, per criterion: the rank correlation (Spearman) with mIoU over the
+checkpoints of a run (mean over runs), the same over the last checkpoints of all runs of a seed (mean over seeds), and
+the mIoU of the checkpoint it selects.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import statistics
 from pathlib import Path
 
-from grid import write_csv
 from scipy.stats import spearmanr
+
+from dem_apps.jobs.tables import write_csv
+from dem_apps.runtime.run_folder import read_config, read_metrics
 
 CRITERIA = ("entropy", "im", "snd")
 Row = dict[str, str]
 
 
 def checkpoints(folder: Path) -> list[Row]:
-    """A row per scored step of every finished run."""
+    """A row per scored step of every finished run, in or below a folder."""
     rows = []
-    for run in sorted(path.parent for path in folder.glob("*/eval.json")):
-        seed = run.name.rpartition("-seed")[2]
-        for line in (json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()):
+    for run in sorted(path.parent for path in folder.rglob("eval.json")):
+        seed = str(read_config(run)["seed"])
+        for line in read_metrics(run):
             if "val/miou" in line:
                 scores = {name: f"{line[f'label_free/{name}']:.5f}" for name in CRITERIA}
-                rows.append({"run": run.name, "seed": seed, "step": str(line["step"]),
+                rows.append({"run": str(run.relative_to(folder)), "seed": seed, "step": str(line["step"]),
                              "miou": f"{line['val/miou']:.5f}", **scores})  # fmt: skip
     return rows
 
@@ -49,7 +51,8 @@ def correlation(rows: list[Row], criterion: str) -> float:
 def main() -> None:
     """Collect, write, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("runs/seg-table"))
+    found = [Path("runs/seg-demo-weights"), Path("runs/seg-demo")]
+    parser.add_argument("--folders", type=Path, nargs="+", default=found, help="of the grids")
     parser.add_argument("--out", type=Path, default=Path("docs/results/seg_selection.csv"))
     parser.add_argument("--from-csv", action="store_true", help="print from --out instead of the run folders")
     options = parser.parse_args()
@@ -57,8 +60,8 @@ def main() -> None:
         with open(options.out, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     else:
-        rows = checkpoints(options.folder)
-        write_csv(rows, options.out)
+        rows = [row for folder in options.folders for row in checkpoints(folder)]
+        write_csv(options.out, rows)
     runs = groups(rows, "run")
     last = [max(run, key=lambda row: int(row["step"])) for run in runs]
     seeds = [group for group in groups(last, "seed") if len(group) > 2]

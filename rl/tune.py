@@ -1,7 +1,7 @@
 """``python -m rl.tune``: search the weight of the entropy term and the objective's options, several seeds per trial.
 
-A trial trains one seed after another and may be pruned in between (:mod:`rl.trials`). The best of many noisy scores is
-an optimistic number, so the choice is trained again with seeds that no trial has used.
+A trial trains one seed after another and may be pruned in between (:mod:`dem_apps.jobs.tune`). The best of many noisy
+scores is an optimistic number, so the choice is trained again with seeds that no trial has used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +19,40 @@ import yaml
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.jobs.executor import EXECUTORS, Executor, one_thread
+from dem_apps.jobs.grid import run_grid
+from dem_apps.jobs.job import Job, flags, settings_flags
+from dem_apps.jobs.progress import GridProgress
 from dem_apps.jobs.search import Space, TPEPlan, Values, best_trial, dem_allows, score, scored
 from dem_apps.jobs.search_report import trials_table, write_trials
-from dem_apps.jobs.study import StudyFolder, run_study
+from dem_apps.jobs.study import StudyFolder
+from dem_apps.jobs.tune import SearchConfig, run_command_of, run_search
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
-from dem_apps.runtime.signals import command_line, going_on_with
 from dem_apps.runtime.terminal import console
-from rl.benchmark import run_grid
 from rl.config import TrainConfig, resolve
-from rl.grid_progress import GridProgress
-from rl.jobs import Trainings
-from rl.trials import LOG_COEFFICIENT, PruningStudy, SeededTrials, final_return, settings_of
 
 _EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
+#: The weight of the entropy term is searched as its logarithm.
+LOG_COEFFICIENT = "log10_ent_coef"
 #: Quarters of a decade from 0.0001 to 0.1.
 _COEFFICIENTS = FloatDistribution(-4.0, -1.0, step=0.25)
 _OPTIONS = {
     "tau": FloatDistribution(0.25, 2.0, step=0.25),
     "alpha": FloatDistribution(0.0, 2.0, step=0.25),
-    "momentum": FloatDistribution(0.1, 0.9, step=0.2),
 }
 #: Where the search begins: rl.train's own weight and the objectives' own options.
-_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0, "momentum": 0.1}
+_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0}
 #: From a trial's first seed to the first of the seeds that the choice is judged with.
 _FRESH = 1000
 
 
 @dataclass(frozen=True)
-class TuneConfig:
+class TuneConfig(SearchConfig):
     """Search ent_coef and the options of the objective, then train the choice again with fresh seeds.
 
     --config is a file of rl.train, and --train.FLAG is any flag of rl.train (see python -m rl.train --help), such as
@@ -60,13 +62,6 @@ class TuneConfig:
     trials: int = option(20, "trials of the study, pruned and failed ones included", group="search")
     seeds: int = option(3, "seeds of a trial: --train.seed and the next ones")
     final_seeds: int = option(5, "fresh seeds that the choice is trained with in the end")
-    workers: int = option(1, "trainings at a time; each takes one core")
-    study_dir: str | None = option(
-        None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
-    )
-    storage: str | None = option(
-        None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
-    )
 
 
 def search_space(config: TrainConfig) -> Space:
@@ -77,11 +72,7 @@ def search_space(config: TrainConfig) -> Space:
     """
     if config.loss == "none":
         raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
-    searched = [
-        name
-        for name in objective_options(config.loss)
-        if name in _OPTIONS and hasattr(config, name) and getattr(config, name) is None
-    ]
+    searched = [name for name in objective_options(config.loss) if name in _OPTIONS and getattr(config, name) is None]
     space = {LOG_COEFFICIENT: _COEFFICIENTS, **{name: _OPTIONS[name] for name in searched}}
 
     def allowed(values: Values) -> bool:
@@ -108,37 +99,60 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], mod
     space = search_space(train)
     path = Path(config.study_dir) if config.study_dir else default_run_dir("rl", "tune")
     settings = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
-    folder = PruningStudy(path, settings, config.storage)
+    folder = StudyFolder(path, settings, config.storage)
     plan = TPEPlan(space, config.trials, train.seed, first=({name: _FIRST[name] for name in space.distributions},))
     print(
         f"search   {', '.join(space.distributions)} of {train.loss} on {train.env}, {plan.most} trials of "
         f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
         flush=True,
     )
-    trainings = Trainings(module)
-    trials = SeededTrials(folder, train_flags, resolved, config.seeds, trainings)
-    try:
-        run_study(folder, space, plan, trials, config.workers, lambda line: print(line, flush=True))
-    finally:
-        trainings.stop()
-        with folder.locked():
-            write_trials(path / "trials.csv", space, folder.trials(), "return")
-    _judge(config, folder, trials, module)
+    jobs = SeededJobs(module, resolved)
+    run_search(
+        folder, space, plan, lambda run, values: jobs(run, values, train.seed, config.seeds), _executor(config),
+        config.workers, lambda trials: write_trials(path / "trials.csv", space, trials, "return"),
+    )  # fmt: skip
+    _judge(config, folder, jobs, resolved)
     _print_results(folder, space, train_flags)
     return path
 
 
-def _judge(config: TuneConfig, folder: PruningStudy, trials: SeededTrials, module: str) -> None:
+@dataclass(frozen=True)
+class SeededJobs:
+    """The trainings of a point, one per seed.
+
+    Args:
+        module: what trains.
+        settings: what all trainings share, resolved.
+    """
+
+    module: str
+    settings: TrainConfig
+
+    def __call__(self, folder: Path, values: Values, first_seed: int, seeds: int) -> list[Job]:
+        """Trainings with ``seeds`` seeds from ``first_seed`` on, in ``folder/seedN``."""
+        shared, steps = settings_flags(self.settings), self.settings.timesteps or 0
+        chosen = [settings_of(values) | {"seed": first_seed + index} for index in range(seeds)]
+        return [
+            Job(
+                f"{folder.name} seed {point['seed']}", self.module, (*shared, *flags(point)),
+                folder / f"seed{point['seed']}", steps, "mean_return",
+            )
+            for point in chosen
+        ]  # fmt: skip
+
+
+def _judge(config: TuneConfig, folder: StudyFolder, jobs_of: SeededJobs, train: TrainConfig) -> None:
     """Train the best point with fresh seeds; ``best.yaml`` and ``final.json``."""
     best = _best(folder)
-    seeds = [trials.config.seed + _FRESH + index for index in range(config.final_seeds)]
-    jobs = [trials.job(folder.path / "final" / f"{best.number:04d}", dict(best.params), seed) for seed in seeds]
+    first = train.seed + _FRESH
+    jobs = jobs_of(folder.path / "final" / f"{best.number:04d}", dict(best.params), first, config.final_seeds)
     cells = {("choice", "fresh seeds"): jobs}
-    failures = run_grid(cells, config.workers, Trainings(module), GridProgress(cells, console()))
+    failures = run_grid(cells, _executor(config), config.workers, GridProgress(cells, console()))
     if failures:
         name, failure = next(iter(failures.items()))
         raise InputError(f"{folder.path}: the choice could not be trained with fresh seeds ({name}: {failure})")
-    returns = [final_return(job) for job in jobs]
+    returns = [value for job in jobs if (value := job.score()) is not None]
+    seeds = list(range(first, first + config.final_seeds))
     document = {
         "trial": best.number, **settings_of(best.params), "search_return": score(best), "search_seeds": config.seeds,
         "trials": len(folder.trials()), "fresh_seeds": seeds, "fresh_returns": returns,
@@ -147,7 +161,7 @@ def _judge(config: TuneConfig, folder: PruningStudy, trials: SeededTrials, modul
     }  # fmt: skip
     with folder.locked():
         write_atomically(folder.path / "final.json", (json.dumps(document, indent=2) + "\n").encode())
-        write_atomically(folder.path / "best.yaml", _best_yaml(document, trials.config.loss, best.params))
+        write_atomically(folder.path / "best.yaml", _best_yaml(document, train.loss, best.params))
 
 
 def _best_yaml(final: dict[str, Any], loss: str, values: Values) -> bytes:
@@ -159,7 +173,15 @@ def _best_yaml(final: dict[str, Any], loss: str, values: Values) -> bytes:
     ).encode()
 
 
-def _print_results(folder: PruningStudy, space: Space, train_flags: Sequence[str]) -> None:
+def settings_of(values: Values) -> dict[str, float]:
+    """A point as settings of ``rl.train``."""
+    settings = {name: value for name, value in values.items() if name != LOG_COEFFICIENT}
+    if LOG_COEFFICIENT in values:
+        settings["ent_coef"] = float(f"{10 ** values[LOG_COEFFICIENT]:.4g}")
+    return settings
+
+
+def _print_results(folder: StudyFolder, space: Space, train_flags: Sequence[str]) -> None:
     trials = folder.trials()
     final = json.loads((folder.path / "final.json").read_text())
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
@@ -185,11 +207,12 @@ def _best(folder: StudyFolder) -> FrozenTrial:
     return best
 
 
+def _executor(config: TuneConfig) -> Executor:
+    return EXECUTORS[config.executor](one_thread())
+
+
 def _check(config: TuneConfig, train: TrainConfig) -> None:
-    for name in ("trials", "seeds", "final_seeds", "workers"):
-        value = getattr(config, name)
-        if value < 1:
-            raise InputError(f"--{name.replace('_', '-')}: expected 1 or more, got {value}")
+    config.check_counts("trials", "seeds", "final_seeds", "workers")
     if config.seeds > _FRESH:
         raise InputError(f"--seeds: expected at most {_FRESH}, got {config.seeds}")
     if train.run_dir is not None:
@@ -203,12 +226,8 @@ def _check(config: TuneConfig, train: TrainConfig) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, flags = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
-    if config.study_dir is None:
-        config = replace(config, study_dir=str(default_run_dir("rl", "tune")))
-        arguments += ["--study-dir", str(config.study_dir)]
-    with going_on_with(f"the same command continues: {command_line('rl.tune', arguments)}"):
-        tune(config, train, flags)
+    config, train, given = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
+    run_command_of("rl.tune", config, arguments, lambda config: tune(config, train, given))
 
 
 if __name__ == "__main__":

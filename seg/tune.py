@@ -6,9 +6,7 @@ validation images (``validation_part`` from 0 to that share). The values found a
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from optuna.trial import FrozenTrial
 
-from dem_apps.errors import InputError, run_command
-from dem_apps.jobs.job_processes import NotStarted, Subprocesses, ending_signal
-from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, best_trial, quick_trials, score, scored
+from dem_apps.errors import InputError
+from dem_apps.jobs.executor import EXECUTORS, shared_cores
+from dem_apps.jobs.job import Job, flags, settings_flags
+from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, Values, best_trial, quick_trials, score, scored
 from dem_apps.jobs.search_report import plot_dem_search, trials_table, write_trials
-from dem_apps.jobs.study import Claim, StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.jobs.study import StudyFolder
+from dem_apps.jobs.tune import SearchConfig, TrialJobs, run_command_of, run_search
 from dem_apps.runtime.checkpoint import write_atomically
-from dem_apps.runtime.load_state import required
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
-from dem_apps.runtime.safe_io import read_json
 from dem_apps.runtime.settings import option, parse_search, to_dict
-from dem_apps.runtime.signals import command_line, going_on_with
 from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
 from seg.data.domains import open_pair, open_validation
@@ -40,7 +39,7 @@ _ENTROPY = {"tau": 1.0, "alpha": 1.0}
 
 
 @dataclass(frozen=True)
-class TuneConfig:
+class TuneConfig(SearchConfig):
     """Search tau and alpha of DEM with labels of a share of the target.
 
     --config is a file of seg.train, and --train.FLAG is any flag of seg.train (see python -m seg.train --help), such as
@@ -51,13 +50,6 @@ class TuneConfig:
     quick: bool = option(False, "the paper's quick way, a grid: alpha with tau = 1, then tau with the best alpha")
     share: float = option(0.2, "share of the target's validation images that trials may see the labels of")
     steps: int | None = option(None, "training steps of a trial; default: max_steps of the training's settings")
-    workers: int = option(1, "trials at a time")
-    study_dir: str | None = option(
-        None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
-    )
-    storage: str | None = option(
-        None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
-    )
 
     def check(self) -> None:
         """What parsing could not check.
@@ -65,15 +57,12 @@ class TuneConfig:
         Raises:
             InputError: naming the flag and what would be right.
         """
-        for name in ("trials", "workers", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name}: expected 1 or more, got {value}")
+        self.check_counts("trials", "workers", "steps")
         if not 0 < self.share < 1:
             raise InputError(f"--share: expected a share between 0 and 1, both excluded, got {self.share}")
 
 
-def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str] = ()) -> Path:
+def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> Path:
     """Run or continue a study and return its folder.
 
     Args:
@@ -99,12 +88,11 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str] = ()
     folder = StudyFolder(path, settings, config.storage)
     plan = _plan(config, train.seed)
     _print_summary(config, trial_config, plan, path, len(pair.target_val))
-    trainings = Trainings(trial_config, config.workers)
-    try:
-        run_study(folder, DEM_SPACE, plan, trainings, config.workers, lambda line: print(line, flush=True))
-    finally:
-        trainings.stop()
-        _write_results(folder, config.share)
+    executor = EXECUTORS[config.executor](shared_cores(config.workers))
+    run_search(
+        folder, DEM_SPACE, plan, trial_jobs(trial_config), executor, config.workers,
+        lambda trials: _write_results(path, trials, config.share),
+    )  # fmt: skip
     _print_results(folder, train_flags)
     return path
 
@@ -133,55 +121,18 @@ def trial_settings(config: TuneConfig, train: TrainConfig) -> TrainConfig:
     return settings
 
 
-class Trainings:
-    """Runs trials as processes of ``python -m seg.train``; :meth:`stop` ends those that are running.
+def trial_jobs(settings: TrainConfig) -> TrialJobs:
+    """The training of a trial, in the trial's own folder.
 
     Args:
         settings: of :func:`trial_settings`.
-        workers: trials at a time, which share the machine's cores.
     """
+    shared = settings_flags(settings)
 
-    def __init__(self, settings: TrainConfig, workers: int) -> None:
-        self._settings = settings
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        self._processes = Subprocesses({"OMP_NUM_THREADS": str(threads), **os.environ})
+    def jobs(run: Path, values: Values) -> list[Job]:
+        return [Job(f"trial {run.name}", "seg.train", (*shared, *flags(values)), run, settings.max_steps, "miou")]
 
-    def __call__(self, claim: Claim) -> float:
-        """mIoU of the trial, 0 to 1. One that was killed goes on from its checkpoint; one that had ended is read.
-
-        Raises:
-            TrialFailed: the training ended with an error.
-            TrialKilled: a signal ended it.
-        """
-        log = claim.run.with_suffix(".log")
-        if not (claim.run / "eval.json").is_file():
-            try:
-                # it inherits the lock: while it lives, nobody takes the trial for killed, even if this command was
-                status = self._processes.run(self._command(claim), log, [claim.lock])
-            except NotStarted:
-                raise TrialKilled("the search was stopped") from None
-            if (number := ending_signal(status)) is not None:
-                raise TrialKilled(f"signal {number}, see {log}")
-            if status != 0:
-                raise TrialFailed(f"status {status}, see {log}")
-        scores = read_json(claim.run / "eval.json")
-        required(scores, str(claim.run / "eval.json"), miou=(float, int))
-        return float(scores["miou"])
-
-    def stop(self) -> None:
-        """End the trainings that are running, each after it has saved, and start no more."""
-        self._processes.stop()
-
-    def _command(self, claim: Claim) -> list[str]:
-        command = [sys.executable, "-m", "seg.train"]
-        if (claim.run / "checkpoints" / "last.json").is_file():
-            return [*command, "--run-dir", str(claim.run), "--resume"]
-        # the little that a training leaves which was killed before its first checkpoint
-        shutil.rmtree(claim.run, ignore_errors=True)
-        file = claim.run.with_suffix(".yaml")
-        config = to_dict(replace(self._settings, **claim.values))  # type: ignore[arg-type]
-        write_atomically(file, yaml.safe_dump(config, sort_keys=False).encode())
-        return [*command, "--config", str(file), "--run-dir", str(claim.run)]
+    return jobs
 
 
 def _plan(config: TuneConfig, seed: int) -> Plan:
@@ -205,17 +156,13 @@ def _print_summary(config: TuneConfig, settings: TrainConfig, plan: Plan, path: 
         print(f"first    tau 1 with alpha {alphas}\nthen     the best alpha with tau 0.1, 0.2, ... up to 2 / alpha")
 
 
-def _write_results(folder: StudyFolder, share: float) -> None:
+def _write_results(path: Path, trials: Sequence[FrozenTrial], share: float) -> None:
     """``trials.csv``, ``search.png`` and, once there is a score, ``best.yaml``."""
-    trials = folder.trials()
+    write_trials(path / "trials.csv", DEM_SPACE, trials, "miou")
+    plot_dem_search(path / "search.png", trials, "mIoU")
     best = best_trial(trials)
-    with folder.locked():
-        write_trials(folder.path / "trials.csv", DEM_SPACE, trials, "miou")
-        plot_dem_search(folder.path / "search.png", trials, "mIoU")
-        if best is not None:
-            write_atomically(
-                folder.path / "best.yaml", _best_yaml(best.params, score(best), len(scored(trials)), share)
-            )
+    if best is not None:
+        write_atomically(path / "best.yaml", _best_yaml(best.params, score(best), len(scored(trials)), share))
 
 
 def _best_yaml(values: dict[str, Any], miou: float, trials: int, share: float) -> bytes:
@@ -246,12 +193,8 @@ def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, flags = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
-    if config.study_dir is None:
-        config = replace(config, study_dir=str(default_run_dir("seg", "tune")))
-        arguments += ["--study-dir", str(config.study_dir)]
-    with going_on_with(f"the same command continues: {command_line('seg.tune', arguments)}"):
-        tune(config, train, flags)
+    config, train, given = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
+    run_command_of("seg.tune", config, arguments, lambda config: tune(config, train, given))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import rl.evaluate
 import rl.export
 import rl.plots
 import rl.tune
+import seg.benchmark
 import seg.config
 import seg.convert
 import seg.evaluate
@@ -63,6 +64,10 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], Any], list[str]]] = {
         flags_of((seg.export.ExportConfig, "")),
     ),
     "seg.convert": (settings(seg.convert.ConvertConfig), flags_of((seg.convert.ConvertConfig, ""))),
+    "seg.benchmark": (
+        lambda argv: seg.benchmark.grid_jobs(settings(seg.benchmark.BenchmarkConfig)(argv)),
+        flags_of((seg.benchmark.BenchmarkConfig, "")),
+    ),
     "seg.tune": (
         search(seg.tune.TuneConfig, seg.config.TrainConfig),
         flags_of((seg.tune.TuneConfig, ""), (seg.config.TrainConfig, "train.")),

@@ -7,7 +7,6 @@ a trial that the study calls running while its lock is free was killed, and is r
 
 from __future__ import annotations
 
-import fcntl
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -27,44 +26,16 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from dem_apps.errors import InputError
+from dem_apps.jobs.job import JobFailed, JobKilled, JobPruned
 from dem_apps.jobs.search import Plan, Space, Values, best_trial, score
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.load_state import required
 from dem_apps.runtime.safe_io import read_yaml
 
 
-class FileLock:
-    """A lock on a file, which the system releases when its holder is gone.
-
-    A child process that inherits :attr:`fileno` holds it too, for as long as it lives.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: Any = None
-
-    def acquire(self, wait: bool = True) -> bool:
-        """Take it; without ``wait``, False where somebody else has it."""
-        file = open(self.path, "ab")  # noqa: SIM115 (closed in release())
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            file.close()
-            return False
-        self._file = file
-        return True
-
-    def release(self) -> None:
-        """Give it back."""
-        self._file.close()
-
-    def fileno(self) -> int:
-        """Of the open file, for a child process to inherit."""
-        return int(self._file.fileno())
-
-
 @dataclass(frozen=True)
-class Claim:
+class ClaimedTrial:
     """A trial that is ours to run.
 
     Args:
@@ -78,17 +49,6 @@ class Claim:
     values: Values
     run: Path
     lock: FileLock
-
-
-class TrialFailed(Exception):
-    """A trial ended without a score, and would again: it is marked as failed. The message says why and where."""
-
-    #: The word for it in the line about the trial.
-    outcome = "failed"
-
-
-class TrialKilled(Exception):
-    """A trial was ended from outside: it is run again when the command is started again."""
 
 
 class StudyFolder:
@@ -136,7 +96,7 @@ class StudyFolder:
         """All trials so far, by number."""
         return self._study.get_trials(deepcopy=False)
 
-    def claim(self, space: Space, plan: Plan, tried: set[int]) -> Claim | None:
+    def claim(self, space: Space, plan: Plan, tried: set[int]) -> ClaimedTrial | None:
         """The next trial to run: one that was killed, unless in ``tried``, else a new one; None if there is none."""
         with self.locked():
             trials = self.trials()
@@ -144,7 +104,7 @@ class StudyFolder:
                 if trial.state == TrialState.RUNNING and trial.number not in tried:
                     lock = self._trial_lock(trial.number)
                     if lock is not None:
-                        return Claim(trial.number, dict(trial.params), self._run(trial.number), lock)
+                        return ClaimedTrial(trial.number, dict(trial.params), self._run(trial.number), lock)
             values = plan(trials)
             if values is None:
                 return None
@@ -160,12 +120,15 @@ class StudyFolder:
                 raise InputError(
                     f"{self._run(number)}: another process uses this trial's folder; is it a second study?"
                 )
-            return Claim(number, values, self._run(number), lock)
+            return ClaimedTrial(number, values, self._run(number), lock)
 
-    def settle(self, claim: Claim, value: float | None) -> None:
-        """Enter a score, or with None a failure, and let go of the trial."""
+    def settle(self, claim: ClaimedTrial, value: float | None, without: TrialState = TrialState.FAIL) -> None:
+        """Enter a score, or with None how the trial ended ``without`` one, and let go of it.
+
+        TPE ranks a pruned trial below all others, and leaves a failed one out.
+        """
         with self.locked():
-            self._study.tell(claim.number, value, state=TrialState.FAIL if value is None else None)
+            self._study.tell(claim.number, value, state=without if value is None else None)
             claim.lock.release()
 
     def running_elsewhere(self, tried: set[int]) -> list[int]:
@@ -207,7 +170,7 @@ def run_study(
     folder: StudyFolder,
     space: Space,
     plan: Plan,
-    run_trial: Callable[[Claim], float],
+    run_trial: Callable[[ClaimedTrial], float],
     workers: int = 1,
     report: Callable[[str], None] = print,
     poll: float = 1.0,
@@ -218,14 +181,14 @@ def run_study(
         folder: the study.
         space: what the plan chooses from.
         plan: what to try.
-        run_trial: scores a claim, higher is better; called in a thread. Raises :class:`TrialFailed` or
-            :class:`TrialKilled`, which end this trial and not the search.
+        run_trial: scores a claim, higher is better; called in a thread. A :class:`JobFailed` that it raises ends
+            this trial and not the search.
         workers: trials at a time.
         report: called with one line for each trial that ends.
         poll: seconds between looks at what other commands have done.
     """
     tried: set[int] = set()
-    running: dict[Future[float], Claim] = {}
+    running: dict[Future[float], ClaimedTrial] = {}
     started, ended, said = time.monotonic(), 0, False
     pool = ThreadPoolExecutor(workers)
     try:
@@ -252,17 +215,17 @@ def run_study(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _settled(folder: StudyFolder, claim: Claim, future: Future[float]) -> str:
+def _settled(folder: StudyFolder, claim: ClaimedTrial, future: Future[float]) -> str:
     """Enter the outcome into the study; one line about it."""
     point = "  ".join(f"{name} {value:g}" for name, value in claim.values.items())
     try:
         value = future.result()
-    except TrialFailed as error:
-        folder.settle(claim, None)
-        return f"trial {claim.number}  {point}  {error.outcome}: {error}"
-    except TrialKilled as error:
+    except JobKilled as error:
         claim.lock.release()
         return f"trial {claim.number}  {point}  killed: {error}; run again with the next start of this command"
+    except JobFailed as error:
+        folder.settle(claim, None, TrialState.PRUNED if isinstance(error, JobPruned) else TrialState.FAIL)
+        return f"trial {claim.number}  {point}  {error.outcome}: {error}"
     folder.settle(claim, value)
     return f"trial {claim.number}  {point}  score {value:.4f}"
 

@@ -1,13 +1,12 @@
-"""The run folder: everything that one training command writes, and nothing outside it.
+"""The run folder: everything that one training command writes, and nothing outside it. Its reader is ``run_reader``.
 
-``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics.jsonl``
-(one JSON object a line, each with ``step``), TensorBoard events, ``checkpoints/`` and what the application adds.
+``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics_info.json``
+(what the metrics are), ``metrics.jsonl`` (one JSON object a line, each with ``step``), TensorBoard events,
+``checkpoints/`` and what the application adds.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 import yaml
@@ -35,7 +34,11 @@ from dem_apps.runtime.checkpoint import (
     write_atomically,
 )
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.safe_io import parsed_json, read_text, read_yaml
+from dem_apps.runtime.file_lock import FileLock
+from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
+from dem_apps.runtime.metrics_info import MetricsInfo
+from dem_apps.runtime.run_reader import read_config as read_config
+from dem_apps.runtime.run_reader import read_metrics as read_metrics
 from dem_apps.runtime.signals import signals_held
 
 _PACKAGES = (
@@ -44,9 +47,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 #: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
-_NO_RUN_YET = {"environment.json", "environment.json.tmp", "config.yaml.tmp"}
-#: Bytes of ``metrics.jsonl``: a line is some hundred bytes, and a run of a million lines is long.
-_MOST_METRICS = 1 << 30
+_NO_RUN_YET = {"environment.json", "environment.json.tmp", METRICS_INFO, f"{METRICS_INFO}.tmp", "config.yaml.tmp"}
 
 
 class RunFolder:
@@ -76,8 +77,17 @@ class RunFolder:
             self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any], seed: int, device: str) -> RunFolder:
+    def create(
+        cls, path: Path, config: dict[str, Any], seed: int, device: str, info: MetricsInfo | None = None
+    ) -> RunFolder:
         """Start a run in a new or empty folder.
+
+        Args:
+            path: made if missing.
+            config: resolved settings.
+            seed: recorded with the environment.
+            device: likewise.
+            info: what the run will log and write; without it a page names metrics as they are logged.
 
         Raises:
             InputError: the folder holds something already, or cannot be made.
@@ -91,6 +101,8 @@ class RunFolder:
         try:
             make_folder(path)
             write_atomically(path / "environment.json", _json(environment(seed, device)))
+            if info is not None:
+                write_atomically(path / METRICS_INFO, _json(info.document()))
             # config.yaml comes last: a folder that has it can be resumed
             write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
         except (PermissionError, NotADirectoryError) as error:
@@ -98,8 +110,10 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def resume(cls, path: Path, start_step: int | None) -> RunFolder:
+    def resume(cls, path: Path, start_step: int | None, info: MetricsInfo | None = None) -> RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet.
+
+        ``info`` is written where the run is older than such descriptions.
 
         Raises:
             InputError: a link in the folder leads out of it, so that something outside would be written.
@@ -107,6 +121,8 @@ class RunFolder:
         _refuse_ways_out(path)
         run = cls(path, start_step or 0)
         run.saved_step = start_step
+        if info is not None and not (path / METRICS_INFO).exists():
+            run.write_json(METRICS_INFO, info.document())
         for pointer in run.checkpoints.glob("*.json"):
             remove_leftovers(run.checkpoints, pointer.stem)
         return run
@@ -153,7 +169,7 @@ class RunFolder:
             self._metrics.close()
         with suppress(NotWritten), self._writing():
             self._tensorboard.close()
-        self._lock.close()
+        self._lock.release()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -172,22 +188,23 @@ class RunFolder:
         write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
-def _locked(path: Path) -> IO[bytes]:
+def _locked(path: Path) -> FileLock:
     """A lock that ends with this process, however it ends, and that no process it forks inherits.
 
     Raises:
         InputError: another process has it.
     """
     # opening and closing this file once more in this process would end the lock, and nothing does
-    file = open(path / "config.yaml", "rb+")  # noqa: SIM115 (open as long as the lock is wanted)
+    lock = FileLock(path / "config.yaml", inherited=False)
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = lock.acquire(wait=False)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            file.close()
-            raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
-        # a file system without locks: nothing is checked there
-    return file
+        if error.filename is not None:
+            raise
+        return lock  # a file system without locks: nothing is checked there
+    if not taken:
+        raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end")
+    return lock
 
 
 def default_run_dir(*parts: str) -> Path:
@@ -198,44 +215,6 @@ def default_run_dir(*parts: str) -> Path:
 def report_command(path: Path) -> str:
     """The command that makes a page of a run, as the end of a training says it."""
     return f"python -m dem_apps.report {shlex.quote(str(path))}"
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The resolved settings of a run.
-
-    Raises:
-        InputError: the folder is no run folder, or its config is no plain YAML mapping.
-    """
-    file = path / "config.yaml"
-    if not file.is_file():
-        raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    config = read_yaml(file)
-    if not isinstance(config, dict):
-        raise InputError(f"{file}: expected a mapping of keys, found {type(config).__name__}")
-    return config
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out.
-
-    Raises:
-        InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
-    """
-    file = path / "metrics.jsonl"
-    # not splitlines(), which also splits at characters that JSON may hold
-    texts = read_text(file, _MOST_METRICS).split("\n")
-    lines = []
-    for position, text in enumerate(texts, start=1):
-        try:
-            line = parsed_json(text, f"{file}, line {position}")
-            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-                raise InputError(f"{file}, line {position}: expected a mapping with a whole number 'step'")
-        except InputError:
-            if any(rest.strip() for rest in texts[position:]):
-                raise
-            break
-        lines.append(line)
-    return lines
 
 
 def read_last_checkpoint(path: Path) -> dict[str, Any]:

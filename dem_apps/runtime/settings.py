@@ -49,6 +49,7 @@ def option(
     value: str | None = None,
     group: str | None = None,
     flag_only: bool = False,
+    flag: str | None = None,
 ) -> Any:
     """A dataclass field with its line of help.
 
@@ -60,11 +61,13 @@ def option(
         at_most: likewise, or less.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
-        flag_only: for what nobody else may decide: a YAML file, which may come from somebody else, cannot change it.
+        flag_only: for what nobody else may decide: neither a YAML file nor a resumed run's folder, which may come from
+            somebody else, can change it.
+        flag: the flag without its dashes, where the field cannot have that name (``import``).
     """
     metadata = {
         "help": help, "choices": tuple(choices), "range": {"at_least": at_least, "at_most": at_most}, "value": value,
-        "group": group, "flag_only": flag_only,
+        "group": group, "flag_only": flag_only, "flag": flag,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -214,7 +217,8 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, prefix: str
         hint, value = hints[field.name], field.metadata["value"]
         kind = without_choices(hint)
         group.add_argument(
-            flag(f"{prefix}{field.name}"),
+            flag(f"{prefix}{field.metadata['flag'] or field.name}"),
+            dest=f"{prefix}{field.name}",
             type=kind,
             default=default,
             help=help_line(field.metadata["help"], default),
@@ -236,14 +240,19 @@ def _resumed(config: Any, given: Namespace) -> Any:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
     run_dir = Path(config.run_dir)
     saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
-    saved_values = _flat(to_dict(saved))
-    for key, value in _flat(given.as_dict()).items():
-        if key not in ("config", "resume", "run_dir") and saved_values.get(key) != value:
+    mine = {name: getattr(config, name) for name in _flag_only(type(config))}
+    now, before = _flat(to_dict(config)), _flat(to_dict(saved))
+    for key in _flat(given.as_dict()):
+        if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(
-                f"{flag(key)}: the run in {run_dir} was started with {saved_values.get(key)!r}, "
-                f"not {value!r}; a resumed run keeps its settings"
+                f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
+                "a resumed run keeps its settings"
             )
-    return dataclasses.replace(saved, resume=True, run_dir=config.run_dir)
+    return dataclasses.replace(saved, resume=True, run_dir=config.run_dir, **mine)
+
+
+def _flag_only(config_class: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(config_class) if field.metadata.get("flag_only")]
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,9 +17,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
-from dem_apps.runtime.terminal import printable
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.domains import DomainPair
 from seg.data.image_io import decode, without_alpha

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.report.page import render
-from dem_apps.report.run import read_runs
+from dem_apps.runtime.run_reader import read_runs
 
 #: Largest error allowed, relative to the largest expected number: about twice what is seen (ten times for float64).
 #: Half precision rounds a gradient twice, the first time before the table's part cancels most of it.

@@ -14,8 +14,9 @@ import torch.multiprocessing
 from support import gloo_worker as worker
 
 import dem_apps.runtime.launcher
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.fused.build_kernel import load_kernel
+from dem_apps.runtime.command import run_command
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 

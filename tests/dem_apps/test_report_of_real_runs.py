@@ -183,7 +183,8 @@ def test_a_run_that_was_killed_says_what_it_lacks(open_report: Open, damaged: Pa
 
 
 def test_a_run_of_an_older_version_shows_its_panels(open_report: Open, damaged: Path) -> None:
-    (damaged / "classes.json").unlink()
+    for file in ("classes.json", "metrics_info.json"):
+        (damaged / file).unlink()
     for folder in [entry for entry in (damaged / "entropy_maps").iterdir() if entry.is_dir()]:
         tiles = [Image.open(folder / f"{view}.png").convert("RGB") for view in ("image", "prediction", "entropy")]
         panel(*map(np.asarray, tiles), "mean 0.50").save(folder.with_suffix(".png"))

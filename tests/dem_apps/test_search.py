@@ -17,9 +17,10 @@ from optuna.trial import TrialState
 from PIL import Image
 
 from dem_apps.errors import InputError
+from dem_apps.jobs.job import JobFailed, JobKilled
 from dem_apps.jobs.search import DEM_SPACE, QuickPlan, TPEPlan, best_trial, dem_allows, quick_trials, score, scored
 from dem_apps.jobs.search_report import dem_grid, plot_dem_search, write_trials
-from dem_apps.jobs.study import StudyFolder, TrialFailed, TrialKilled, run_study
+from dem_apps.jobs.study import StudyFolder, run_study
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
 ENTROPY = {"tau": 1.0, "alpha": 1.0}
@@ -132,7 +133,7 @@ def test_the_quick_way_waits_for_the_last_alpha(tmp_path):
 def test_a_failed_trial_is_one_line_and_stops_nothing(tmp_path):
     def run_trial(claim):
         if claim.number == 1:
-            raise TrialFailed("status 2, see 0001.log")
+            raise JobFailed("status 2, see 0001.log")
         return peak(claim)
 
     folder = StudyFolder(tmp_path / "s", SETTINGS)
@@ -151,7 +152,7 @@ def test_a_killed_trial_is_retried_by_the_next_start_alone(tmp_path):
     def run_trial(claim):
         attempts[claim.number] += 1
         if claim.number == 2 and attempts[2] == 1:
-            raise TrialKilled("signal 9, see 0002.log")
+            raise JobKilled("signal 9, see 0002.log")
         return peak(claim)
 
     folder = StudyFolder(tmp_path / "s", SETTINGS)
@@ -259,7 +260,7 @@ def test_a_password_is_not_written_into_the_folder(tmp_path):
 def test_table_and_picture_show_every_trial(tmp_path):
     def run_trial(claim):
         if claim.number == 2:
-            raise TrialFailed("x")
+            raise JobFailed("x")
         return 0.25 + 0.01 * claim.number
 
     folder = StudyFolder(tmp_path / "s", SETTINGS)

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from dem_apps.runtime.progress import Progress, track
-from dem_apps.runtime.terminal import console, control_character, print_anything, printable
+from dem_apps.runtime.terminal import console, control_character, print_anything
 
 ALARM = "target mIoU 12.34 %; alarm: 99.9 % of the pixels are predicted as one class, [road]"
 
@@ -162,7 +162,8 @@ def test_markup_in_a_name_is_the_name() -> None:
 
 def test_a_terminal_without_utf8_and_a_name_without_are_no_crash() -> None:
     program = (
-        "from dem_apps.errors import InputError, run_command\n"
+        "from dem_apps.errors import InputError\n"
+        "from dem_apps.runtime.command import run_command\n"
         "def main():\n    print('± \\udcff')\n    raise InputError('± \\udcff')\nrun_command(main)"
     )
     environment = {"PYTHONIOENCODING": "ascii", "PATH": "", "PYTHONPATH": ":".join(sys.path)}

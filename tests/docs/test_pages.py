@@ -191,11 +191,16 @@ def test_the_table_of_equations_names_what_there_is() -> None:
         for name in pages.defined(file)
         if name.startswith("test_")
     }
-    rows = [line.split("|") for line in TEXTS["docs/method.md"].splitlines() if re.match(r"\| (Eq|Sec|Alg)\.", line)]
+    rows = [
+        line.split("|")
+        for line in TEXTS["docs/method.md"].splitlines()
+        if re.match(r"\| (Eq\.|Sec\.|Alg\.|\w+ et al\.)", line)
+    ]
     functions, names, checks = (
         [re.findall(r"`([^`]+)`", row[column]) for row in rows if "`" in row[column]] for column in (3, 4, 5)
     )
-    assert {name for row in functions for name in row} <= pages.defined(ROOT / "dem_apps" / "entropy.py")
+    equations = [ROOT / "dem_apps" / "entropy.py", *(ROOT / "dem_apps" / "objectives").glob("*.py")]
+    assert {name for row in functions for name in row} <= {name for file in equations for name in pages.defined(file)}
     assert {row[0]: row[1:] for row in names} == {name: objective_options(name) for name in OBJECTIVE_NAMES}
     assert len(checks) == len(rows)
     assert {name for row in checks for name in row} <= tests

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from rich.console import Console
 
 import rl.benchmark
 import rl.plots
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.jobs.job import Job, flags
+from dem_apps.jobs.progress import GridProgress
+from dem_apps.runtime.command import run_command
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
-from rl.grid_progress import GridProgress
-from rl.jobs import Job, Trainings, flags
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = "MiniGrid-Empty-Random-5x5-v0"
+Trained = Callable[[BenchmarkConfig], dict[str, str]]
 FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 # Like rl.train it makes its folder, saves where it is, refuses a folder that is in use, and continues with --resume
 # to the numbers of an unbroken run; a run of its own number of steps takes a fifth of a second. Seed 13 fails.
@@ -40,7 +43,7 @@ value = dict(zip(arguments[::2], arguments[1::2]))
 seed, run = int(value["--seed"]), value["--run-dir"]
 if seed == 13:
     sys.exit("error: unlucky")
-if not resume and os.path.isdir(run) and os.listdir(run):
+if not resume and os.path.isdir(run) and set(os.listdir(run)) - {"environment.json"}:
     sys.exit("error: holds another run")
 os.makedirs(run + "/checkpoints", exist_ok=True)
 with open(run + "/starts", "a") as file:
@@ -49,9 +52,9 @@ if not resume:
     with open(run + "/config.yaml", "w") as file:
         json.dump({"env": value["--env"], "loss": value["--loss"], "seed": seed, "timesteps": 20}, file)
 pointer = run + "/checkpoints/last.json"
-step = json.load(open(pointer)) if resume else 0
-metrics = open(run + "/metrics.jsonl", "r+" if resume else "w")
-kept = [line for line in metrics if json.loads(line)["step"] <= step] if resume else []
+step = json.load(open(pointer)) if os.path.exists(pointer) else 0
+metrics = open(run + "/metrics.jsonl", "r+" if step else "w")
+kept = [line for line in metrics if json.loads(line)["step"] <= step] if step else []
 metrics.seek(0), metrics.truncate(), metrics.write("".join(kept)), metrics.flush()
 while step < 20:
     step += 1
@@ -72,11 +75,12 @@ os.replace(run + "/eval.json.tmp", run + "/eval.json")
 
 
 @pytest.fixture
-def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Trainings]:
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """``benchmark()`` with the stand-in."""
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(rl.plots, "_save", lambda _figure, _path: None)  # a second each, and test_plots.py has them
-    return lambda: Trainings("stand_in", poll=0.05)
+    return partial(benchmark, module="stand_in")
 
 
 def config(path: Path, **changes: Any) -> BenchmarkConfig:
@@ -95,13 +99,13 @@ def starts(folder: Path) -> int:
     return sum(len(file.read_text()) for file in folder.rglob("starts"))
 
 
-def start_and_kill(settings: BenchmarkConfig, trainings: Trainings, with_trainings: bool) -> None:
+def start_and_kill(settings: BenchmarkConfig, trained: Trained, with_trainings: bool) -> None:
     """SIGKILL a benchmark, in a process of its own, as soon as it has finished two runs and more are under way."""
     folder = Path(str(settings.folder))
 
     def work() -> None:
         os.setsid()
-        benchmark(settings, trainings)
+        trained(settings)
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
@@ -116,14 +120,12 @@ def start_and_kill(settings: BenchmarkConfig, trainings: Trainings, with_trainin
 
 
 @pytest.mark.parametrize("with_trainings", [True, False], ids=["all", "only-the-grid"])
-def test_a_killed_grid_goes_on_to_the_same_files(
-    with_trainings: bool, tmp_path: Path, trainings: Callable[[], Trainings]
-) -> None:
-    assert benchmark(config(tmp_path / "whole"), trainings()) == {}
+def test_a_killed_grid_goes_on_to_the_same_files(with_trainings: bool, tmp_path: Path, trained: Trained) -> None:
+    assert trained(config(tmp_path / "whole")) == {}
     assert starts(tmp_path / "whole") == 6
     killed = config(tmp_path / "killed")
-    start_and_kill(killed, trainings(), with_trainings)
-    assert benchmark(killed, trainings()) == {}
+    start_and_kill(killed, trained, with_trainings)
+    assert trained(killed) == {}
     assert reports(tmp_path / "killed") == reports(tmp_path / "whole")
     csv = (tmp_path / "killed" / "report" / "runs.csv").read_text().splitlines()
     assert len(csv) == 1 + 6
@@ -131,15 +133,15 @@ def test_a_killed_grid_goes_on_to_the_same_files(
     extra = starts(tmp_path / "killed") - 6
     assert extra in (1, 2) if with_trainings else extra == 0
     before = starts(tmp_path / "killed")
-    assert benchmark(killed, trainings()) == {}
+    assert trained(killed) == {}
     assert starts(tmp_path / "killed") == before  # nothing finished is repeated
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_grid_ends_its_trainings_and_the_same_command_continues(
-    number: int, status: int, tmp_path: Path, trainings: Callable[[], Trainings], capfd: Any, monkeypatch: Any
+    number: int, status: int, tmp_path: Path, trained: Trained, capfd: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(rl.benchmark, "Trainings", trainings)
+    monkeypatch.setattr(rl.benchmark, "benchmark", trained)
     settings, folder = tmp_path / "my grid.yaml", tmp_path / "grid"
     settings.write_text(yaml.safe_dump({"envs": {ENV: {"timesteps": 20}}, "arms": {"none": {"loss": "none"}}}))
     arguments = ["--config", str(settings), "--folder", str(folder), "--seeds", "[0,1]", "--workers", "2"]
@@ -162,10 +164,10 @@ def test_an_interrupted_grid_ends_its_trainings_and_the_same_command_continues(
 
 
 def test_a_failure_is_listed_and_does_not_stop_the_rest(
-    tmp_path: Path, trainings: Callable[[], Trainings], capsys: pytest.CaptureFixture
+    tmp_path: Path, trained: Trained, capsys: pytest.CaptureFixture
 ) -> None:
     settings = config(tmp_path / "grid", seeds=[13, 1], workers=1)
-    assert len(benchmark(settings, trainings())) == 2
+    assert len(trained(settings)) == 2
     output = capsys.readouterr()
     assert "2 of 4 runs" in output.out
     assert re.search(r"2 of 4 runs done, 2 failed, 0 running\n", output.out)
@@ -182,7 +184,7 @@ def test_the_command_ends_with_status_1_after_a_failure(tmp_path: Path, monkeypa
 
 
 def test_what_a_kill_left_before_the_first_checkpoint_is_cleared_but_nothing_else(
-    tmp_path: Path, trainings: Callable[[], Trainings]
+    tmp_path: Path, trained: Trained
 ) -> None:
     settings = config(tmp_path / "grid", seeds=[0, 1], arms={"none": {"loss": "none"}})
     first, second = (tmp_path / "grid" / ENV / "none" / f"seed{seed}" for seed in (0, 1))
@@ -190,17 +192,15 @@ def test_what_a_kill_left_before_the_first_checkpoint_is_cleared_but_nothing_els
         run.mkdir(parents=True)
         (run / "environment.json").write_text("{}")
     (second / "my notes.txt").write_text("mine")
-    failures = benchmark(settings, trainings())
+    failures = trained(settings)
     assert list(failures) == [f"{ENV}  none  seed 1"]
     assert "holds another run" in failures[f"{ENV}  none  seed 1"]
     assert (first / "eval.json").is_file()
     assert (second / "my notes.txt").read_text() == "mine"
 
 
-def test_report_only_trains_nothing(
-    tmp_path: Path, trainings: Callable[[], Trainings], capsys: pytest.CaptureFixture
-) -> None:
-    benchmark(config(tmp_path / "grid", seeds=[0]), trainings())
+def test_report_only_trains_nothing(tmp_path: Path, trained: Trained, capsys: pytest.CaptureFixture) -> None:
+    trained(config(tmp_path / "grid", seeds=[0]))
     capsys.readouterr()
     benchmark(config(tmp_path / "grid", report_only=True, out=str(tmp_path / "other")))
     assert "2 of 6 runs" in capsys.readouterr().out
@@ -257,7 +257,7 @@ def test_flags_of_settings() -> None:
 def test_the_live_table_shows_what_runs_and_the_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    jobs = [Job(f"job {number}", (), tmp_path / f"{number}", 1000) for number in range(4)]
+    jobs = [Job(f"job {number}", "x", (), tmp_path / f"{number}", 1000, "mean_return") for number in range(4)]
     jobs[0].run.mkdir()
     (jobs[0].run / "eval.json").write_text('{"mean_return": 0.5}')
     text = io.StringIO()

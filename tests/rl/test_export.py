@@ -21,13 +21,15 @@ from support.strangers import Payload
 import rl.benchmark
 import rl.export
 import rl.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env
 from rl.evaluate import read_run
-from rl.training.build import build_envs, build_model, restore_policy
+from rl.train import untrained_model
+from rl.training.build import restore_policy
 from rl.training.sb3_import import start_from_zip
 
 ENV = "CartPole-v1"
@@ -62,7 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def own_model(run: Path, checkpoint: str = "last") -> Any:
     config = read_run(run)
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     restore_policy(model, load_checkpoint(run / "checkpoints", checkpoint))
     return model
 
@@ -215,7 +217,7 @@ def test_a_strangers_run_folder_opens_no_zip(run: Path, tmp_path: Path) -> None:
 
 def start(zip_file: Path, folder: Path, **more: Any) -> Any:
     config = resolve(_parsed(arguments(folder, **more)))
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     start_from_zip(model, config.algo, zip_file)
     return model
 

@@ -28,7 +28,7 @@ from rl.config import TrainConfig, resolve
 from rl.envs.zoo import parsed_expression
 from rl.evaluate import read_run
 from rl.results.read_runs import find_runs, read_results
-from rl.training.build import build_envs, build_model
+from rl.train import untrained_model
 from rl.training.resume import restore_training_state
 
 ENV = "CartPole-v1"
@@ -162,7 +162,7 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(good: Path, state: A
     path = data.draw(st.sampled_from([place for place in places(state) if place]))
     spoilt = replaced(state, path, data.draw(JUNK))
     config = read_run(good)
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     model.set_logger(rl.train.Logger(None, []))
     try:
         restore_training_state(model, copy.deepcopy(spoilt))
@@ -237,7 +237,7 @@ def test_any_hyperparameters_make_a_model_or_a_sentence(good: Path, entry: dict[
     try:
         file = str(good.parent / "entry.yaml")
         config = resolve(TrainConfig(env=ENV, hyperparameters=entry, hyperparameters_file=file))
-        build_model(config, build_envs(config))
+        untrained_model(config)
     except InputError as error:
         sentence = str(error)
     else:

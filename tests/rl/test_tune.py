@@ -19,10 +19,11 @@ import pytest
 import yaml
 
 import rl.tune
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.jobs.tune import median_after
+from dem_apps.runtime.command import run_command
 from rl.config import TrainConfig, resolve
-from rl.trials import median_after, settings_of
-from rl.tune import TuneConfig, search_space, tune
+from rl.tune import TuneConfig, search_space, settings_of, tune
 
 ENV = "MiniGrid-Empty-Random-5x5-v0"
 # Best at ent_coef 0.01 and alpha 1; seeds add a little; alpha 0 ends with an error; fresh seeds are worse by 0.1.

@@ -85,18 +85,18 @@ def test_after_a_frozen_step_another_policy_trains_again(model, images):
     torch.testing.assert_close(model(images), by_batch(model, images))
 
 
-def test_every_policy_has_a_sentence_of_its_own():
-    sentences = [describe(policy) for policy in BATCH_NORM_POLICIES]
+def test_every_policy_has_a_sentence_of_its_own(model):
+    sentences = [describe(policy, model) for policy in BATCH_NORM_POLICIES]
     assert len(set(sentences)) == len(BATCH_NORM_POLICIES)
-    assert "parameters fixed" in describe("affine-frozen")
-    assert "both domains" in describe("affine-frozen")
-    assert "target alone" in describe("target")
+    assert "parameters fixed" in describe("affine-frozen", model)
+    assert "both domains" in describe("affine-frozen", model)
+    assert "target alone" in describe("target", model)
 
 
 @pytest.mark.parametrize("call", [
     lambda model: set_up_batch_norm(model, "freeze", False),
     lambda model: feed_batch_norm(model, "freeze", "source"),
-    lambda _: describe("freeze"),
+    lambda model: describe("freeze", model),
 ])  # fmt: skip
 def test_an_unknown_policy_is_one_sentence(model, call):
     with pytest.raises(ValueError, match=r"batch_norm: 'freeze' is not one of .*; did you mean 'frozen'"):

@@ -33,15 +33,17 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
+from seg import build_model
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.image_io import read_image
-from seg.models.load_model import load_weights, network, open_trained, saved_weights
+from seg.models.load_model import load_weights, open_trained, saved_weights
 from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.step import Training, set_up, training_step
+from seg.step import TrainState, training_step
+from seg.training.optimization import MicroBatch
 
 CPU = torch.device("cpu")
 CLASSES = 19
@@ -137,7 +139,12 @@ def good(tmp_path_factory, tiny_pair) -> Path:
     )  # fmt: skip
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     torch.manual_seed(0)
-    save_checkpoint(run / "checkpoints", "last", {"model": network(SMALL, CLASSES).state_dict(), "step": 3}, "3")
+    save_checkpoint(
+        run / "checkpoints",
+        "last",
+        {"model": build_model(**SMALL.architecture(), num_classes=CLASSES).state_dict(), "step": 3},
+        "3",
+    )
     return run
 
 
@@ -164,7 +171,7 @@ def test_the_good_run_opens(run: Path) -> None:
         ("max_steps", "many", "max_steps: expected int, got 'many'"),
         ("max_steps", None, "max_steps: expected int, got null"),
         ("model", None, "model: expected a mapping"),
-        ("model", {"depth": "deep"}, "depth: expected int, got 'deep'"),
+        ("model", {"depth": "deep"}, "depth: expected int or null, got 'deep'"),
         ("model", {"encoder": ["resnet18"]}, "encoder: expected str, got"),
         ("model", {"encoder": "tu-hf-hub:stranger/network"}, "is no network of timm"),
         ("model", {"encoder": "../../evil"}, "is not known to segmentation-models-pytorch"),
@@ -231,7 +238,7 @@ def test_weights_that_are_no_numbers(run: Path, monkeypatch: pytest.MonkeyPatch)
 
 def convert_start(run: Path) -> None:
     """What --model.start-from does."""
-    load_weights(network(SMALL, CLASSES), saved_weights(run), str(run))
+    load_weights(build_model(**SMALL.architecture(), num_classes=CLASSES), saved_weights(run), str(run))
 
 
 @pytest.mark.parametrize("command", ["seg.evaluate", "seg.export", "seg.train"])
@@ -265,18 +272,18 @@ def test_class_names_that_would_steer_the_terminal(name: str, run: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[TrainConfig, Training, CheckpointSelector, list[Any]]:
-    """A training after a step, what it chose, and a batch."""
+def trained() -> tuple[TrainState, CheckpointSelector, list[MicroBatch]]:
+    """A train state after a step, which checkpoints it kept, and a micro-batch."""
     AcceleratorState._reset_state()
     config = TrainConfig(method="advent", model=SMALL, max_steps=5)
     seed_everything(0)
-    training = set_up(config, 4, Accelerator(cpu=True))
+    state = seg.train.build_state(config, 4, Accelerator(cpu=True))
     source = {"image": torch.randn(1, 3, 32, 64), "label": torch.randint(0, 4, (1, 32, 64)), "name": ["s"]}
-    passes = [(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
-    training_step(training, config, Accelerator(cpu=True), passes)
-    choice = CheckpointSelector("im")
-    choice.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
-    return config, training, choice, passes
+    micro_batches = [MicroBatch(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
+    training_step(state, micro_batches)
+    selector = CheckpointSelector("im")
+    selector.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
+    return state, selector, micro_batches
 
 
 JUNK = st.sampled_from([
@@ -287,11 +294,11 @@ JUNK = st.sampled_from([
 
 @given(st.data())
 def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: st.DataObject) -> None:
-    config, training, choice, passes = trained
-    state = {**training.state(), "choice": choice.state()}
+    genuine, selector, micro_batches = trained
+    state = {**genuine.state(), "choice": selector.state()}
     path = data.draw(st.sampled_from([place for place in places(state) if place]))
     spoilt = replaced(state, path, data.draw(JUNK))
-    again = copy.deepcopy(training)
+    again = copy.deepcopy(genuine)
     try:
         again.restore(spoilt)
         CheckpointSelector("im").restore(spoilt.get("choice"))
@@ -299,7 +306,7 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: 
         sentence = str(error)
     else:
         # whatever is taken must be good for a step
-        training_step(again, config, Accelerator(cpu=True), passes)
+        training_step(again, micro_batches)
         return
     assert "\n" not in sentence
 

@@ -6,20 +6,26 @@ import multiprocessing
 import os
 import shlex
 import signal
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.jobs.executor import LocalExecutor
+from dem_apps.jobs.job import Job, JobFailed, JobKilled
 from dem_apps.jobs.search import DEM_SPACE, TPEPlan
-from dem_apps.jobs.study import StudyFolder, TrialFailed, TrialKilled
-from dem_apps.runtime.settings import parse_config
-from seg.config import TrainConfig
-from seg.tune import Trainings, TuneConfig, main, trial_settings
+from dem_apps.jobs.study import StudyFolder
+from dem_apps.jobs.tune import Trials
+from dem_apps.runtime.command import run_command
+from dem_apps.runtime.settings import parse_config, to_dict
+from seg.config import DataConfig, TrainConfig
+from seg.tune import TuneConfig, main, trial_jobs, trial_settings
 
 DEMO = str(Path(__file__).parents[2] / "configs/seg/demo.yaml")
 
@@ -34,12 +40,10 @@ def instead_of_training(monkeypatch):
     """Puts a shell script in the place of seg.train; RUN is the trial's run folder. Nothing is drawn."""
     monkeypatch.setattr("seg.tune.plot_dem_search", lambda *_: None)
 
-    def replace(script: str) -> None:
-        monkeypatch.setattr(
-            Trainings, "_command", lambda self, claim: ["sh", "-c", f"RUN={shlex.quote(str(claim.run))}; {script}"]
-        )
+    def put(script: str) -> None:
+        monkeypatch.setattr(Job, "command", lambda job: ["sh", "-c", f"RUN={shlex.quote(str(job.run))}; {script}"])
 
-    return replace
+    return put
 
 
 @pytest.fixture
@@ -48,8 +52,13 @@ def claim(tmp_path):
 
 
 @pytest.fixture
-def trainings() -> Trainings:
-    return Trainings(trial_settings(TuneConfig(), TrainConfig()), workers=1)
+def executor() -> LocalExecutor:
+    return LocalExecutor({})
+
+
+@pytest.fixture
+def trainings(executor) -> Trials:
+    return Trials(trial_jobs(trial_settings(TuneConfig(), TrainConfig())), executor)
 
 
 SCORES = (
@@ -114,7 +123,7 @@ def test_failed_trials_are_one_line_each_and_name_their_log(tmp_path, pair_flags
     lines = [line for line in capsys.readouterr().out.splitlines() if "failed:" in line]
     log = tmp_path / "s" / "trials" / "0001.log"
     assert len(lines) == 1
-    assert f"failed: status 2, see {log}" in lines[0]
+    assert f"failed: status 2, broken (all of its output: {log})" in lines[0]
     command, printed = log.read_text().splitlines()
     assert command.startswith("$ sh -c ")
     assert printed == "broken"
@@ -129,7 +138,7 @@ def test_a_study_without_any_score_is_an_error_that_names_a_log(tmp_path, pair_f
 
 
 @pytest.mark.parametrize(("script", "error"), [
-    ("exit 1", TrialFailed), ("kill -9 $$", TrialKilled), ("exit 143", TrialKilled), ("exit 130", TrialKilled),
+    ("exit 1", JobFailed), ("kill -9 $$", JobKilled), ("exit 143", JobKilled), ("exit 130", JobKilled),
 ])  # fmt: skip
 def test_a_signal_is_told_from_a_failure(script, error, claim, trainings, instead_of_training):
     instead_of_training(script)
@@ -137,7 +146,7 @@ def test_a_signal_is_told_from_a_failure(script, error, claim, trainings, instea
         trainings(claim)
 
 
-def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, instead_of_training):
+def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, executor, instead_of_training):
     saving = """trap 'sleep 0.2; touch "$RUN.saved"; exit 143' TERM; touch "$RUN.up"; """
     instead_of_training(saving + "while :; do sleep 0.02; done")
     caught: list[BaseException] = []
@@ -145,17 +154,17 @@ def test_stop_ends_what_is_running_and_starts_no_more(claim, trainings, instead_
     def train():
         try:
             trainings(claim)
-        except TrialKilled as error:
+        except JobKilled as error:
             caught.append(error)
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
     wait_for(claim.run.with_suffix(".up"))
-    trainings.stop()
+    executor.stop()
     assert claim.run.with_suffix(".saved").exists(), "stop() waits for a training that saves"
     thread.join(20)
     assert "signal 15" in str(caught[0])
-    with pytest.raises(TrialKilled, match="stopped"):
+    with pytest.raises(JobKilled, match="stopped"):
         trainings(claim)
 
 
@@ -202,16 +211,17 @@ def test_a_training_that_outlives_its_command_is_waited_for_and_its_score_is_tak
     assert trainings(adopted) == 0.00005
 
 
-def test_a_killed_training_goes_on_from_its_checkpoint_or_starts_afresh(claim, trainings):
-    (claim.run / "checkpoints").mkdir(parents=True)
-    (claim.run / "config.yaml").write_text("half")
-    assert "--resume" not in trainings._command(claim)
-    assert not claim.run.exists()
-    written = yaml.safe_load(claim.run.with_suffix(".yaml").read_text())
-    assert {name: written[name] for name in claim.values} == claim.values
-    (claim.run / "checkpoints").mkdir(parents=True)
-    (claim.run / "checkpoints" / "last.json").write_text("{}")
-    assert trainings._command(claim)[3:] == ["--run-dir", str(claim.run), "--resume"]
+def test_the_command_of_a_trial_makes_its_settings_and_goes_on_from_where_it_stands(claim):
+    settings = trial_settings(TuneConfig(share=0.5), TrainConfig(seed=3, target=DataConfig(size=[64, 32])))
+    (job,) = trial_jobs(settings)(claim.run, claim.values)
+    python, flag, module, *arguments = job.command()
+    assert (python, flag, module) == (sys.executable, "-m", "seg.train")
+    expected = replace(settings, run_dir=str(claim.run), **claim.values)
+    assert parse_config(TrainConfig, "x", "x", arguments) == expected
+    claim.run.mkdir(parents=True)
+    (claim.run / "config.yaml").write_text(yaml.safe_dump(to_dict(expected)))
+    assert job.command() == [*[python, flag, module, *arguments], "--resume"]
+    assert parse_config(TrainConfig, "x", "x", job.command()[3:]) == replace(expected, resume=True)
 
 
 @pytest.mark.parametrize(

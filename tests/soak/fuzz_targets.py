@@ -16,10 +16,9 @@ import yaml
 
 from dem_apps.errors import InputError
 from dem_apps.report.part import build_part
-from dem_apps.report.run import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.images import opened_image
-from dem_apps.runtime.run_folder import read_config, read_metrics
+from dem_apps.runtime.run_reader import read_config, read_metrics, read_run
 from dem_apps.runtime.safe_io import parsed_yaml
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 from rl.config import TrainConfig as RlConfig

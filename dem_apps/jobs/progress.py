@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from rl.jobs import Job
+from dem_apps.jobs.job import Job
 
 
 class GridProgress:
@@ -19,14 +19,19 @@ class GridProgress:
     Args:
         cells: the jobs of each (row, column) of the table, such as (environment, arm).
         console: where to; a terminal gets a live table, anything else a line per event.
+
+    Attributes:
+        done: names of the jobs that have a result.
     """
 
     def __init__(self, cells: dict[tuple[str, str], list[Job]], console: Console) -> None:
         self._cells, self._console = cells, console
         self._jobs = [job for jobs in cells.values() for job in jobs]
-        self._done = {job.name for job in self._jobs if job.scores() is not None}
-        self._steps = {job.name: job.steps if job.name in self._done else job.step() for job in self._jobs}
+        self.done = {job.name for job in self._jobs if job.scores() is not None}
+        self._steps = {job.name: job.steps if job.name in self.done else job.step() for job in self._jobs}
         self._failed: set[str] = set()
+        self._elsewhere: list[str] = []
+        self._waits = False
         self._running: dict[str, tuple[Job, float, int]] = {}
         self._before = sum(self._steps.values())
         self._started = time.monotonic()
@@ -35,23 +40,19 @@ class GridProgress:
             self._live = Live(self.table(), console=console, auto_refresh=False)
             self._live.start()
         else:
-            self._print(f"{len(self._jobs)} runs, {len(self._done)} of them done before")
+            self._print(f"{len(self._jobs)} runs, {len(self.done)} of them done before")
 
     def started(self, job: Job) -> None:
-        """A training begins or goes on; called from any thread."""
-        if job.name in self._done:
-            return
+        """A training begins or goes on."""
         self._running[job.name] = job, time.monotonic(), self._steps[job.name]
         if self._live is None:
             self._print(f"{job.name}  starts at step {self._steps[job.name]:,} of {job.steps:,}")
 
     def ended(self, job: Job, failure: str | None = None) -> None:
         """A training has its result, or none."""
-        if job.name in self._done:
-            return
         running = self._running.pop(job.name, None)
         if failure is None:
-            self._done.add(job.name)
+            self.done.add(job.name)
             self._steps[job.name] = job.steps
         else:
             self._failed.add(job.name)
@@ -59,6 +60,14 @@ class GridProgress:
             took = "" if running is None else f" after {_clock(time.monotonic() - running[1])}"
             self._print(f"{job.name}  {_result(job) if failure is None else f'failed: {failure}'}{took}")
             self._print(f"  {self.outlook()}")
+
+    def elsewhere(self, jobs: Sequence[Job]) -> None:
+        """What another command, or a training that outlived one, is running; a line once nothing else is left."""
+        self._elsewhere = [job.name for job in jobs]
+        if jobs and not self._running and not self._waits:
+            self._waits = True
+            if self._live is None:
+                self._print(f"waiting for what another command runs: {', '.join(self._elsewhere)}")
 
     def refresh(self) -> None:
         """Look how far the running trainings are and show it."""
@@ -75,6 +84,7 @@ class GridProgress:
     def outlook(self) -> str:
         """How many runs are done and failed, and the time that the rest takes at the pace since the start."""
         failed = f", {len(self._failed)} failed" if self._failed else ""
+        elsewhere = f", {len(self._elsewhere)} in another command" if self._elsewhere else ""
         steps = sum(self._steps.values()) - self._before
         # failed jobs are not tried again in this start
         left = sum(job.steps - self._steps[job.name] for job in self._jobs if job.name not in self._failed)
@@ -84,7 +94,8 @@ class GridProgress:
             time_left = ", time left not known yet"
         else:
             time_left = f", {_clock(left * (time.monotonic() - self._started) / steps)} left"
-        return f"{len(self._done)} of {len(self._jobs)} runs done{failed}, {len(self._running)} running{time_left}"
+        running = f"{len(self._running)} running{elsewhere}"
+        return f"{len(self.done)} of {len(self._jobs)} runs done{failed}, {running}{time_left}"
 
     def table(self) -> Group:
         """Done runs of each cell, then a line per running one, then the outlook."""
@@ -106,7 +117,7 @@ class GridProgress:
 
     def _cell(self, jobs: Sequence[Job]) -> str:
         done, running, failed = (
-            sum(job.name in names for job in jobs) for names in (self._done, self._running, self._failed)
+            sum(job.name in names for job in jobs) for names in (self.done, self._running, self._failed)
         )
         parts = [f"{done} of {len(jobs)}"]
         parts += [f"{count} {what}" for count, what in ((running, "running"), (failed, "failed")) if count]
@@ -117,8 +128,8 @@ class GridProgress:
 
 
 def _result(job: Job) -> str:
-    scores = job.scores() or {}
-    return f"done, return {scores['mean_return']:.3f}" if "mean_return" in scores else "done"
+    score = job.score()
+    return "done" if score is None else f"done, {job.metric.replace('_', ' ')} {score:.3f}"
 
 
 def _clock(seconds: float) -> str:

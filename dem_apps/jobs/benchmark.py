@@ -1,0 +1,191 @@
+"""What ``seg.benchmark`` and ``rl.benchmark`` share: the settings of a grid, its jobs, and how it is run and reported.
+
+A grid is rows (environments, data sets) × arms (what is compared) × seeds, each a training of its own in
+``FOLDER/ROW/ARM/seedN``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dem_apps.errors import InputError
+from dem_apps.jobs.executor import EXECUTORS
+from dem_apps.jobs.grid import Cells, run_grid
+from dem_apps.jobs.job import Job, flags, flat
+from dem_apps.jobs.progress import GridProgress
+from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.settings import option, parse_config, to_dict
+from dem_apps.runtime.terminal import console
+
+#: Settings of a training that the grid decides.
+_OF_THE_GRID = ("run_dir", "resume", "config", "seed")
+
+
+@dataclass(frozen=True)
+class GridConfig:
+    """What every grid is told; a command adds its rows and the arm that it compares with."""
+
+    arms: dict[str, Any] = option(
+        {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}", group="grid"
+    )
+    seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm")
+    train: dict[str, Any] = option({}, "settings of every run: {eval_every: 20}", value="{KEY: VALUE}")
+    folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
+    workers: int = option(1, "trainings at a time")
+    executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
+    report_only: bool = option(False, "train nothing, report what is finished")
+    out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training command of a grid.
+
+    Args:
+        module: such as ``seg.train``.
+        config_class: its settings.
+        resolve: fills in and checks what parsing cannot, and returns the settings as ``config.yaml`` will hold them.
+        steps: the name of the setting that says how many there are.
+        metric: what a run is scored by, see :class:`dem_apps.jobs.job.Job`.
+    """
+
+    module: str
+    config_class: type
+    resolve: Callable[[Any], Any]
+    steps: str
+    metric: str
+
+
+def check_grid(
+    config: GridConfig, rows_key: str, rows: Mapping[str, Any], control_key: str, control: str | None
+) -> None:
+    """Check all but the settings of the trainings.
+
+    Args:
+        config: the grid.
+        rows_key: how the command calls its rows.
+        rows: their settings.
+        control_key: how the command calls the arm that others are compared with.
+        control: that arm, if one is named.
+
+    Raises:
+        InputError: naming the flag and what would be right.
+    """
+    if config.folder is None:
+        raise InputError("--folder: needs the folder that the runs go to")
+    for key, group in ((rows_key, rows), ("arms", config.arms)):
+        for name, settings in group.items():
+            if settings is not None and not isinstance(settings, dict):
+                raise InputError(f"{key}, {name}: expected a mapping of settings such as {{}}, got {settings!r}")
+            if not name or "/" in name or name.startswith("."):
+                raise InputError(f"{key}: '{name}' cannot be the name of a folder; leave out '/' and a leading dot")
+        if len({_folder(name) for name in group}) < len(group):
+            raise InputError(f"{key}: two of {', '.join(group)} would share a folder; rename one")
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds) or min(config.seeds) < 0:
+        raise InputError(f"--seeds: expected different numbers of at least 0, got {config.seeds}")
+    if config.workers < 1:
+        raise InputError(f"--workers: expected 1 or more, got {config.workers}")
+    if control is not None and control not in config.arms:
+        raise InputError(f"--{control_key}: '{control}' is not one of the arms {', '.join(config.arms)}")
+
+
+def grid_cells(config: GridConfig, training: Training, rows: Mapping[str, Mapping[str, Any] | None]) -> Cells:
+    """The jobs of each row and arm, all settings checked. An arm's setting wins over a row's, that over ``train``'s.
+
+    Raises:
+        InputError: a setting that the training would refuse, or a run in the folder that was made with other settings.
+    """
+    cells: Cells = {}
+    for row, of_row in rows.items():
+        for arm, of_arm in config.arms.items():
+            settings: dict[str, Any] = {}
+            for part in (config.train, of_row or {}, of_arm or {}):
+                settings |= flat(part, training.config_class)
+            resolved = _resolved(training, settings, ", ".join(filter(None, (row, arm))))
+            cells[row, arm] = [_job(config, training, row, arm, seed, settings, resolved) for seed in config.seeds]
+    return cells
+
+
+def run_benchmark(
+    config: GridConfig,
+    cells: Cells,
+    environment: Mapping[str, str],
+    write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
+) -> dict[str, str]:
+    """Run what is missing, write the report and print it.
+
+    Args:
+        config: of the grid.
+        cells: its jobs.
+        environment: variables of the trainings.
+        write_report: given row, arm and job of each finished run, in the order of the grid, and the folder of the
+            report; returns what is to be printed.
+
+    Returns:
+        what failed, by the name of the run.
+
+    Raises:
+        InputError: there is nothing to report.
+    """
+    failures: dict[str, str] = {}
+    if not config.report_only:
+        executor = EXECUTORS[config.executor](environment)
+        failures = run_grid(cells, executor, config.workers, GridProgress(cells, console()))
+    jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
+    finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]
+    out = Path(config.out) if config.out is not None else Path(str(config.folder)) / "report"
+    if finished:
+        print(write_report(finished, out), end="")
+        print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)
+    elif not failures:
+        raise InputError(f"{config.folder}: no run of this grid is finished, so there is nothing to report")
+    for name, failure in failures.items():
+        print(f"failed: {name}: {failure}", file=sys.stderr)
+    return failures
+
+
+def _resolved(training: Training, settings: Mapping[str, Any], where: str) -> Any:
+    flag_only = [field.name for field in dataclasses.fields(training.config_class) if field.metadata.get("flag_only")]
+    for key in settings:
+        name = str(key).replace("-", "_")
+        if name in _OF_THE_GRID:
+            raise InputError(f"{where}: leave '{key}' out, the grid sets it")
+        if name in flag_only:  # its flag would count as given on a command line
+            raise InputError(f"{where}: '{key}' can only be given on the command line of {training.module}")
+    try:
+        return training.resolve(
+            parse_config(training.config_class, f"python -m {training.module}", "", flags(settings))
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _job(
+    config: GridConfig, training: Training, row: str, arm: str, seed: int, settings: Mapping[str, Any], resolved: Any
+) -> Job:
+    run = Path(str(config.folder)) / _folder(row) / _folder(arm) / f"seed{seed}"
+    expected = to_dict(dataclasses.replace(resolved, seed=seed, run_dir=str(run)))
+    if (run / "config.yaml").is_file():
+        _refuse_other_settings(run, expected, training.config_class)
+    name = "  ".join(filter(None, (row, arm, f"seed {seed}")))
+    return Job(name, training.module, flags({**settings, "seed": seed}), run, expected[training.steps], training.metric)
+
+
+def _refuse_other_settings(run: Path, expected: dict[str, Any], config_class: type) -> None:
+    # only what both have: a run may be older than a setting
+    saved, asked = flat(read_config(run), config_class), flat(expected, config_class)
+    for key in [key for key in asked if key in saved and key not in ("run_dir", "resume")]:
+        if saved[key] != asked[key]:
+            raise InputError(
+                f"{run}: was trained with {key} {saved[key]!r}, this grid asks for {asked[key]!r}; "
+                "name another folder, or move that run away"
+            )
+
+
+def _folder(name: str) -> str:
+    return name.replace(" ", "-")

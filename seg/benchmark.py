@@ -1,0 +1,112 @@
+"""A grid of trainings: ``python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2``.
+
+Tasks × arms × seeds, each a process of ``python -m seg.train`` in its own folder ``FOLDER/TASK/ARM/seedN`` (without
+``TASK`` where no tasks are named). The same command again goes on where a killed one stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dem_apps.errors import InputError
+from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells, run_benchmark
+from dem_apps.jobs.executor import shared_cores
+from dem_apps.jobs.grid import Cells
+from dem_apps.jobs.job import Job
+from dem_apps.jobs.tables import write_csv
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
+from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.signals import command_line, going_on_with
+from seg.config import TrainConfig
+from seg.data.domains import open_pair
+from seg.scores.arms_table import arms_tables, run_row
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig(GridConfig):
+    """Train every arm with every seed, then write a table with differences to the control and their intervals.
+
+    Settings are those of seg.train, with underscores. An arm wins over a task, a task over 'train'. The same command
+    again continues a grid, at the same time it shares the work; --report-only shows what is finished.
+    """
+
+    tasks: dict[str, Any] = option(
+        {}, "data or other settings that arms are compared under; default: one, with none of its own",
+        value="{TASK: {}}", group="tasks and comparison",
+    )  # fmt: skip
+    control: str | None = option(None, "arm that the others are compared with")
+    rare: list[str] = option(
+        [], "classes of the column of rare classes; default: below 1 % of the labelled pixels", value="NAME,NAME"
+    )
+
+
+def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
+    """The jobs of each task and arm, all settings checked.
+
+    Args:
+        config: the grid.
+        module: what trains.
+
+    Raises:
+        InputError: a setting that seg.train would refuse, or a run in the folder that was made with other settings.
+    """
+    if not config.arms:
+        raise InputError("--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml")
+    check_grid(config, "tasks", config.tasks, "control", config.control)
+    return grid_cells(config, Training(module, TrainConfig, _checked, "max_steps", "miou"), config.tasks or {"": {}})
+
+
+def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:
+    """Run the grid and write its report; returns what failed, by the name of the run."""
+
+    def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
+        rows = [run_row(task, arm, job, config.rare) for task, arm, job in finished]
+        table = arms_tables(rows, config.control)
+        out.mkdir(parents=True, exist_ok=True)
+        write_csv(out / "runs.csv", rows)
+        write_atomically(out / "table.md", table.encode())
+        return table
+
+    cells = grid_jobs(config, module)
+    if not config.report_only:
+        _open_data(cells)
+    return run_benchmark(config, cells, shared_cores(config.workers), report)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; exit status 1 if a run failed."""
+    example = "python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2"
+    config = parse_config(
+        BenchmarkConfig, "python -m seg.benchmark", example, arguments,
+        config_help="YAML file of a grid, such as configs/seg/demo_benchmark.yaml; flags win over it",
+    )  # fmt: skip
+    command = command_line("seg.benchmark", sys.argv[1:] if arguments is None else arguments)
+    with going_on_with(f"the same command continues: {command}"):
+        failures = benchmark(config)
+    if failures:
+        sys.exit(1)
+
+
+def _open_data(cells: Cells) -> None:
+    """Before the trainings, which would all draw the demo pair at once, or all find the same image missing."""
+    opened: list[object] = []
+    for jobs in cells.values():
+        train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
+        data = (train.source, train.target, train.classes, train.validation_part)
+        if data not in opened:
+            open_pair(train.source, train.target, train.classes, train.validation_part)
+            opened.append(data)
+
+
+def _checked(config: TrainConfig) -> TrainConfig:
+    config.check()
+    return config
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,149 @@
+"""seg.benchmark: its jobs, its table, its mistakes. Kills and several commands: tests/dem_apps/test_grid.py."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dem_apps.errors import InputError
+from dem_apps.report.intervals import difference_interval
+from dem_apps.runtime.settings import parse_config
+from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
+from seg.config import TrainConfig
+from seg.demo.demo_pair import DemoPair
+
+ROOT = Path(__file__).resolve().parents[2]
+# Its mIoU is the weight of the objective and a little for the seed.
+TRAINER = """
+import json, os, sys
+value = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+seed, loss, run, weight = int(value["--seed"]), value["--loss"], value["--run-dir"], value["--weights.target-main"]
+miou = float(weight) + 0.001 * seed * (1 + (loss == "adadem"))
+os.makedirs(run)
+with open(run + "/config.yaml", "w") as file:
+    json.dump({"seed": seed, "loss": loss, "weights": {"target_main": float(weight)}}, file)
+scores = {
+    "miou": miou, "per_class_iu": {"road": 0.5, "train": miou, "bus": None}, "pixel_accuracy": 0.75,
+    "per_class_label_share": {"road": 0.99, "train": 0.001, "bus": 0.0}, "mean_entropy_normalised": 0.2,
+    "calibration_error": None, "error_ranking_auroc": 0.8, "label_free": {"im": 0.4, "entropy": -0.1, "snd": 5.0},
+    "checkpoints": {"selected": {"miou": miou}, "best": {"miou": miou + 0.01}},
+}
+with open(run + "/eval.json", "w") as file:
+    json.dump(scores, file)
+"""
+
+
+@pytest.fixture
+def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stand_in.py").write_text(TRAINER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.fixture
+def data(tiny_pair: DemoPair) -> dict[str, Any]:
+    return {"source": {"root": str(tiny_pair.source_root)}, "target": {"root": str(tiny_pair.target_root)}}
+
+
+def config(path: Path, **changes: Any) -> BenchmarkConfig:
+    arms = {"control": {"loss": "none"}, "adadem": {"loss": "adadem", "weights": {"target_main": 0.2}}}
+    settings = {"arms": arms, "seeds": [0, 1, 2], "folder": str(path), "control": "control", "workers": 2}
+    return BenchmarkConfig(**{**settings, **changes})
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path: Path, data: dict[str, Any], capsys) -> None:
+    assert benchmark(config(tmp_path / "grid", train={**data, "weights.target_main": 0.1}), module="stand_in") == {}
+    runs = list(csv.DictReader((tmp_path / "grid/report/runs.csv").open()))
+    assert [(row["arm"], row["seed"]) for row in runs] == [(arm, s) for arm in ("control", "adadem") for s in "012"]
+    assert runs[4].items() >= {
+        "task": "", "loss": "adadem", "weight_main": "0.2", "miou_last": "0.202", "calibration_error": "",
+        "miou_best": "0.21200000000000002", "miou_rare": "0.202", "iou road": "0.5", "iou bus": "", "im": "0.4",
+    }.items()  # fmt: skip
+    table = (tmp_path / "grid/report/table.md").read_text()
+    assert table in capsys.readouterr().out
+    ours, theirs = ({s: base + s * step for s in range(3)} for base, step in ((20, 0.2), (10, 0.1)))
+    interval = difference_interval(ours, theirs)
+    shown = f"**{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]**"
+    assert f"| adadem | +10.00 | +10.10 | +10.20 | {shown} | {shown} |" in table
+    assert "| control | 3 | 10.10 ± 0.10 | 10.10 ± 0.10 | 11.10 ± 0.10 | 10.10 ± 0.10 | 75.00 ± 0.00 |" in table
+    assert "| IoU %, last | road | train |\n" in table
+    assert "calibration" not in table
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_tasks_are_a_second_axis(tmp_path: Path, data: dict[str, Any]) -> None:
+    tasks = {"small": {"weights": {"target_main": 0.1}}, "large": {"weights": {"target_main": 0.3}}}
+    arms = {"a": {"loss": "none"}, "b": {"loss": "entropy"}}
+    settings = config(tmp_path / "grid", train=data, tasks=tasks, arms=arms, seeds=[0], control="a")
+    assert benchmark(settings, module="stand_in") == {}
+    assert (tmp_path / "grid/large/b/seed0/eval.json").is_file()
+    table = (tmp_path / "grid/report/table.md").read_text()
+    assert re.findall(r"^## (\w+)", table, flags=re.MULTILINE) == ["small", "large"]
+    assert "| b | 1 | 30.00 |" in table
+    assert "| b | +0.00 | +0.00 |" in table, "one seed has a difference and no interval"
+
+
+def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) -> None:
+    grid = tmp_path / "grid.yaml"
+    train = {**data, "max_steps": 2, "eval_every": 1, "maps": 0}
+    arms = {"control": {"loss": "none"}, "balanced": {"loss": "adadem"}}
+    grid.write_text(yaml.safe_dump({"train": train, "arms": arms, "folder": str(tmp_path / "grid")}))
+    main(["--config", str(grid), "--seeds", "0", "--workers", "2", "--control", "control"])
+    assert "2 of 2 runs; the report is in" in capsys.readouterr().out
+    control, ours = csv.DictReader((tmp_path / "grid/report/runs.csv").open())
+    assert 0 < float(control["miou_last"]) < 1
+    assert float(ours["entropy"]) != float(control["entropy"])
+    trained = yaml.safe_load((tmp_path / "grid/balanced/seed0/config.yaml").read_text())
+    assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == ("adadem", 2, "gta5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": {}}, "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"),
+        ({"folder": None}, "--folder: needs the folder"),
+        ({"seeds": []}, "--seeds: expected different numbers of at least 0, got []"),
+        ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
+        ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
+        ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown argument '--max-stesp'; did you mean"),
+        ({"train": {"weights": {"target_mian": 1}}}, "control: unknown argument '--weights.target-mian'; did you mean"),
+        ({"train": {"max_steps": 0}}, "control: --max-steps: expected 1 or more, got 0"),
+        ({"train": {"run-dir": "x"}}, "control: leave 'run-dir' out, the grid sets it"),
+        ({"train": {"source": {"root": "/nowhere"}}}, "--target.root is missing"),
+        ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence_before_anything_runs(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        benchmark(config(tmp_path / "grid", **changes))
+    assert not (tmp_path / "grid").exists()
+
+
+def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "adadem" / "seed1"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump({"loss": "adadem", "weights": {"target_main": 0.1}}))
+    with pytest.raises(InputError, match=r"seed1: was trained with weights.target_main 0.1, this grid asks for 0.2"):
+        grid_jobs(config(tmp_path))
+
+
+@pytest.mark.parametrize(("file", "runs"), [("demo_benchmark", 39), ("demo_weights", 18)])
+def test_the_grids_in_configs(file: str, runs: int) -> None:
+    settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "seg" / f"{file}.yaml").read_text()))
+    jobs = [job for jobs in grid_jobs(settings).values() for job in jobs]
+    assert (len(jobs), len({job.run for job in jobs})) == (runs, runs)
+    assert {job.steps for job in jobs} == {300}
+
+
+def test_the_table_of_the_demo_has_the_settings_of_demo_table() -> None:
+    settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs/seg/demo_benchmark.yaml").read_text()))
+    job = grid_jobs(settings)["", "AdvEnt DEM mean"][2]
+    arguments = ["--config", str(ROOT / "configs/seg/demo_table.yaml"), "--method", "advent", "--loss", "dem"]
+    arguments += ["--tau", "0.6", "--alpha", "1.3", "--reduction", "mean", "--seed", "2"]
+    arguments += ["--weights.target-main", "0.003", "--weights.target-aux", "0.0006"]
+    assert parse_config(TrainConfig, "x", "x", job.flags) == parse_config(TrainConfig, "x", "x", arguments)
