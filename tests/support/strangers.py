@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dem_apps.errors import run_command
+from dem_apps.runtime.command import run_command
 
 
 class Payload:
