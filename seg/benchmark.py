@@ -99,7 +99,7 @@ def _open_data(cells: Cells) -> None:
         train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
         data = (train.source, train.target, train.classes, train.validation_part)
         if data not in opened:
-            open_pair(train)
+            open_pair(*data)
             opened.append(data)
 
 

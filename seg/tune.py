@@ -76,7 +76,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> 
     config.check()
     trial_config = trial_settings(config, train)
     # before the trials, which would all draw the demo pair or all find data missing
-    pair = open_pair(trial_config)
+    pair = open_pair(train.source, train.target, train.classes, trial_config.validation_part)
     open_validation(train.target, pair.classes, (config.share, 1.0))  # nothing left to judge on is an error, too
     if not pair.target_val.labelled:
         raise InputError(

@@ -55,7 +55,7 @@ def write_report(options: Options) -> Path:
         the page's file.
 
     Raises:
-        InputError: a run that is none, a file in the way, an unknown baseline or class, or more text than fits.
+        InputError: what is no run folder, a file in the way, an unknown baseline or class, or more text than fits.
     """
     _check_out(options.out)
     page = render(read_runs(options.runs), options.baseline, options.tail)

@@ -23,7 +23,7 @@ from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.arguments import config_files, normalise, search_flags
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.safe_io import MOST_YAML, parsed_yaml, read_text
+from dem_apps.runtime.safe_io import MOST_YAML, first_words, parsed_yaml, read_text
 from dem_apps.runtime.validate import (
     check_document,
     check_settings,
@@ -113,8 +113,7 @@ def parse_config(
         raise InputError(_one_sentence(str(error), parser, config_class)) from error
     # a value that the parser takes for YAML may be anything, too: the errors of its reader have no common class
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"the arguments cannot be read ({reason[:200]})") from error
+        raise InputError(f"the arguments cannot be read ({first_words(error, 200)})") from error
     config = _built(config_class, {key: value for key, value in namespace.as_dict().items() if key != "config"})
     check_settings(config)
     if getattr(config, "resume", False):

@@ -1,7 +1,7 @@
 """Training stops at the first value that is not finite, before it can spoil the policy or a checkpoint.
 
-NaN spreads: one reward makes the running variance NaN, that makes every later reward NaN, and one update later every
-weight of the policy. So every step is looked at, and every update.
+NaN spreads: one reward makes the running variance NaN, that makes every later reward NaN, and one update later no
+weight of the policy is a number. So every step is looked at, and every update.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_rollout(model: OnPolicyAlgorithm, env: str) -> None:
     """Look at a rollout before the update.
 
     Raises:
-        NotFiniteError: advantages that are not finite, so that every loss would not be either.
+        NotFiniteError: advantages that are not finite, so that no loss would be.
     """
     advantages = model.rollout_buffer.advantages
     if not np.isfinite(advantages).all():
@@ -65,7 +65,7 @@ def check_update(model: OnPolicyAlgorithm, logged: Mapping[str, Any], env: str) 
         env: name of the environments.
 
     Raises:
-        NotFiniteError: a loss or a weight is not finite.
+        NotFiniteError: a loss or a weight that is not finite.
     """
     for name in _LOSSES:
         value = logged.get(f"train/{name}")

@@ -110,7 +110,7 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None
     """Put weights into a network.
 
     Raises:
-        InputError: weights of another network or class count, or weights that are no numbers.
+        InputError: weights of another network or class count, or weights that are not finite.
     """
     try:
         restore.load_weights(model, state, where)

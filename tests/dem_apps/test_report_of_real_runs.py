@@ -89,8 +89,9 @@ def test_it_reads_well_at_every_width_and_in_both_colour_schemes(open_report: Op
     for width in (1280, 400):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        for scheme in ("light", "dark"):
+        for scheme, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 24, 28)")):
             page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == background
             assert page.evaluate(LOW_CONTRAST) == []
     assert page.locator(".warning").count() == 0  # nothing of a finished run is missing
     assert page.locator(".chart svg").count() >= 5

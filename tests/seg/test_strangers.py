@@ -350,10 +350,8 @@ def test_names_of_files_do_not_steer_the_terminal(tiny_pair, tmp_path: Path, cap
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_bytes(b"")
-    config = TrainConfig(
-        source=DataConfig(str(tmp_path), "gta5"), target=DataConfig(str(tiny_pair.target_root)), maps=0
-    )
-    assert check_pair(open_pair(config)) == 1
+    pair = open_pair(DataConfig(str(tmp_path), "gta5"), DataConfig(str(tiny_pair.target_root)))
+    assert check_pair(pair) == 1
     shown = capsys.readouterr().out
     assert r"evil\x1b[2J[red]:car:.png: the image cannot be read" in shown
     assert "\x1b" not in shown
