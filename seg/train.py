@@ -31,7 +31,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair, open_pair
 from seg.data.loader import batches
 from seg.methods import METHODS
-from seg.methods.minent import HeadObjectives
+from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
 from seg.models.batch_norm import describe, set_up_batch_norm
 from seg.models.load_model import CLASSES_FILE, start_from

@@ -64,7 +64,7 @@ class DecoupledObjective(EntropyObjective):
             self.register_buffer("class_marginals", torch.full((num_classes, num_classes), 1.0 / num_classes))
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
-        """Eq. 10 or Eq. 11, with the parts that ``spec`` names."""
+        """T_τ + Q_α (Eq. 10), or −(1/δ) Σ (pᵢ − α calibrationᵢ) zᵢ (Eq. 11), as ``spec`` says."""
         spec = self.spec
         if spec.calibrator == "gmc":
             return entropy.dem(logits, dim, spec.tau, spec.alpha, class_mask)

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option
+from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
-from seg.methods.minent import HeadObjectives
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, Values, update
 

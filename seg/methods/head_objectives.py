@@ -1,0 +1,59 @@
+"""An entropy objective on the predictions of every head: what MinEnt and AdvEnt minimise on target images.
+
+Source: Vu et al., ADVENT, CVPR 2019 (MinEnt), with the objective exchangeable. Main and auxiliary head are two
+predictors, so each has an objective, and class marginals, of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dem_apps import build_objective
+from dem_apps.objectives import OBJECTIVES
+from seg.training.optimization import Values
+
+
+class HeadObjectives(nn.Module):
+    """Objective values on target predictions, weighted per head.
+
+    Args:
+        loss: name of the objective, or ``none``: nothing is added to the loss.
+        num_classes: C.
+        weights: weight per head, such as ``{"main": 0.001, "aux": 0.0002}``.
+        reduction: ``mean``, ``balanced`` or ``sum`` over pixels.
+        options: of :func:`dem_apps.build_objective`.
+    """
+
+    def __init__(
+        self, loss: str, num_classes: int, weights: Mapping[str, float], reduction: str, options: dict[str, Any]
+    ) -> None:
+        super().__init__()
+        self.weights = dict(weights)
+        self.reduction = reduction
+        divided = loss != "none" and OBJECTIVES[loss].divided_by_log_c
+        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
+        self.entropy = build_objective("entropy", num_classes)
+        self.objectives = nn.ModuleDict()
+        if loss != "none":
+            self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
+
+    def forward(self, logits: Mapping[str, Tensor]) -> tuple[Tensor | None, Values]:
+        """The weighted loss of a target batch, or None if there is none, and values to log.
+
+        Args:
+            logits: (B, C, H, W) per head, at the images' size.
+        """
+        values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1)}
+        if not self.objectives:
+            return None, values
+        losses = []
+        for head, objective in self.objectives.items():
+            value = self.scale * objective(logits[head], dim=1, reduction=self.reduction)
+            losses.append(self.weights[head] * value)
+            values[f"target/objective_{head}"] = value.detach()
+        return torch.stack(losses).sum(), values
