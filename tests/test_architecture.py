@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dem_apps", "seg", "rl")
 MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl", "dem_apps"}}
+#: A package's root holds its commands and its public names; every part lives in a room below it.
+ROOTS = {
+    "dem_apps": {"__init__", "entropy", "errors", "figures", "objective", "reduction"},
+    "seg": {"__init__", "benchmark", "config", "convert", "evaluate", "export", "step", "train", "tune"},
+    "rl": {"__init__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
+}
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -44,3 +51,20 @@ def test_imports_run_from_applications_to_the_core(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_are_named_after_what_they_do(path: Path) -> None:
     assert path.stem not in {"utils", "util", "helpers", "helper", "misc", "common"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_keeps_its_parts_in_rooms(package: str) -> None:
+    assert {path.stem for path in (ROOT / package).glob("*.py")} == ROOTS[package]
+
+
+def test_no_module_needs_itself_on_the_way() -> None:
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES}
+    arrows = {module: set[str]() for module in modules}
+    for path in SOURCES:
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+                arrows[own] |= (named or {node.module} & modules) - {own}
+    TopologicalSorter(arrows).prepare()  # raises CycleError, with the circle

@@ -1,4 +1,4 @@
-"""From a command to the equation in three hops from file to file, as docs/method.md says: each file imports the next."""
+"""From a command to the equation in three hops, as docs/method.md says: each file imports the next."""
 
 from __future__ import annotations
 
