@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, NotFiniteError, run_command
-from dem_apps.objectives.flags import OPTION_NAMES
+from dem_apps.objectives.flags import given_options
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.device import torch_device
@@ -210,7 +210,7 @@ def protocol(
     """
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
-        "method", "loss", "reduction", "balance", *OPTION_NAMES, "batch_size", "accumulate", "precision", "seed",
+        "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
     return {
@@ -228,6 +228,7 @@ def protocol(
         "used_target_labels": checkpoint == "best",
         "step": step,
         **{name: getattr(config, name) for name in settings},
+        "options": given_options(config),
         "weights": dataclasses.asdict(config.weights),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
