@@ -71,9 +71,9 @@ def leading_reward(loss: Loss, p: Tensor, num_classes: int) -> Tensor:
 
 
 def adadem(num_classes: int, name: str = "adadem") -> Loss:
-    """AdaDEM, or a relative of it, whose table is as before training: every entry 1/C."""
+    """AdaDEM, or a relative of it, whose class marginals are as before training: every entry 1/C."""
     objective = build_objective(name, num_classes=num_classes)
-    # in eval() the table stands still; a row must not depend on which other rows are drawn
+    # in eval() they stand still; a row must not depend on which other rows are drawn
     objective.eval()
     return lambda logits: objective(logits, dim=1, reduction="none")
 
@@ -84,7 +84,7 @@ def objectives_curves(num_classes: int) -> dict[str, Loss]:
         "entropy": lambda logits: shannon_entropy(logits, 1),
         "CADF": lambda logits: cadf(logits, 1),
         "AdaDEM-Norm": adadem(num_classes, "adadem-norm"),
-        "AdaDEM, table at 1/C": adadem(num_classes),
+        "AdaDEM, class marginals at 1/C": adadem(num_classes),
     }
 
 

@@ -45,7 +45,9 @@ def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, clas
     p = probabilities(logits, dim, class_mask=class_mask)
     # p log p̄ is 0 where p̄ is: no element has any probability there
     log_mean = mean_p.clamp_min(torch.finfo(mean_p.dtype).tiny).log().to(p.dtype)
-    return shannon_entropy(logits, dim, class_mask) + (p.movedim(dim, -1) * log_mean).sum(-1)
+    # the probabilities sum to 1, so a constant can wait outside; less is left to cancel in the gradient
+    top = log_mean.max()
+    return shannon_entropy(logits, dim, class_mask) + (p.movedim(dim, -1) * (log_mean - top)).sum(-1) + top
 
 
 class InfoMax(EntropyObjective):

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from dem_apps.objectives.flags import OPTION_NAMES
+from dem_apps.objectives.flags import given_options
 from seg.config import TrainConfig
 from seg.models.batch_norm import describe
 
@@ -36,7 +36,7 @@ def protocol(
     """
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
-        "method", "loss", "reduction", "balance", *OPTION_NAMES, "batch_size", "accumulate", "precision", "seed",
+        "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
     return {
@@ -54,6 +54,7 @@ def protocol(
         "used_target_labels": checkpoint == "best",
         "step": step,
         **{name: getattr(config, name) for name in settings},
+        "options": given_options(config),
         "weights": dataclasses.asdict(config.weights),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }

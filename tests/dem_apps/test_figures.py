@@ -59,7 +59,7 @@ def test_adadem_divides_by_delta_and_takes_the_table_off() -> None:
     norm = [p * (math.log(p) + entropy(p)) / delta(p) for p in POINTS]
     table = [(p * (math.log(p) + entropy(p) + 1) - 1 / CLASSES) / delta(p) for p in POINTS]
     assert drawn("AdaDEM-Norm", POINTS) == pytest.approx(norm, abs=1e-6)
-    assert drawn("AdaDEM, table at 1/C", POINTS) == pytest.approx(table, abs=1e-6)
+    assert drawn("AdaDEM, class marginals at 1/C", POINTS) == pytest.approx(table, abs=1e-6)
 
 
 def test_a_point_does_not_depend_on_the_others() -> None:

@@ -143,8 +143,9 @@ def assert_close(case: Case, actual: Tensor, expected: Tensor, what: str, scale:
         smallest *= number  # rounded before the table's part takes most of it away
     # both are divided by δ, which is 1/C at least
     smallest *= {"l2": math.sqrt(number), "linf": number}.get(case.options.get("norm", ""), 1.0)
-    if case.name == "info-max" and what == "the value":  # the difference of two entropies
-        smallest = max(smallest, math.log(number) * (case.counted.numel() if case.reduction == "sum" else 1))
+    if case.name == "info-max":  # the difference of two entropies, each up to log C, and of their gradients
+        summed = case.counted.numel() if case.reduction == "sum" else 1
+        smallest = max(smallest, math.log(number) * (summed if what == "the value" else smallest))
     scale = max(scale, smallest, float(expected.abs().max()))
     # a table is float32 whatever the logits are
     least = number * 2**-22 if hasattr(case.objective(), "class_marginals") else 0.0
