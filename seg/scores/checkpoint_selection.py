@@ -1,4 +1,4 @@
-"""Which checkpoints are worth keeping besides the last, and when a run looks collapsed."""
+"""Checkpoint selection: which checkpoints are kept besides the last, and when a run looks collapsed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from dem_apps.runtime.load_state import required
 
-#: The checkpoints that are kept besides the last: chosen without and with target labels.
+#: The checkpoints that are kept besides the last: selected without and with target labels.
 _KEPT = ("selected", "best")
 #: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
 
 
 class CheckpointSelector:
-    """Remembers the checkpoint that a label-free score would select, and the best one by target labels.
+    """Remembers the checkpoint that an unsupervised score selects, and the best one by target labels.
 
     Args:
         criterion: a key of the scores of :mod:`seg.scores.unsupervised_scores`; higher is better.
@@ -21,24 +21,21 @@ class CheckpointSelector:
 
     def __init__(self, criterion: str) -> None:
         self.criterion = criterion
-        self._chosen: dict[str, dict[str, Any]] = {}
+        self._kept: dict[str, dict[str, Any]] = {}
         self._previous: float | None = None
         self._current: float | None = None
 
     def update(self, step: int, result: dict[str, Any]) -> list[str]:
-        """Look at the scores of a step; names the checkpoints that it is better than: ``selected``, ``best``.
-
-        Without target labels there is no ``best``.
-        """
+        """Which checkpoints the scores of a step improve on: ``selected``, ``best``; the latter needs target labels."""
         self._previous, self._current = self._current, result["label_free"][self.criterion]
         scores = {"selected": self._current, "best": result["miou"]}
         improved = [
             name
             for name, score in scores.items()
-            if score is not None and (name not in self._chosen or score > self._chosen[name]["score"])
+            if score is not None and (name not in self._kept or score > self._kept[name]["score"])
         ]
         for name in improved:
-            self._chosen[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
+            self._kept[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
         return improved
 
     def alarm(self, result: dict[str, Any]) -> str | None:
@@ -60,15 +57,15 @@ class CheckpointSelector:
             "last": {"step": last_step, "miou": last_miou, "chosen_by": "end of training"}
         }
         by = {"selected": f"label-free score {self.criterion}", "best": "target labels"}
-        for name, chosen in self._chosen.items():
-            rows[name] = {"step": chosen["step"], "miou": chosen["miou"], "chosen_by": by[name]}
+        for name, kept in self._kept.items():
+            rows[name] = {"step": kept["step"], "miou": kept["miou"], "chosen_by": by[name]}
         for name, row in rows.items():
             row["used_target_labels"] = name == "best"
         return rows
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"chosen": dict(self._chosen), "current": self._current}
+        """For a checkpoint, whose key ``choice`` is that of the runs so far."""
+        return {"chosen": dict(self._kept), "current": self._current}
 
     def restore(self, state: Any) -> None:
         """Continue where :meth:`state` was taken.
@@ -81,5 +78,5 @@ class CheckpointSelector:
         for name in _KEPT:
             if name in state["chosen"]:
                 required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=(float, int))
-        self._chosen = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
+        self._kept = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
         self._current = state["current"]

@@ -161,8 +161,12 @@ class Ema(Method):
             taught = self.teacher(batch.target["image"], "target")["main"]
             self.confidence(taught.softmax(1).mean((2, 3)))
         loss = F.cross_entropy(self.network(batch.target["image"], "target")["main"], taught.argmax(1))
-        confidence = self.confidence.running_mean.max().clone()
-        return self.weight * loss, {"target/taught": loss.detach(), "target/confidence": confidence}
+        values = {
+            "target/taught": loss.detach(),
+            "target/confidence": self.confidence.running_mean.max().clone(),
+            "target/mixed": (batch.target["image"] == batch.source["image"]).all(1).float().mean(),
+        }
+        return self.weight * loss, values
 
     @torch.no_grad()
     def after_step(self, batches, step):
@@ -245,6 +249,7 @@ def test_an_added_method_has_flags_values_and_state_of_its_own(ema_runs: tuple[P
     assert "  ema: 0.5\n" in config
     logged = [line for line in read_metrics(run) if "target/taught" in line]
     assert [line["ema/images"] for line in logged] == [2.0, 2.0, 2.0]
+    assert all(0.5 <= line["target/mixed"] < 0.6 for line in logged)
     state = load_checkpoint(run / "checkpoints", "last")
     assert int(state["ema_confidence"]["num_batches_tracked"]) == 3
 
