@@ -66,7 +66,7 @@ def histogram_chart(about: Histogram, groups: Sequence[Group]) -> Chart | None:
             series.append(Series(group.name, middle, shares, colour=colour))
             continue
         for number_of, (part, counts) in enumerate(zip(about.parts, parts, strict=True)):
-            series.append(Series(part[0], middle, [count / total for count in counts], colour=number_of))
+            series.append(Series(part.title, middle, [count / total for count in counts], colour=number_of))
     return line_chart(about.title, series, about.note, about.x_title, (0, None)) if series else None
 
 
@@ -144,7 +144,7 @@ def _pooled_counts(about: Histogram, group: Group) -> tuple[list[float], list[li
     counts: list[list[float]] = []
     for run in group.runs:
         own = _numbers(at(run.evaluation, *about.edges.split(".")))
-        parts = [_numbers(at(run.evaluation, *part[-1].split("."))) for part in about.parts]
+        parts = [_numbers(at(run.evaluation, *part.key.split("."))) for part in about.parts]
         if len(own) < 2 or any(len(part) != len(own) - 1 for part in parts):
             continue
         if not edges:

@@ -221,7 +221,7 @@ def _gallery(
     pictures = []
     for run in runs:
         # without room, as when the text alone is measured, there is no need to decode them
-        found, unreadable = find_pictures(run) if budget > 0 else ([], [])
+        found, unreadable = find_pictures(run, info.pictures) if budget > 0 and info.pictures else ([], [])
         pictures += found
         notes += [f"{run.name}: {sentence}" for sentence in unreadable]
     if pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups):

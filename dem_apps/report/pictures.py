@@ -19,7 +19,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
-from dem_apps.runtime.metrics_info import View
+from dem_apps.runtime.metrics_info import Pictures, View
 from dem_apps.runtime.run_reader import Run
 
 #: Of a file that could not be cut.
@@ -79,11 +79,8 @@ class Video:
     is_image: bool
 
 
-def find_pictures(run: Run) -> tuple[list[Picture], list[str]]:
+def find_pictures(run: Run, about: Pictures) -> tuple[list[Picture], list[str]]:
     """All pictures of a run by image and view, and a sentence for what is missing or cannot be read."""
-    about = run.info.pictures
-    if about is None:
-        return [], []
     folder = run.path / about.folder
     tiles = [
         Picture(run.name, entry.name, view, entry / f"{view.name}.png")

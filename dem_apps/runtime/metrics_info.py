@@ -8,7 +8,6 @@ with dots: ``checkpoints.best.miou``.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,14 +118,22 @@ class Reliability:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """The key of a list of ``eval.json``, one count per bin of a histogram."""
+
+    title: str
+    key: str
+
+
+@dataclass(frozen=True)
 class Histogram:
-    """Counts of ``eval.json`` in bins between ``edges``; ``parts`` are pairs of a title and the key of a list."""
+    """Counts of ``eval.json`` in bins between ``edges``, the key of a list that is one longer than its parts."""
 
     title: str
     note: str
     edges: str
     x_title: str
-    parts: tuple[tuple[str, ...], ...]
+    parts: tuple[Counts, ...]
 
 
 @dataclass(frozen=True)
@@ -230,10 +237,14 @@ def read_metrics_info(file: Path) -> MetricsInfo:
 
 
 def same_heading(infos: Sequence[MetricsInfo]) -> MetricsInfo:
-    """One description of several runs: the first one's, with the metrics that only others have behind its own."""
+    """One description of several runs: the first one's, and what only others describe."""
     metrics = {metric.name: metric for info in reversed(infos) for metric in info.metrics}
     ordered = dict.fromkeys(metric.name for info in infos for metric in info.metrics)
-    return dataclasses.replace(infos[0], metrics=tuple(metrics[name] for name in ordered))
+    only_some: dict[str, Any] = {
+        name: next((part for info in infos if (part := getattr(info, name)) is not None), None)
+        for name in ("classes", "reliability", "histogram", "pictures")
+    }
+    return dataclasses.replace(infos[0], metrics=tuple(metrics[name] for name in ordered), **only_some)
 
 
 def _parsed(kind: Any, value: Any) -> Any:
@@ -252,7 +263,7 @@ def _parsed(kind: Any, value: Any) -> Any:
         return tuple(_parsed(arguments[0], item) for item in value)
     if get_origin(kind) is Literal and value in arguments:
         return value
-    if kind is float and type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e100:
+    if kind is float and type(value) in (int, float) and abs(value) < 1e100:  # neither NaN nor infinite
         return float(value)
     if kind in (str, bool) and type(value) is kind:
         return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dem_apps.runtime.metrics_info import (
     Checkpoint,
     ClassScores,
+    Counts,
     Histogram,
     Metric,
     MetricsInfo,
@@ -94,7 +95,7 @@ def described_metrics(criterion: str) -> MetricsInfo:
         histogram=Histogram(
             "Entropy of the pixels", "share of the labelled pixels per bin", "entropy_histogram.edges",
             "entropy / log C",
-            (("right pixels", "entropy_histogram.right"), ("wrong pixels", "entropy_histogram.wrong")),
+            (Counts("right pixels", "entropy_histogram.right"), Counts("wrong pixels", "entropy_histogram.wrong")),
         ),
         pictures=Pictures("Entropy maps", "entropy_maps", VIEWS, "classes.json"),
     )  # fmt: skip

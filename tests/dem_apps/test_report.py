@@ -34,6 +34,7 @@ from dem_apps.runtime.metrics_info import (
     MetricsInfo,
     Score,
     read_metrics_info,
+    same_heading,
 )
 from dem_apps.runtime.run_reader import number, read_run, read_runs
 from rl.results.described_metrics import described_metrics as described_by_rl
@@ -167,7 +168,7 @@ def test_eight_maps_of_street_size_stay_below_the_limit(tmp_path: Path) -> None:
 
 
 def test_pictures_that_fit_nowhere_are_said(tmp_path: Path) -> None:
-    pictures, _ = find_pictures(read_run(make.seg_run(tmp_path / "run")))
+    pictures, _ = find_pictures(read_run(make.seg_run(tmp_path / "run")), INFO.pictures)
     assert embed(pictures, 1_000_000)[1] is None
     assert embed(pictures, 10) == ([], "The pictures do not fit into the page; they are in the run folders.")
     some, note = embed(pictures, 4000)
@@ -191,7 +192,7 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     run = make.seg_run(tmp_path / "run")
     (run / "entropy_maps" / "bad.png").write_bytes(b"no picture")
     Image.new("RGB", (30, 30)).save(run / "entropy_maps" / "plain.png")
-    pictures, unreadable = find_pictures(read_run(run))
+    pictures, unreadable = find_pictures(read_run(run), INFO.pictures)
     assert unreadable == ["entropy_maps/bad.png is no picture that can be read."]
     assert [one.view.name for one in pictures if one.name == "plain"] == ["panel"]
 
@@ -201,7 +202,7 @@ def test_a_view_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     tile = run / "entropy_maps" / "a" / "entropy.png"
     tile.write_bytes(tile.read_bytes()[:-40])
     (run / "entropy_maps" / "b" / "label.png").unlink()
-    pictures, sentences = find_pictures(read_run(run))
+    pictures, sentences = find_pictures(read_run(run), INFO.pictures)
     assert [(one.name, one.view.name) for one in pictures] == [
         ("a", "image"), ("a", "prediction"), ("a", "label"), ("b", "image"), ("b", "prediction"), ("b", "entropy"),
     ]  # fmt: skip
@@ -216,7 +217,7 @@ def test_a_panel_stands_in_for_tiles_that_are_all_damaged(tmp_path: Path) -> Non
         tile.write_bytes(b"")
     make.write_picture(run / "entropy_maps" / "a.png", "panel")
     make.write_picture(run / "entropy_maps" / "b.png", "panel")
-    pictures, sentences = find_pictures(read_run(run))
+    pictures, sentences = find_pictures(read_run(run), INFO.pictures)
     assert [one.file.name for one in pictures if one.name == "a"] == ["a.png"]
     assert "b.png" not in [one.file.name for one in pictures]
     assert len(sentences) == 4
@@ -359,7 +360,10 @@ def test_a_run_without_a_description_goes_by_the_names_that_it_logged(tmp_path: 
         ({"metrics": [{"name": "x"}]}, "a Metric has no 'title'"),
         ({"metrics": [{"name": "x", "title": "x", "better": "more"}]}, "'more' is no"),
         ({"metrics": [{"name": "x", "title": "x", "low": 1e300}]}, "1e+300 is no float"),
+        ({"metrics": [{"name": "x", "title": "x", "low": 10**400}]}, "is no float"),
         ({"scores": [{"key": "x", "title": "x", "digits": 100}]}, "100 is no int"),
+        ({"histogram": INFO.document()["histogram"] | {"parts": [[]]}}, "a Counts has no 'title'"),
+        ({"pictures": {"heading": "", "folder": "a" * 300, "views": []}}, "no plain name of a file"),
         ({"pictures": {"heading": "", "folder": "../../secret", "views": []}}, "no plain name of a file"),
         ({"pictures": {"heading": "", "folder": "..", "views": []}}, "no plain name of a file"),
         ({"pictures": {"heading": "", "folder": "a", "views": [{"name": "/etc", "alt": ""}]}}, "no plain name of a f"),
@@ -373,6 +377,19 @@ def test_a_description_that_is_none_is_a_sentence(tmp_path: Path, change: dict, 
     shown = text_of(page(run))
     assert f"{FILE} cannot be read (" in shown
     assert "eval/mean_return_sampled" in shown
+
+
+def test_what_only_one_of_the_runs_describes_is_shown(tmp_path: Path) -> None:
+    first, second = make.seg_run(tmp_path / "first"), make.seg_run(tmp_path / "second", loss="adadem")
+    bare = MetricsInfo(INFO.heading, metrics=(Metric("own", "own"),))
+    make.write_json(first / FILE, bare.document())
+    merged = same_heading([bare, INFO])
+    assert [metric.name for metric in merged.metrics] == ["own", *(metric.name for metric in INFO.metrics)]
+    assert (merged.pictures, merged.classes, merged.scores) == (INFO.pictures, INFO.classes, ())
+    for order in ((first, second), (second, first)):
+        shown = text_of(page(*order))
+        assert "Entropy maps" in shown
+        assert "IoU by class" in shown
 
 
 def test_a_description_survives_its_file_and_newer_keys(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def described_keys(info):
     """First parts of the keys of ``eval.json`` that a description names."""
     keys = [score.key for score in info.scores] + [info.classes.key, info.classes.share, info.classes.beside]
     keys += [info.reliability.count, info.reliability.x, info.reliability.y, info.histogram.edges]
-    return {key.split(".")[0] for key in [*keys, *(key for _, key in info.histogram.parts)]}
+    return {key.split(".")[0] for key in [*keys, *(part.key for part in info.histogram.parts)]}
 
 
 def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
