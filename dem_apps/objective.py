@@ -65,6 +65,12 @@ class EntropyObjective(nn.Module):
             ``reduction="none"``, or for an objective without a one-pass form, every backend uses the plain equations.
         balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
             within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
+
+    >>> class Gini(EntropyObjective):  # one of your own
+    ...     def values(self, logits, dim, class_mask, batch):
+    ...         return 1 - entropy.probabilities(logits, dim, class_mask=class_mask).square().sum(dim)
+    >>> Gini(num_classes=2)(torch.tensor([[1.0, 3.0]]).log())  # p = (1/4, 3/4): 1 − (1/16 + 9/16)
+    tensor(0.3750)
     """
 
     #: Whether weights that are meant for a share of log C, such as ADVENT's, expect the value divided by it.

@@ -87,11 +87,12 @@ class TrainConfig(ObjectiveSettings):
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
-    """Fill in what depends on the environment, and check what parsing could not.
+    """Fill in what depends on the environment, and check what parsing could not; imports the modules of ``--import``.
 
     Raises:
         InputError: naming the flag or the key, and what would be right.
     """
+    import_environments(config.import_modules)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
     entry, where = find_entry(config.env, config.algo, file)
@@ -108,6 +109,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
 
 def resolved_again(config: TrainConfig) -> TrainConfig:
     """The settings out of a run folder, which may be anybody's: :func:`resolve` has filled them in, and checks them.
+
+    No module is imported that they name.
 
     Raises:
         InputError: as of :func:`resolve`, or a setting that is not filled in.

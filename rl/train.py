@@ -38,7 +38,7 @@ from rl.results.video import record_episodes
 from rl.training.between_rollouts import BetweenRollouts, MetricsWriter
 from rl.training.build import build_envs, build_model, restore_policy, update_in_words
 from rl.training.entries import ALGORITHMS
-from rl.training.resume import restore_training_state
+from rl.training.resume import restore_train_state
 from rl.training.sb3_import import start_from_zip
 
 
@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
-    import_environments(config.import_modules)
+    if config.resume:
+        import_environments(config.import_modules)
     train(resolved_again(config) if config.resume else resolve(config))
 
 
@@ -63,7 +64,7 @@ def _train(config: TrainConfig) -> None:
     model = untrained_model(config)
     # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
-        restore_training_state(model, checkpoint)
+        restore_train_state(model, checkpoint)
     elif config.start_from_zip is not None:
         _start_from_zip(model, config)
     run = _open_run(config, checkpoint)
@@ -91,11 +92,7 @@ def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
 
 
 def _learn(
-    config: TrainConfig,
-    run: RunFolder,
-    model: OnPolicyAlgorithm,
-    checkpoint: dict[str, Any] | None,
-    stop: StopRequest,
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
 ) -> None:
     timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
     between = BetweenRollouts(

@@ -1,18 +1,16 @@
-"""A grid of trainings that any number of commands work off together, and that goes on when it is started again.
-
-Whoever runs a job holds a claim on it, and so does the training itself. A job that is claimed elsewhere is passed over
-and looked at again; a claim that is free while the job has no result means that it was never begun, or killed.
-"""
+"""A grid of trainings that any number of commands work off together, and that goes on when it is started again."""
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import Future
 from datetime import datetime
+from typing import Any
 
 from dem_apps.jobs.executor import Claim, Executor
 from dem_apps.jobs.job import Job, JobFailed, JobKilled
 from dem_apps.jobs.progress import GridProgress
+from dem_apps.jobs.shared_work import work_off
 
 #: The jobs of each (row, column) of a grid, such as (environment, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]
@@ -31,81 +29,74 @@ def run_grid(cells: Cells, executor: Executor, workers: int, view: GridProgress,
     Returns:
         what went wrong, by the name of the job; empty if everything is done. A failure does not stop the rest.
     """
-    grid = _Grid([job for jobs in cells.values() for job in jobs], executor, workers, view)
+    grid = _Grid([job for jobs in cells.values() for job in jobs if job.name not in view.done], executor, view)
     try:
-        while True:
-            grid.start()
-            if grid.running:
-                grid.collect(poll)
-            elif grid.waiting:
-                time.sleep(poll)
-            else:
-                return grid.failures
-            view.refresh()
+        work_off(grid, workers, poll)
     finally:
         executor.stop()
-        grid.pool.shutdown(wait=False, cancel_futures=True)
         view.close()
+    return grid.failures
 
 
 class _Grid:
-    """What is waiting and what is running, of one command."""
+    """The jobs that are not done, as shared work."""
 
-    def __init__(self, jobs: list[Job], executor: Executor, workers: int, view: GridProgress) -> None:
-        self.waiting = [job for job in jobs if job.name not in view.done]
-        self.running: dict[Future[None], Job] = {}
+    def __init__(self, jobs: list[Job], executor: Executor, view: GridProgress) -> None:
         self.failures: dict[str, str] = {}
-        self.pool = ThreadPoolExecutor(workers)
+        self._waiting, self._executor, self._view = jobs, executor, view
         # a failure from before is tried again, one that another command has meanwhile is not
-        self._failed_before = {job.name: job.failure() for job in self.waiting}
-        self._executor, self._workers, self._view = executor, workers, view
+        self._failed_before = {job.name: job.failure() for job in jobs}
 
-    def start(self) -> None:
-        """Begin jobs while there are workers for them."""
-        elsewhere = []
-        for job in list(self.waiting):
-            if len(self.running) == self._workers:
-                return
+    def claim(self) -> tuple[Job, Claim] | None:
+        """The first job that nobody else runs, and that nobody else has ended meanwhile."""
+        for job in list(self._waiting):
             claim = self._executor.claim(job.lock)
             if claim is None:
-                elsewhere.append(job)
+                continue
+            self._waiting.remove(job)
+            failure = job.failure()
+            if job.scores() is not None:
+                self._ended(job, None)
+            elif failure is not None and failure != self._failed_before[job.name]:
+                self._ended(job, failure.partition(" ")[2])
             else:
-                self.waiting.remove(job)
-                self._begin(job, claim)
-        self._view.elsewhere(elsewhere)
+                self._view.started(job)
+                return job, claim
+            claim.release()
+        return None
 
-    def collect(self, timeout: float) -> None:
-        """Take what has ended, after ``timeout`` seconds at most."""
-        for future in wait(self.running, timeout=timeout, return_when=FIRST_COMPLETED).done:
-            job, failure = self.running.pop(future), None
-            try:
-                future.result()
-            except JobFailed as error:
-                failure = self.failures[job.name] = str(error)
-            self._view.ended(job, failure)
+    def run(self, piece: tuple[Job, Claim]) -> None:
+        """Run a job, and leave word for other commands if it fails."""
+        job, claim = piece
+        try:
+            job.note_failure(None)
+            self._executor.run(job, [claim])
+        except JobKilled:
+            raise
+        except JobFailed as error:
+            job.note_failure(f"{datetime.now().isoformat()} {error}")
+            raise
+        finally:
+            claim.release()
 
-    def _begin(self, job: Job, claim: Claim) -> None:
-        failure = job.failure()
-        if job.scores() is not None:
-            self._view.ended(job)
-        elif failure is not None and failure != self._failed_before[job.name]:
-            self.failures[job.name] = failure.partition(" ")[2]
-            self._view.ended(job, self.failures[job.name])
+    def settle(self, piece: tuple[Job, Claim], outcome: Future[Any]) -> None:
+        """Tell the view."""
+        try:
+            outcome.result()
+        except JobFailed as error:
+            self._ended(piece[0], str(error))
         else:
-            self._view.started(job)
-            self.running[self.pool.submit(_run, self._executor, job, claim)] = job
-            return
-        claim.release()
+            self._ended(piece[0], None)
 
+    def elsewhere(self) -> list[str]:
+        """All that was not to be had."""
+        return [job.name for job in self._waiting]
 
-def _run(executor: Executor, job: Job, claim: Claim) -> None:
-    try:
-        job.note_failure(None)
-        executor.run(job, [claim])
-    except JobKilled:
-        raise
-    except JobFailed as error:
-        job.note_failure(f"{datetime.now().isoformat()} {error}")
-        raise
-    finally:
-        claim.release()
+    def look(self, waiting_for: Sequence[str]) -> None:
+        """Show how far everything is."""
+        self._view.refresh(waiting_for)
+
+    def _ended(self, job: Job, failure: str | None) -> None:
+        if failure is not None:
+            self.failures[job.name] = failure
+        self._view.ended(job, failure)

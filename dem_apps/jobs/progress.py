@@ -30,8 +30,7 @@ class GridProgress:
         self.done = {job.name for job in self._jobs if job.scores() is not None}
         self._steps = {job.name: job.steps if job.name in self.done else job.step() for job in self._jobs}
         self._failed: set[str] = set()
-        self._elsewhere: list[str] = []
-        self._waits = False
+        self._elsewhere, self._waits = 0, False
         self._running: dict[str, tuple[Job, float, int]] = {}
         self._before = sum(self._steps.values())
         self._started = time.monotonic()
@@ -61,16 +60,17 @@ class GridProgress:
             self._print(f"{job.name}  {_result(job) if failure is None else f'failed: {failure}'}{took}")
             self._print(f"  {self.outlook()}")
 
-    def elsewhere(self, jobs: Sequence[Job]) -> None:
-        """What another command, or a training that outlived one, is running; a line once nothing else is left."""
-        self._elsewhere = [job.name for job in jobs]
-        if jobs and not self._running and not self._waits:
+    def refresh(self, waiting_for: Sequence[str] = ()) -> None:
+        """Look how far the running trainings are and show it.
+
+        Args:
+            waiting_for: jobs of other commands, or trainings that outlived one, once nothing else is left.
+        """
+        self._elsewhere = len(waiting_for)
+        if waiting_for and not self._waits:
             self._waits = True
             if self._live is None:
-                self._print(f"waiting for what another command runs: {', '.join(self._elsewhere)}")
-
-    def refresh(self) -> None:
-        """Look how far the running trainings are and show it."""
+                self._print(f"waiting for what another command runs: {', '.join(waiting_for)}")
         for name, (job, _, _) in list(self._running.items()):
             self._steps[name] = min(job.step(), job.steps)
         if self._live is not None:
@@ -84,7 +84,7 @@ class GridProgress:
     def outlook(self) -> str:
         """How many runs are done and failed, and the time that the rest takes at the pace since the start."""
         failed = f", {len(self._failed)} failed" if self._failed else ""
-        elsewhere = f", {len(self._elsewhere)} in another command" if self._elsewhere else ""
+        elsewhere = f", {self._elsewhere} in another command" if self._elsewhere else ""
         steps = sum(self._steps.values()) - self._before
         # failed jobs are not tried again in this start
         left = sum(job.steps - self._steps[job.name] for job in self._jobs if job.name not in self._failed)

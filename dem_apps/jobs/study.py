@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,15 +19,13 @@ from typing import Any
 
 import optuna
 import yaml
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.job import JobFailed, JobKilled, JobPruned
 from dem_apps.jobs.search import Plan, Space, Values, best_trial, score
+from dem_apps.jobs.shared_work import work_off
+from dem_apps.jobs.study_storage import open_study, without_password
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.load_state import required
@@ -79,8 +77,8 @@ class StudyFolder:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with self.locked():
             (path / "trials").mkdir(exist_ok=True)
-            name = self._identify({"storage": _shown(storage), **settings})
-            self._study = _opened(path / "journal.log", storage, name)
+            name = self._identify({"storage": without_password(storage), **settings})
+            self._study = open_study(path / "journal.log", storage, name)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -187,47 +185,59 @@ def run_study(
         report: called with one line for each trial that ends.
         poll: seconds between looks at what other commands have done.
     """
-    tried: set[int] = set()
-    running: dict[Future[float], ClaimedTrial] = {}
-    started, ended, said = time.monotonic(), 0, False
-    pool = ThreadPoolExecutor(workers)
-    try:
-        while True:
-            while len(running) < workers and (claim := folder.claim(space, plan, tried)) is not None:
-                tried.add(claim.number)
-                running[pool.submit(run_trial, claim)] = claim
-            if running:
-                done, _ = wait(running, timeout=poll, return_when=FIRST_COMPLETED)
-                for future in done:
-                    line = _settled(folder, running.pop(future), future)
-                    ended += 1
-                    report(f"{line}  {_outlook(folder, plan, (time.monotonic() - started) / ended)}")
-                continue
-            elsewhere = folder.running_elsewhere(tried)
-            if not elsewhere:
-                return
-            if not said:
-                report(f"waiting for what another command still runs: trial {', '.join(map(str, elsewhere))}")
-                said = True
-            time.sleep(poll)
-    finally:
-        # without waiting: after an interruption it is the caller who can end the trials
-        pool.shutdown(wait=False, cancel_futures=True)
+    work_off(_Search(folder, space, plan, run_trial, report), workers, poll)
 
 
-def _settled(folder: StudyFolder, claim: ClaimedTrial, future: Future[float]) -> str:
-    """Enter the outcome into the study; one line about it."""
-    point = "  ".join(f"{name} {value:g}" for name, value in claim.values.items())
+class _Search:
+    """The trials of a study, as shared work; each at most once in this start of the command."""
+
+    def __init__(
+        self, folder: StudyFolder, space: Space, plan: Plan, run_trial: Callable[[ClaimedTrial], float],
+        report: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._folder, self._space, self._plan, self._report = folder, space, plan, report
+        self.run = run_trial
+        self._tried: set[int] = set()
+        self._started, self._ended, self._said = time.monotonic(), 0, False
+
+    def claim(self) -> ClaimedTrial | None:
+        """A trial that was killed, else a new one."""
+        claim = self._folder.claim(self._space, self._plan, self._tried)
+        if claim is not None:
+            self._tried.add(claim.number)
+        return claim
+
+    def settle(self, piece: ClaimedTrial, outcome: Future[Any]) -> None:
+        """Enter the outcome into the study, and say so."""
+        result = _settled(self._folder, piece, outcome)
+        self._ended += 1
+        pace = (time.monotonic() - self._started) / self._ended
+        point = "  ".join(f"{name} {value:g}" for name, value in piece.values.items())
+        self._report(f"trial {piece.number}  {point}  {result}  {_outlook(self._folder, self._plan, pace)}")
+
+    def elsewhere(self) -> list[str]:
+        """Trials that another command runs."""
+        return [str(number) for number in self._folder.running_elsewhere(self._tried)]
+
+    def look(self, waiting_for: Sequence[str]) -> None:
+        """Say once what is waited for."""
+        if waiting_for and not self._said:
+            self._report(f"waiting for what another command still runs: trial {', '.join(waiting_for)}")
+            self._said = True
+
+
+def _settled(folder: StudyFolder, claim: ClaimedTrial, outcome: Future[Any]) -> str:
+    """Enter the outcome into the study; in words."""
     try:
-        value = future.result()
+        value = float(outcome.result())
     except JobKilled as error:
         claim.lock.release()
-        return f"trial {claim.number}  {point}  killed: {error}; run again with the next start of this command"
+        return f"killed: {error}; run again with the next start of this command"
     except JobFailed as error:
         folder.settle(claim, None, TrialState.PRUNED if isinstance(error, JobPruned) else TrialState.FAIL)
-        return f"trial {claim.number}  {point}  {error.outcome}: {error}"
+        return f"{error.outcome}: {error}"
     folder.settle(claim, value)
-    return f"trial {claim.number}  {point}  score {value:.4f}"
+    return f"score {value:.4f}"
 
 
 def _outlook(folder: StudyFolder, plan: Plan, seconds: float) -> str:
@@ -239,52 +249,6 @@ def _outlook(folder: StudyFolder, plan: Plan, seconds: float) -> str:
     left = timedelta(seconds=round(seconds * (most - ended)))
     best_text = "" if best is None else f", best {score(best):.4f} (trial {best.number})"
     return f"[{ended} of {most}{best_text}, {left} left]"
-
-
-def _opened(journal: Path, storage: str | None, name: str) -> optuna.Study:
-    """The study of that name, in a database or in the journal, which may be damaged."""
-    try:
-        backend = _journal(journal) if storage is None else _database(storage)
-        return optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
-    except (InputError, OSError):
-        raise
-    # Optuna trusts its journal, so a line that is none of its own ends in whatever error comes first
-    except (AssertionError, LookupError, RecursionError, SQLAlchemyError, TypeError, ValueError) as error:
-        where = journal if storage is None else f"storage {_shown(storage)}"
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise InputError(f"{where}: holds something else than the study of this folder ({reason})") from error
-
-
-def _journal(file: Path) -> BaseStorage:
-    # Optuna's own lock files stay behind when a process is killed and block the next one for half a minute
-    lock: Any = FileLock(file.with_suffix(".lock"))
-    if file.is_file():
-        content = file.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):  # a record that a kill cut short would spoil the one written after it
-            with open(file, "r+b") as journal:
-                journal.truncate(whole)
-    return JournalStorage(JournalFileBackend(str(file), lock_obj=lock))
-
-
-def _database(url: str) -> BaseStorage:
-    try:
-        return RDBStorage(url)
-    except (SQLAlchemyError, ImportError, ValueError) as error:
-        raise InputError(
-            f"storage: {_shown(url)} cannot be opened ({' '.join(str(error).split())[:200]}); "
-            "expected a database URL such as sqlite:///study.db"
-        ) from error
-
-
-def _shown(url: str | None) -> str | None:
-    """A storage's URL without its password."""
-    if url is None:
-        return None
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except (SQLAlchemyError, ValueError) as error:
-        raise InputError("storage: not a database URL; expected one such as sqlite:///study.db") from error
 
 
 def _first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

@@ -18,6 +18,7 @@ def maximum_squares(logits: Tensor, dim: int = -1, class_mask: Tensor | None = N
     Its gradient grows with the probability linearly and not logarithmically as the entropy's does, so that elements
     that are sure already do not outvote the others.
 
+    >>> import torch
     >>> maximum_squares(torch.tensor([1.0, 3.0]).log())  # p = (1/4, 3/4): −(1/16 + 9/16)/2
     tensor(-0.3125)
     """
@@ -27,6 +28,7 @@ def maximum_squares(logits: Tensor, dim: int = -1, class_mask: Tensor | None = N
 class MaxSquares(EntropyObjective):
     """The maximum squares loss; −½ of the prediction's collision probability, and no logarithm.
 
+    >>> import torch
     >>> MaxSquares(num_classes=2)(torch.tensor([[1.0, 3.0]]).log())
     tensor(-0.3125)
     """

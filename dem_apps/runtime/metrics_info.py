@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.safe_io import read_json
 
 FILE = "metrics_info.json"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}")
 #: Which direction is an improvement; empty where neither is.
 Better = Literal["higher", "lower", ""]
 
@@ -219,9 +221,10 @@ def read_metrics_info(file: Path) -> MetricsInfo:
     except ValueError as error:
         raise InputError(f"{file}: {error}") from error
     pictures = info.pictures
-    for name in (pictures.folder, pictures.colours, *(view.name for view in pictures.views)) if pictures else ():
+    names = (pictures.folder, pictures.colours or "-", *(view.name for view in pictures.views)) if pictures else ()
+    for name in names:
         # the folder may be a stranger's, and a page must not show what lies outside it
-        if name != Path(name).name or name == "..":
+        if _PLAIN_NAME.fullmatch(name) is None:
             raise InputError(f"{file}: {name!r:.50} is no plain name of a file")
     return info
 

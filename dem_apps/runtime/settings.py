@@ -240,7 +240,7 @@ def _resumed(config: Any, given: Namespace) -> Any:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
     run_dir = Path(config.run_dir)
     saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
-    mine = {name: getattr(config, name) for name in _flag_only(type(config))}
+    mine = {name: getattr(config, name) for name in flag_only(type(config))}
     now, before = _flat(to_dict(config)), _flat(to_dict(saved))
     for key in _flat(given.as_dict()):
         if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
@@ -251,8 +251,10 @@ def _resumed(config: Any, given: Namespace) -> Any:
     return dataclasses.replace(saved, resume=True, run_dir=config.run_dir, **mine)
 
 
-def _flag_only(config_class: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(config_class) if field.metadata.get("flag_only")]
+def flag_only(config_class: type) -> dict[str, str]:
+    """Settings that only a command line may change: the name of the field, and that of its flag as a key of YAML."""
+    fields = [field for field in dataclasses.fields(config_class) if field.metadata.get("flag_only")]
+    return {field.name: field.metadata["flag"] or field.name for field in fields}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

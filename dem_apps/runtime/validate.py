@@ -185,4 +185,5 @@ def _check_keys(mapping: dict[Any, Any], prefix: str, known: dict[str, tuple[Any
                 raise InputError(f"{where}: {name}: expected a mapping of keys, got {shown(inner)}")
             _check_keys(inner, f"{name}.", known, where)
         elif field.metadata.get("flag_only") and value != field.default:
-            raise InputError(f"{where}: {name}: can only be given on the command line, as {flag(name)}")
+            only = flag(field.metadata.get("flag") or name)
+            raise InputError(f"{where}: {name}: can only be given on the command line, as {only}")

@@ -1,7 +1,7 @@
 """Environments: what a name becomes before an algorithm sees it.
 
 The family's import (:mod:`rl.envs.families`) → ``gymnasium.make`` → the wrappers of the hyperparameter entry
-(FlatObsWrapper for MiniGrid) → float32 observations → Monitor → ReplayableEpisode, then eight of them in a DummyVecEnv
+(FlatObsWrapper for MiniGrid) → float32 observations → Monitor → RestorableEpisode, then eight of them in a DummyVecEnv
 inside VecNormalize. For speed FlatObsWrapper, DummyVecEnv and VecNormalize are replaced by classes of this package that
 give the same numbers.
 
@@ -24,7 +24,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
-from rl.envs.episode_restore import ReplayableEpisode
+from rl.envs.episode_restore import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of
 from rl.envs.family import import_modules, load
 from rl.fast.compact_normalize import CompactNormalize
@@ -33,7 +33,7 @@ from rl.fast.compact_normalize import CompactNormalize
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
-def make_env(env_id: str, wrapper: Wrappers) -> ReplayableEpisode:
+def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
     """One environment with float observations.
 
     Args:
@@ -62,7 +62,7 @@ def make_env(env_id: str, wrapper: Wrappers) -> ReplayableEpisode:
         )
     if family.dtype is not None and not np.issubdtype(env.observation_space.dtype, np.floating):
         env = DtypeObservation(env, family.dtype)
-    return ReplayableEpisode(Monitor(env))
+    return RestorableEpisode(Monitor(env))
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:

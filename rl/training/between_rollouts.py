@@ -14,7 +14,7 @@ from dem_apps.runtime.signals import StopRequest
 from rl.results.evaluator import HEADLINE, Evaluator
 from rl.training.build import policy_state
 from rl.training.nan_checks import check_rollout, check_step, check_update
-from rl.training.resume import training_state
+from rl.training.resume import train_state
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000
@@ -29,13 +29,13 @@ class BetweenRollouts(BaseCallback):
     things at the same steps.
 
     Args:
-        env_id: name of the environments, for errors.
-        timesteps: environment steps of the whole training.
-        eval_freq: steps between two evaluations.
-        evaluator: plays their episodes.
-        run: where to log and save.
+        env_id: for errors.
+        timesteps: environment steps of the whole training, for the progress bar.
+        eval_freq: environment steps between two evaluations.
+        evaluator: of episodes that the final scores do not see.
+        run: gets the log and the checkpoints ``last`` and ``best``.
         stop: says when to save and end.
-        checkpoint: what the run goes on from, or None.
+        checkpoint: what the run goes on from; None at its beginning.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class BetweenRollouts(BaseCallback):
             self._progress.note(step, f"return {score[0]:.3f} sampled, {score[1]:.3f} greedy")
 
     def _save(self) -> None:
-        state = {**training_state(self.algorithm), "best": self._best, "unlogged": None}
+        state = {**train_state(self.algorithm), "best": self._best, "unlogged": None}
         if self._done_step < self.model.num_timesteps:
             # between two lines of the log: what the next one will say is known in part
             state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}

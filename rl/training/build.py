@@ -22,13 +22,9 @@ Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 
 def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", seed: int = 0) -> VecEnv:
-    """The training environments, normalised as the entry says.
+    """The training environments, as many and normalised as the hyperparameter entry says.
 
-    Args:
-        env_id: their name.
-        entry: hyperparameters of the environment, checked.
-        engine: ``gymnasium`` or ``envpool``.
-        seed: of EnvPool, which takes it only here; gymnasium's environments get theirs from the algorithm.
+    ``seed`` is EnvPool's, which takes it only here; gymnasium's environments get theirs from the algorithm.
     """
     count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
     wrapper, normalise = entry.get("env_wrapper"), normalisation(entry.get("normalize", False))
@@ -43,15 +39,15 @@ def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", se
 def build_model(
     algorithm: type[Algorithm], envs: VecEnv, entry: dict[str, Any], ent_coef: float | str, seed: int, device: str
 ) -> Algorithm:
-    """The algorithm on its environments, everything seeded.
+    """An algorithm of SB3, with the hook or without, on its environments, everything seeded.
 
     Args:
-        algorithm: of SB3, with the hook or without.
-        envs: of :func:`build_envs`.
-        entry: hyperparameters of the environment, checked.
+        algorithm: what the entry holds arguments of.
+        envs: of :func:`build_envs` with the same entry.
+        entry: checked hyperparameters of the environment.
         ent_coef: weight of the entropy term, or ``lin_`` and a number.
         seed: of weights, sampling and environments.
-        device: torch's name for it.
+        device: of the policy and its updates.
 
     Raises:
         InputError: a hyperparameter that SB3 refuses.
@@ -62,7 +58,7 @@ def build_model(
         return algorithm(values["policy"], envs, seed=seed, device=device, **arguments)
     except InputError:
         raise
-    # whatever SB3, gymnasium and torch make of a value that is none of theirs
+    # whatever SB3, gymnasium and torch make of a value that they cannot use
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
@@ -132,7 +128,7 @@ def running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> R
         where: how to call the statistics in errors.
 
     Raises:
-        InputError: another shape, no numbers, or numbers that cannot be moments.
+        InputError: another shape, other values than numbers, or numbers that cannot be moments.
     """
     required(statistics, where, mean=(float, int, np.ndarray), var=(float, int, np.ndarray), count=(float, int))
     moments = RunningMeanStd()

@@ -35,19 +35,20 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     Raises:
         InputError: an unreadable file, or no entry.
     """
-    given, file = file, file or _CONFIGS / f"{algo}.yaml"
-    entries = read_yaml(file)
+    path = file or _CONFIGS / f"{algo}.yaml"
+    entries = read_yaml(path)
     if not isinstance(entries, dict):
-        raise InputError(f"{file}: expected one entry per environment, found {type(entries).__name__}")
-    where, entry = f"{file}, {env_id}", entries.get(env_id)
-    if env_id not in entries:
-        entry = None if given else family_of(env_id).hyperparameters.get(algo)
-        where = f"the hyperparameters of {env_id}'s family"
-        if entry is None:
-            raise InputError(
-                f"{file}: has no entry for '{env_id}', only for {', '.join(map(str, entries))}; "
-                "write one and name its file with --hyperparameters-file"
-            )
+        raise InputError(f"{path}: expected one entry per environment, found {type(entries).__name__}")
+    brought = {} if file else family_of(env_id).hyperparameters
+    if env_id in entries:
+        entry, where = entries[env_id], f"{path}, {env_id}"
+    elif algo in brought:
+        entry, where = brought[algo], f"the hyperparameters of {env_id}'s family"
+    else:
+        raise InputError(
+            f"{path}: has no entry for '{env_id}', only for {', '.join(map(str, entries))}; "
+            "write one and name its file with --hyperparameters-file"
+        )
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
     return {key: value for key, value in entry.items() if key != "ent_coef"}, where

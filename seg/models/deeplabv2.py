@@ -41,9 +41,9 @@ class DeepLabV2(SegmentationNetwork):
         if output_stride not in OUTPUT_STRIDES:
             raise InputError(f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}")
         self.encoder, channels = _build_encoder(encoder, output_stride, depth, weights)
-        auxiliary_channels, main_channels = channels[-2:]
+        aux_channels, main_channels = channels[-2:]
         self.main_head = AtrousHead(main_channels, num_classes)
-        self.auxiliary_head = AtrousHead(auxiliary_channels, num_classes)
+        self.auxiliary_head = AtrousHead(aux_channels, num_classes)  # named so in checkpoints
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         """(B, 3, H, W) normalised images → logits ``main`` and ``aux``, (B, C, h, w) each."""

@@ -78,7 +78,7 @@ def test_a_replayed_environment_goes_on_as_the_original(env_id: str, wrapper: st
     for _ in range(steps):
         observation = play(original, original.action_space.sample())[0]
     record = json.loads(json.dumps(original.episode_record()))
-    assert np.array_equal(copy.replay(record), observation)
+    assert np.array_equal(copy.restore(record), observation)
     for _ in range(400):  # over the end of the episode, into the next ones
         action = original.action_space.sample()
         one, two = play(original, action), play(copy, action)

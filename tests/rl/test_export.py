@@ -215,6 +215,26 @@ def test_a_strangers_run_folder_opens_no_zip(run: Path, tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+def test_nor_does_one_without_a_checkpoint(run: Path, tmp_path: Path) -> None:
+    """It begins again, with a zip that its settings trust and that whoever resumes it may not."""
+    rl.export.export(run, "last", tmp_path / "model.zip")
+    marker, copied = tmp_path / "marker", tmp_path / "run"
+    copied.mkdir()
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config |= {"start_from_zip": str(tmp_path / "evil.zip"), "trust_pickled_code": True}
+    with zipfile.ZipFile(tmp_path / "model.zip") as good, zipfile.ZipFile(tmp_path / "evil.zip", "w") as evil:
+        for name in good.namelist():
+            evil.writestr(name, good.read(name))
+    (tmp_path / "evil.vecnormalize.pkl").write_bytes(pickle.dumps(Payload(marker)))
+    (copied / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(InputError, match="--resume: the run starts from a zip once more; add --trust-pickled-code"):
+        rl.train.main(["--resume", str(copied)])
+    assert not marker.exists()
+    with pytest.raises(InputError, match="holds no statistics of VecNormalize"):
+        rl.train.main(["--resume", str(copied), "--trust-pickled-code"])
+    assert marker.exists(), "with the flag it is opened, so this test can fail"
+
+
 def start(zip_file: Path, folder: Path, **more: Any) -> Any:
     config = resolve(_parsed(arguments(folder, **more)))
     model = untrained_model(config)

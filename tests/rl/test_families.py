@@ -15,12 +15,14 @@ import torch
 import yaml
 from stable_baselines3 import PPO
 
+import rl.benchmark
 import rl.evaluate
 import rl.export
 import rl.train
+import rl.tune
 from dem_apps.errors import InputError
 from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.settings import from_dict, parse_config
+from dem_apps.runtime.settings import from_dict, parse_config, parse_search
 from rl.config import TrainConfig, resolve
 from rl.envs import families
 from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
@@ -152,9 +154,40 @@ def test_import_registers_an_environment_for_every_command(my_envs: list[str], t
 
 def test_import_is_given_on_the_command_line_and_nowhere_else(my_envs: list[str], tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("import_modules: my_envs\n")
-    with pytest.raises(InputError, match="import_modules: can only be given on the command line, as --import"):
+    with pytest.raises(InputError, match=r"import_modules: can only be given on the command line, as --import$"):
         rl.train.main([*my_envs, "--config", str(tmp_path / "settings.yaml")])
+    for key in ("import", "import_modules", "import-modules"):
+        grid = rl.benchmark.BenchmarkConfig(
+            envs={"Corridor-v0": {}}, arms={"a": {key: "my_envs"}}, folder=str(tmp_path / "grid")
+        )
+        with pytest.raises(InputError, match=r"can only be given on the command line of rl\.train"):
+            rl.benchmark.grid_jobs(grid)
     assert "my_envs" not in sys.modules
+
+
+def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    train = {"hyperparameters_file": str(tmp_path / "mine.yaml"), "eval_episodes": 1}
+    file.write_text(yaml.safe_dump({"envs": {"Corridor-v0": {}}, "arms": {"a": {}}, "seeds": [0], "train": train}))
+    grid = ["--config", str(file), "--folder", str(tmp_path / "grid")]
+    config = parse_config(rl.benchmark.BenchmarkConfig, "x", "x", grid)
+    with pytest.raises(InputError, match="unknown environment 'Corridor-v0'"):
+        rl.benchmark.grid_jobs(config)
+    config = parse_config(rl.benchmark.BenchmarkConfig, "x", "x", [*grid, "--import", "my_envs"])
+    (jobs,) = rl.benchmark.grid_jobs(config).values()
+    assert jobs[0].flags[-2:] == ("--import", "my_envs")
+    rl.train.main([*jobs[0].flags, "--run-dir", str(jobs[0].run)])
+    assert rl.benchmark.grid_jobs(config), "its own run has the same settings"
+    config_file = jobs[0].run / "config.yaml"
+    config_file.write_text(config_file.read_text().replace("engine: gymnasium", "engine: minigrid"))
+    assert rl.benchmark.grid_jobs(config), "and has them under the engine's old name"
+
+    flags = [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in my_envs[:-2]]
+    search = [*flags, "--train.import", "my_envs"]
+    _, trained, passed_on = parse_search(rl.tune.TuneConfig, TrainConfig, "rl.tune", "rl.train", "", search)
+    forget()
+    assert resolve(trained).env == "Corridor-v0"
+    assert passed_on[-2:] == ["--import", "my_envs"]
 
 
 @pytest.mark.parametrize("name", ["no_such_module", "my_envs,no_such_module", "1/0"])

@@ -29,7 +29,7 @@ from rl.envs.zoo import parsed_expression
 from rl.evaluate import read_run
 from rl.results.read_runs import find_runs, read_results
 from rl.train import untrained_model
-from rl.training.resume import restore_training_state
+from rl.training.resume import restore_train_state
 
 ENV = "CartPole-v1"
 ENTRY = {
@@ -165,7 +165,7 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(good: Path, state: A
     model = untrained_model(config)
     model.set_logger(rl.train.Logger(None, []))
     try:
-        restore_training_state(model, copy.deepcopy(spoilt))
+        restore_train_state(model, copy.deepcopy(spoilt))
     except InputError as error:
         sentence = str(error)
     else:

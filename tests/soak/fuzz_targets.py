@@ -29,7 +29,7 @@ from seg.data.labels import load_classes
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _PART = re.compile(rb"^=== (\S+)\n", re.MULTILINE)
-_FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json", "classes.json")
+_FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json", "classes.json", "metrics_info.json")
 
 
 def settings(content: bytes) -> None:
@@ -114,6 +114,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 TOKENS = [
     b"&a ", b"*a", b"<<: ", b"!!python/object/apply:os.system ", b"!!binary ", b"null", b".nan", b"1e400", b"9" * 40,
     b"[[[[[[[[", b"{a: ", b"\x1b[2J", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"__tensor__", b"__pairs__", b"__tuple__",
-    b"__array__", b"../", b"\\ud800", b"NaN", b"-Infinity", b"1" + b"0" * 300, b"=== metrics.jsonl\n", b"\n- ", b"? ",
+    b"__array__", b"../", b"\\ud800", b"NaN", b"-Infinity", b"1" + b"0" * 300, b"=== metrics.jsonl\n",
+    b"=== metrics_info.json\n", b"\n- ", b"? ",
     b"<script>alert(1)</script>", b'"data_offsets"', b'"step"', b"step", b"source", b"model", b"hyperparameters",
 ]  # fmt: skip
