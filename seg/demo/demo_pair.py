@@ -64,12 +64,7 @@ def ensure_demo_pair(
     if _read_manifest(root) != _manifest(seed, size, counts):
         print(f"drawing the demo pair, {sum(counts)} images, once, into {cache_dir}", flush=True)
         return write_demo_pair(
-            root,
-            seed=seed,
-            size=size,
-            source_train=source_train,
-            target_train=target_train,
-            target_val=target_val,
+            root, seed=seed, size=size, source_train=source_train, target_train=target_train, target_val=target_val
         )
     return _pair(root)
 

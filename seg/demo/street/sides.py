@@ -162,9 +162,4 @@ def draw_park(
         draw_tree(canvas, rng, pick(rng, palette.foliage, 10), place, depth, rng.uniform(5, 9))
 
 
-SIDES = {
-    "building": draw_building,
-    "wall": draw_walled_garden,
-    "fence": draw_fenced_garden,
-    "park": draw_park,
-}
+SIDES = {"building": draw_building, "wall": draw_walled_garden, "fence": draw_fenced_garden, "park": draw_park}
