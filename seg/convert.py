@@ -109,7 +109,7 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
     )
     if not flat or not content:
         raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
-    return content
+    return dict(content)
 
 
 def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
