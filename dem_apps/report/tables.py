@@ -111,8 +111,7 @@ def checkpoints_table(scores: Sequence[Score], run: Run) -> Table:
     described = {checkpoint.name: checkpoint for checkpoint in run.info.checkpoints}
     header = ("checkpoint", "step", run.info.checkpoint_score, "chosen by")
     table = Table("Checkpoints", [(name, "") for name in header])
-    for name in dict.fromkeys([*(name for name in described if name in run.checkpoints or run.evaluation),
-                               *run.checkpoints]):  # fmt: skip
+    for name in dict.fromkeys([*described, *run.checkpoints]):
         about = described.get(name)
         score = by_key.get(about.score) if about else None
         step = run.score(about.step) if about else None
