@@ -1,5 +1,5 @@
-# make demo   a fresh machine to entropy maps: .venv, installation, the segmentation main job, its report
-# make test   the same set-up, then the whole fast suite
+# make demo   a fresh machine to entropy maps: .venv, both applications, the segmentation main job, its report
+# make test   the same and what the tests need, then the whole fast suite
 # make soak   kills trainings hundreds of times and compares what they come to; fuzzes what reads files
 # make check  format, lint, types, tests
 # make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
@@ -7,13 +7,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+READY := $(VENV)/.installed-dev
 LOWEST := .venv-lowest
 LOWEST_READY := $(LOWEST)/.installed
 
 .PHONY: demo test test-lowest check format lint types slow soak
 
-demo: $(READY)
+demo: $(INSTALLED)
 	run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/python -m seg.train --loss adadem --run-dir $$run && \
 	$(BIN)/python -m dem_apps.report $$run --out $$run/report.html
@@ -44,9 +45,13 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-$(READY): pyproject.toml
+$(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
+	$(BIN)/python -m pip install -e ".[seg,rl]"
+	touch $@
+
+$(READY): $(INSTALLED)
 	$(BIN)/python -m pip install -e ".[dev]"
 	touch $@
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seg import build_model
 from seg.config import TrainConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.advent import build_discriminator
 from seg.models.atrous_head import AtrousHead
-from seg.models.load_model import network
 
 
 class PlainLoop:
@@ -31,7 +31,8 @@ class PlainLoop:
     def __init__(self, config: TrainConfig, classes: int, device: torch.device) -> None:
         self.config, self.classes, self.device, self.done = config, classes, device, 0
         self.horizon = config.optimizer.horizon or config.max_steps
-        self.model = network(config.model, classes).to(device).train()
+        network = build_model(**config.model.architecture(), num_classes=classes, weights=config.model.encoder_weights)
+        self.model = network.to(device).train()
         for head in ("main_head", "auxiliary_head"):
             setattr(self.model, head, _FourConvolutions(getattr(self.model, head)))
         for layer in self.model.modules():

@@ -25,11 +25,11 @@ import cv2
 import numpy as np
 import PIL
 import torch
-from machine import processor
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from dem_apps.runtime.device import processor
 from seg.data.build_cache import fill_cache
 from seg.data.cache import ResizedCopies
 from seg.data.datasets import SegmentationDataset

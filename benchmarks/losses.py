@@ -24,13 +24,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from machine import processor
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from dem_apps import build_objective
-from dem_apps.fused.one_pass import supports_kernel
+from dem_apps.fused.kernel import supports_kernel
+from dem_apps.runtime.device import processor
 
 Loss = Callable[[Tensor], Tensor]
 

@@ -32,7 +32,6 @@ from gymnasium.wrappers import (
     TransformObservation,
     TransformReward,
 )
-from machine import processor
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
@@ -40,8 +39,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.device import processor
 from rl.config import TrainConfig, resolve
-from rl.training.build import build_envs, build_model
+from rl.train import untrained_model
 
 PARTS = ("environment", "normalisation", "rollout", "update")
 
@@ -189,7 +189,7 @@ def arms(env_id: str, loss: str) -> dict[str, Any]:
 
     def ours(engine: str) -> Any:
         settings = resolve(TrainConfig(env=env_id, loss=loss, engine=engine))
-        return build_model(settings, build_envs(settings))
+        return untrained_model(settings)
 
     found: dict[str, Any] = {
         "SB3 as published": Sb3Arm(lambda: published(PPO)),

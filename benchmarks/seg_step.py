@@ -31,17 +31,18 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from advent_loop import PlainLoop
-from machine import processor
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from dem_apps.fused.one_pass import supports_kernel
-from dem_apps.runtime.device import torch_device
+from dem_apps.fused.kernel import supports_kernel
+from dem_apps.runtime.device import processor, torch_device
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX
-from seg.step import Pass, set_up, training_step
+from seg.step import training_step
+from seg.train import build_state
+from seg.training.optimization import MicroBatch
 
 CLASSES = 19
 Step = Callable[[], dict[str, float]]
@@ -101,7 +102,7 @@ CONTESTANTS = {
 PLAIN = {"minent": "plain loop, MinEnt", "advent": "plain loop, AdvEnt"}
 
 
-def make_pass(setting: Setting) -> Pass:
+def micro_batch(setting: Setting) -> MicroBatch:
     """A source and a target batch: noise of unit variance, labels in blocks of 16 pixels, one in ten unlabelled."""
     generator = torch.Generator().manual_seed(0)
 
@@ -113,7 +114,7 @@ def make_pass(setting: Setting) -> Pass:
     coarse[coarse >= CLASSES] = IGNORE_INDEX
     label = coarse.repeat_interleave(16, 2).repeat_interleave(16, 3)[:, 0, :height, :width].contiguous()
     names = [f"{i}.png" for i in range(setting.batch)]
-    return (
+    return MicroBatch(
         {"image": images(setting.source), "label": label, "name": names},
         {"image": images(setting.target), "name": names},
     )
@@ -132,16 +133,16 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
         optimizer=OptimizerConfig(name="sgd", lr=2.5e-4, head_factor=10.0, horizon=250_000),
         weights=WeightConfig(target_main=0.001, target_aux=0.0002),
     )
-    source, target = make_pass(setting)
+    batch = micro_batch(setting)
     seed_everything(0)
     if contestant.plain:
         loop = PlainLoop(config, CLASSES, device)
-        return lambda: loop.step(source, target)  # type: ignore[arg-type]
+        return lambda: loop.step(*batch)
     AcceleratorState._reset_state()
     precision = "no" if contestant.precision == "float32" else contestant.precision
     accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
-    training = set_up(config, CLASSES, accelerator)
-    return lambda: training_step(training, config, accelerator, [(source, target)])
+    state = build_state(config, CLASSES, accelerator)
+    return lambda: training_step(state, [batch])
 
 
 def chosen(methods: Sequence[str]) -> dict[str, Contestant]:

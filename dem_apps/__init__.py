@@ -2,5 +2,11 @@
 
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import OBJECTIVE_NAMES, build_objective
+from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNorm, DecoupledObjective, Entropy
+from dem_apps.objectives.info_max import InfoMax
+from dem_apps.objectives.max_squares import MaxSquares
 
-__all__ = ["OBJECTIVE_NAMES", "EntropyObjective", "build_objective"]
+__all__ = [
+    "CADF", "DEM", "OBJECTIVE_NAMES", "AdaDEM", "AdaDEMMEC", "AdaDEMNorm", "DecoupledObjective", "Entropy",
+    "EntropyObjective", "InfoMax", "MaxSquares", "build_objective",
+]  # fmt: skip

@@ -4,7 +4,7 @@ One element (a pixel, an action choice) has logits z over C classes and p = soft
 logits of any shape with the classes on ``dim`` and returns one value per element in nats, or one per logit where
 it says so. Computation is in float32, or float64 for float64 logits.
 
-``forbidden`` is a boolean tensor that broadcasts to the logits and is True where a class cannot be chosen, as
+``class_mask`` is a boolean tensor that broadcasts to the logits and is True where a class cannot be chosen, as
 for a masked action. Such a class has probability 0 and takes no part in any sum, whatever its logit holds.
 
 Equation numbers are the paper's. No function holds state: see :mod:`dem_apps.objective` for that.
@@ -57,36 +57,38 @@ class ObjectiveSpec:
     delta: DeltaSource = "cadf"
 
 
-def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
     """p_τ = softmax(z/τ), shape of the logits (Eq. 9)."""
     logits = _wide(logits)
-    if forbidden is not None:
-        logits = logits.masked_fill(forbidden, -torch.inf)
+    if class_mask is not None:
+        logits = logits.masked_fill(class_mask, -torch.inf)
     return (logits / tau).softmax(dim)
 
 
-def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
     """Cluster Aggregation Driving Factor, T_τ = −Σ p_τᵢ zᵢ (Eq. 5, Eq. 9).
 
     >>> cadf(torch.tensor([1.0, 3.0]).log())  # −3/4 log 3
     tensor(-0.8240)
     """
-    return -(probabilities(logits, dim, tau, forbidden) * _filled(logits, forbidden)).sum(dim)
+    return -(probabilities(logits, dim, tau, class_mask) * _filled(logits, class_mask)).sum(dim)
 
 
-def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
     """Gradient Mitigation Calibrator, Q_α = α log Σ exp zᵢ (Eq. 5, Eq. 8).
 
     >>> gmc(torch.tensor([1.0, 3.0]).log())  # log 4
     tensor(1.3863)
     """
     logits = _wide(logits)
-    if forbidden is not None:
-        logits = logits.masked_fill(forbidden, -torch.inf)
+    if class_mask is not None:
+        logits = logits.masked_fill(class_mask, -torch.inf)
     return alpha * logits.logsumexp(dim)
 
 
-def dem(logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, forbidden: Tensor | None = None) -> Tensor:
+def dem(
+    logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, class_mask: Tensor | None = None
+) -> Tensor:
     """Decoupled Entropy Minimization, T_τ + Q_α (Eq. 10). DEM(1, 1) is the entropy, DEM(1, 0) is CADF.
 
     >>> dem(torch.tensor([1.0, 3.0]).log(), tau=0.5, alpha=1.5)  # p_τ = (1/10, 9/10): −9/10 log 3 + 3/2 log 4
@@ -94,12 +96,12 @@ def dem(logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, for
     """
     # T and Q grow with a constant added to the logits and mostly cancel, so the maximum is taken out first.
     # It is constant for the gradient, and what it adds to the value, (α − 1) max z, is put back exactly.
-    top = _top(logits, dim, forbidden)
+    top = _top(logits, dim, class_mask)
     centred = _wide(logits) - top
-    return cadf(centred, dim, tau, forbidden) + gmc(centred, dim, alpha, forbidden) + (alpha - 1.0) * top.squeeze(dim)
+    return cadf(centred, dim, tau, class_mask) + gmc(centred, dim, alpha, class_mask) + (alpha - 1.0) * top.squeeze(dim)
 
 
-def shannon_entropy(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+def shannon_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """H = −Σ pᵢ log pᵢ = T + Q, from 0 to log C (Eq. 5).
 
     >>> shannon_entropy(torch.tensor([1.0, 3.0]).log())  # −3/4 log 3 + log 4
@@ -107,25 +109,25 @@ def shannon_entropy(logits: Tensor, dim: int = -1, forbidden: Tensor | None = No
     >>> shannon_entropy(torch.zeros(2, 4))  # uniform: log 4
     tensor([1.3863, 1.3863])
     """
-    return dem(logits, dim, forbidden=forbidden)
+    return dem(logits, dim, class_mask=class_mask)
 
 
-def cadf_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+def cadf_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """R_T = −∂T/∂zᵢ = pᵢ (zᵢ + T + 1), shape of the logits; sums to 1 over the classes (Eq. 6).
 
     >>> cadf_reward(torch.tensor([1.0, 3.0]).log())  # T = −0.8240
     tensor([0.0440, 0.9560])
     """
-    p = probabilities(logits, dim, forbidden=forbidden)
-    return p * (_surplus(logits, p, dim, forbidden) + 1)
+    p = probabilities(logits, dim, class_mask=class_mask)
+    return p * (_surplus(logits, p, dim, class_mask) + 1)
 
 
-def gmc_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+def gmc_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """R_Q = −∂Q/∂zᵢ = −pᵢ, shape of the logits (Eq. 6)."""
-    return -probabilities(logits, dim, forbidden=forbidden)
+    return -probabilities(logits, dim, class_mask=class_mask)
 
 
-def entropy_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = None) -> Tensor:
+def entropy_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """−∂H/∂zᵢ = R_T + R_Q = pᵢ (zᵢ + T), shape of the logits; sums to 0 over the classes.
 
     Why entropy stops teaching where it is sure: the reward of the leading class goes to 0, and CADF's goes to 1.
@@ -134,12 +136,12 @@ def entropy_reward(logits: Tensor, dim: int = -1, forbidden: Tensor | None = Non
     >>> entropy_reward(sure)[1] < 1e-6, cadf_reward(sure)[1] > 1 - 1e-6
     (tensor(True), tensor(True))
     """
-    p = probabilities(logits, dim, forbidden=forbidden)
-    return p * _surplus(logits, p, dim, forbidden)
+    p = probabilities(logits, dim, class_mask=class_mask)
+    return p * _surplus(logits, p, dim, class_mask)
 
 
 def reward_norm(
-    logits: Tensor, dim: int = -1, norm: Norm = "l1", of: DeltaSource = "cadf", forbidden: Tensor | None = None
+    logits: Tensor, dim: int = -1, norm: Norm = "l1", of: DeltaSource = "cadf", class_mask: Tensor | None = None
 ) -> Tensor:
     """δ, the norm of the reward R_T (Sec. 3.3), or of R_T + R_Q with ``of="entropy"``; no gradient.
 
@@ -150,14 +152,14 @@ def reward_norm(
     order = {"l1": 1, "l2": 2, "linf": torch.inf}[norm]
     with torch.no_grad():
         if of == "cadf":
-            delta: Tensor = torch.linalg.vector_norm(cadf_reward(logits, dim, forbidden), ord=order, dim=dim)
+            delta: Tensor = torch.linalg.vector_norm(cadf_reward(logits, dim, class_mask), ord=order, dim=dim)
             return delta
-        delta = torch.linalg.vector_norm(entropy_reward(logits, dim, forbidden), ord=order, dim=dim)
+        delta = torch.linalg.vector_norm(entropy_reward(logits, dim, class_mask), ord=order, dim=dim)
         return delta.clamp_min(ENTROPY_DELTA_FLOOR)
 
 
 def calibrated_cadf(
-    logits: Tensor, calibration: Tensor, delta: Tensor | float, dim: int = -1, forbidden: Tensor | None = None
+    logits: Tensor, calibration: Tensor, delta: Tensor | float, dim: int = -1, class_mask: Tensor | None = None
 ) -> Tensor:
     """−(1/δ) Σ (pᵢ − calibrationᵢ) zᵢ: AdaDEM where the calibration is a row of MEC (Eq. 11, Algorithm 1).
 
@@ -166,16 +168,16 @@ def calibrated_cadf(
         calibration: the logits' shape, held constant: MECₖ, or the probabilities themselves for AdaDEM-Norm.
         delta: one value per element, held constant, or 1.0.
         dim: the class dimension.
-        forbidden: True where a class cannot be chosen.
+        class_mask: True where a class cannot be chosen.
 
     >>> calibrated_cadf(torch.tensor([1.0, 3.0]).log(), torch.tensor([0.5, 0.5]), delta=1.0)  # −(3/4 − 1/2) log 3
     tensor(-0.2747)
     """
-    filled = _filled(logits, forbidden)
-    difference = probabilities(logits, dim, forbidden=forbidden) - calibration
+    filled = _filled(logits, class_mask)
+    difference = probabilities(logits, dim, class_mask=class_mask) - calibration
     # The weights nearly sum to 0, so the element's maximum can be taken out of the logits without changing the
     # gradient; what it adds to the value is put back exactly.
-    top = _top(logits, dim, forbidden)
+    top = _top(logits, dim, class_mask)
     excess = (calibration.sum(dim) - 1.0) * top.squeeze(dim)
     return (excess - (difference * (filled - top)).sum(dim)) / delta
 
@@ -205,7 +207,7 @@ def updated_class_marginals(marginals: Tensor, sums: Tensor, counts: Tensor, mom
 
 
 def marginal_entropy_calibrator(
-    marginals: Tensor, predicted: Tensor, dim: int = -1, forbidden: Tensor | None = None
+    marginals: Tensor, predicted: Tensor, dim: int = -1, class_mask: Tensor | None = None
 ) -> Tensor:
     """MECₖ for each element's predicted class k, with the classes back on ``dim`` (Sec. 3.3); no gradient.
 
@@ -213,9 +215,9 @@ def marginal_entropy_calibrator(
     be −1e8, and any weight left on it would swamp the loss.
     """
     rows = marginals.detach()[predicted].movedim(-1, dim)
-    if forbidden is None:
+    if class_mask is None:
         return rows
-    rows = rows.masked_fill(forbidden, 0.0)
+    rows = rows.masked_fill(class_mask, 0.0)
     return rows / rows.sum(dim, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
 
 
@@ -228,19 +230,19 @@ def _wide(logits: Tensor) -> Tensor:
     return logits.to(computed_in(logits.dtype))
 
 
-def _filled(logits: Tensor, forbidden: Tensor | None) -> Tensor:
+def _filled(logits: Tensor, class_mask: Tensor | None) -> Tensor:
     logits = _wide(logits)
-    return logits if forbidden is None else logits.masked_fill(forbidden, 0.0)
+    return logits if class_mask is None else logits.masked_fill(class_mask, 0.0)
 
 
-def _surplus(logits: Tensor, p: Tensor, dim: int, forbidden: Tensor | None) -> Tensor:
+def _surplus(logits: Tensor, p: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
     """zᵢ + T, from logits whose maximum is taken out: neither depends on a constant added to all of them."""
-    centred = _filled(_wide(logits) - _top(logits, dim, forbidden), forbidden)
+    centred = _filled(_wide(logits) - _top(logits, dim, class_mask), class_mask)
     return centred - (p * centred).sum(dim, keepdim=True)
 
 
-def _top(logits: Tensor, dim: int, forbidden: Tensor | None) -> Tensor:
+def _top(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
     allowed = _wide(logits).detach()
-    if forbidden is not None:
-        allowed = allowed.masked_fill(forbidden, -torch.inf)
+    if class_mask is not None:
+        allowed = allowed.masked_fill(class_mask, -torch.inf)
     return allowed.amax(dim, keepdim=True)

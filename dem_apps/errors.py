@@ -1,33 +1,26 @@
-"""Errors made by input, and how a command reports them: one sentence, exit status 2, no stack trace."""
+"""Errors that are the user's to mend, each one sentence; :mod:`dem_apps.runtime.command` reports them."""
 
 from __future__ import annotations
 
 import difflib
 import errno
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from dem_apps.runtime.launcher import leave_to_launcher, lost_connection, say_once
-from dem_apps.runtime.terminal import print_anything, printable
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: What a full disk and an exhausted quota are called by the system.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Characters of a message: whatever it repeats, it stays a sentence.
 _LONGEST = 4000
-#: What is wrong with a path that somebody gave, as long as the system names the path.
-_PATH_ERRORS = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
-    errno.ENAMETOOLONG,
-)  # fmt: skip
+#: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class InputError(ValueError):
     """A mistake in what the user gave: the message says what, where, and what would be right.
 
-    It is one line, and safe to print whatever names it repeats (:func:`dem_apps.runtime.terminal.printable`).
+    It is one line, and safe to print whatever names it repeats (:func:`printable`).
     """
 
     #: The exit status of a command that ends with it.
@@ -39,7 +32,7 @@ class InputError(ValueError):
 
 
 class NotFiniteError(InputError):
-    """Training met a number that is none (NaN or infinite) and has stopped before anything was spoilt by it."""
+    """Training met a value that is not finite and has stopped before anything was spoilt by it."""
 
     status = 1
 
@@ -66,6 +59,11 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
+def printable(text: str) -> str:
+    r"""The text on one line, with escapes such as ``\x1b`` in place of what a terminal would obey and not show."""
+    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint at what was meant, or an empty string when nothing known is close.
 
@@ -81,76 +79,6 @@ def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
 
     ``intact`` says what is still safe, so that nobody deletes it in a hurry.
     """
-    if error.errno in _DISK_FULL:
+    if error.errno in DISK_FULL:
         return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
     return error
-
-
-def run_command(main: Callable[[], None]) -> None:
-    """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
-
-    Of several processes that a launcher started one prints it; see :mod:`dem_apps.runtime.launcher`. Training that
-    stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells expect;
-    ``main`` has the chance to clean up before.
-    """
-    print_anything()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    thread_failed, threading.excepthook = threading.excepthook, _thread_failed
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        main()
-    except InputError as error:
-        say_once(f"error: {error}")
-        sys.exit(error.status)
-    except OSError as error:
-        say_once(f"error: {_of_a_path(error)}")
-        sys.exit(2)
-    except MemoryError as error:
-        why = printable(str(error)) or "the system gave no more"
-        say_once(f"error: not enough memory ({why}); smaller images, batches or settings need less")
-        sys.exit(2)
-    except RuntimeError as error:
-        lost = lost_connection(error)
-        if lost is None:
-            raise
-        say_once(lost)
-        leave_to_launcher()
-        sys.exit(1)
-    except KeyboardInterrupt as interruption:
-        for number in before:  # a launcher may send more of them, and nothing is left to stop
-            signal.signal(number, signal.SIG_IGN)
-        sys.exit(_interrupted(interruption))
-    finally:
-        threading.excepthook = thread_failed
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupted(interruption: KeyboardInterrupt) -> int:
-    """Tell the user; the exit status."""
-    if not isinstance(interruption, Interrupted):
-        interruption = Interrupted(signal.SIGINT, "interrupted")
-    if str(interruption):
-        print(interruption, file=sys.stderr, flush=True)
-    return 128 + interruption.number
-
-
-def _of_a_path(error: OSError) -> str:
-    """The sentence for what the system says about a path; an error that is not about one is a bug and goes on."""
-    if error.errno in _DISK_FULL:
-        where = error.filename or "the folder that is written to"
-        return printable(f"{where}: no space left on the disk; free some space and run again")
-    if error.errno not in _PATH_ERRORS or error.filename is None:
-        raise error
-    return printable(f"{error.filename}: {error.strerror}; give another path")
-
-
-def _terminate(number: int, _frame: object) -> None:
-    raise Interrupted(number, "terminated")
-
-
-def _thread_failed(failure: threading.ExceptHookArgs) -> None:
-    # TensorBoard writes in a thread of its own; the main thread meets the same full disk at its next write
-    error = failure.exc_value
-    if not (isinstance(error, OSError) and error.errno in _DISK_FULL):
-        threading.__excepthook__(failure)

@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dem_apps.entropy import cadf, dem, shannon_entropy
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.objectives import build_objective
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 
 #: Okabe and Ito's colours, which people who see few colours can tell apart; each with a dash pattern of its own.

@@ -1,12 +1,12 @@
-"""The one stateful class of the core: an entropy objective over logits, with AdaDEM's class table if it needs one.
+"""What all objectives share: checks, masks, reductions, several processes, and the choice between equation and kernel.
 
-The mathematics is in :mod:`dem_apps.entropy` (one value per element) and :mod:`dem_apps.fused.one_pass` (value and
-gradient of the whole at once); this class checks the input, keeps the table and picks the faster of the two.
+A subclass in :mod:`dem_apps.objectives` says what one element's value is. Everything else is optional for it.
 """
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,12 @@ from torch import Tensor, nn
 from dem_apps import entropy
 from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError, nearest
-from dem_apps.fused.one_pass import finish_gradient, one_pass, supports_kernel
+from dem_apps.fused.kernel import supports_kernel
+from dem_apps.fused.one_pass import FusedPass, weighted_loss
 from dem_apps.reduction import REDUCTIONS, class_weights, summed_over_processes
+
+if TYPE_CHECKING:
+    from dem_apps.fused.numpy_objective import NumpyForm
 
 BACKENDS = ("auto", "compiled", "eager", "reference")
 
@@ -23,68 +27,102 @@ BACKENDS = ("auto", "compiled", "eager", "reference")
 _EAGER_FROM = 1 << 16
 
 
-class EntropyObjective(nn.Module):
-    """A member of the Decoupled Entropy Minimization family as a loss over logits.
+@dataclass(frozen=True)
+class Batch:
+    """What an equation may ask about the whole batch, of all processes; nothing in it carries a gradient.
 
-    The sign is that of an entropy: minimise it to sharpen predictions (adaptation), maximise it to explore.
-    Values are in nats per element, not divided by log C.
+    With ``needs_class_sums`` every part is per predicted class. Without it ``sums`` is None, and unless the reduction
+    is ``balanced`` all elements are one group: ``predicted`` is 0 and the others have one entry.
 
     Args:
-        terms: which member; see :class:`dem_apps.entropy.ObjectiveSpec`, or :func:`dem_apps.build_objective` by name.
+        predicted: k, the most probable allowed class of each element; the logits' shape without the classes.
+        sums: (C, C) float64, row k the sum of p over the counted elements that are predicted as k.
+        counts: (C,) float64, how many these are.
+        weights: (C,) how much each of them weighs in the loss; under ``none`` as in the mean.
+    """
+
+    predicted: Tensor
+    sums: Tensor | None
+    counts: Tensor
+    weights: Tensor
+
+
+class EntropyObjective(nn.Module):
+    """A loss over logits that needs no labels; the base of all objectives.
+
+    The sign is that of an entropy: minimise it to sharpen predictions (adaptation), maximise it to explore. Values are
+    in nats per element, not divided by log C.
+
+    A subclass defines :meth:`values`. It may define :meth:`observe` and :meth:`reset` (a state that follows the
+    batches), :meth:`fused_spec` and :meth:`numpy_form` (faster forms), and the two class attributes. Without a fast
+    form every backend goes by :meth:`values` and autograd.
+
+    Args:
         num_classes: C.
-        momentum: π, the weight of the batch in the table's moving average (Sec. 3.3).
-        balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
-            within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
         backend: ``auto`` chooses by size, device and what the machine has; ``compiled`` is the one-pass kernel
             (C++ on a CPU, torch.compile on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the
             plain equations. The numbers are the same up to rounding. With ``class_mask`` or
-            ``reduction="none"`` every backend uses the plain equations.
+            ``reduction="none"``, or for an objective without a one-pass form, every backend uses the plain equations.
+        balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
+            within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
 
-    State: with the calibrator MEC the buffer ``class_marginals`` (C, C), row k being the mean prediction over
-    elements predicted as k. It starts at 1/C, is in ``state_dict`` and moves once per call, before the loss uses
-    it, in ``train()`` mode only. A batch whose probabilities are NaN does not move it.
-
-    Source: Ma, Li, Xiang, Decoupled Entropy Minimization, NeurIPS 2025, Eq. 10, Eq. 11 and Algorithm 1.
-
-    >>> objective = EntropyObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
-    >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
-    >>> objective.class_marginals
-    tensor([[0.5500, 0.4500],
-            [0.5000, 0.5000]])
+    >>> class Gini(EntropyObjective):  # one of your own
+    ...     def values(self, logits, dim, class_mask, batch):
+    ...         return 1 - entropy.probabilities(logits, dim, class_mask=class_mask).square().sum(dim)
+    >>> Gini(num_classes=2)(torch.tensor([[1.0, 3.0]]).log())  # p = (1/4, 3/4): 1 − (1/16 + 9/16)
+    tensor(0.3750)
     """
 
-    class_marginals: Tensor
+    #: Whether weights that are meant for a share of log C, such as ADVENT's, expect the value divided by it.
+    divided_by_log_c: ClassVar[bool] = False
+    #: Whether :meth:`values` or :meth:`observe` use the sums of p per predicted class.
+    needs_class_sums: bool = False
 
-    def __init__(
-        self, terms: ObjectiveSpec, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
-    ) -> None:
+    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
-        if not isinstance(momentum, (int, float)) or not 0.0 <= momentum <= 1.0:
-            raise InputError(f"momentum: expected a number from 0 to 1, got {momentum!r}")
         if not isinstance(balance, (int, float)) or not 0.0 <= balance <= 1.0:
             raise InputError(f"balance: expected a number from 0 to 1, got {balance!r}")
         if backend not in BACKENDS:
             raise InputError(f"backend: '{backend}' is not one of {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}")
-        self.terms = terms
         self.num_classes = num_classes
-        self.momentum = momentum
         self.backend = backend
         self.balance = float(balance)
-        if self.has_table:
-            self.register_buffer("class_marginals", torch.empty(num_classes, num_classes))
-            self.reset()
 
-    @property
-    def has_table(self) -> bool:
-        """Whether this member keeps ``class_marginals``."""
-        return self.terms.calibrator == "mec"
+    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+        """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
+
+        Args:
+            logits: of any floating dtype, finite where they count for nothing.
+            dim: the class dimension, not negative.
+            class_mask: boolean, the logits' shape, True where a class has probability 0 and may hold any logit;
+                no element is forbidden every class.
+            batch: of the whole call, made before this.
+        """
+        raise NotImplementedError
+
+    def observe(self, sums: Tensor, counts: Tensor) -> None:
+        """Move the objective's buffers; called before the values are made, in ``train()`` mode, without gradients.
+
+        Args:
+            sums: as in :class:`Batch`; asked for with ``needs_class_sums``.
+            counts: likewise.
+        """
 
     def reset(self) -> None:
-        """Forget what was seen: every row of the table becomes uniform, 1/C."""
-        if self.has_table:
-            self.class_marginals.fill_(1.0 / self.num_classes)
+        """Forget what was seen, where an objective remembers anything."""
+
+    def fused_spec(self) -> ObjectiveSpec | None:
+        """What makes this objective a case of the one-pass forms, or None.
+
+        One with the calibrator ``mec`` has a buffer ``class_marginals`` (C, C), which :meth:`observe` moves.
+        """
+        return None
+
+    def numpy_form(self) -> NumpyForm | None:
+        """The mean and its gradient on minibatches of a few logits, in numpy and on this objective's state, or None."""
+        return None
 
     def forward(
         self,
@@ -101,7 +139,7 @@ class EntropyObjective(nn.Module):
                 infinite, and is neither masked nor forbidden, makes the loss NaN or infinite.
             dim: the class dimension.
             mask: boolean, the logits' shape without ``dim``. False elements count nowhere: not in the mean, not
-                in the table, and their gradient is 0. A mask without a True gives 0.
+                in the class marginals, and their gradient is 0. A mask without a True gives 0.
             class_mask: boolean, broadcastable to the logits, True where a class is forbidden (a masked action).
                 A forbidden class has probability 0 and gradient 0; an element without any allowed class counts
                 nowhere.
@@ -110,28 +148,28 @@ class EntropyObjective(nn.Module):
 
         Returns:
             a float32 scalar (float64 for float64 logits), or with ``none`` the logits' shape without ``dim``.
-            With torch.distributed initialised, counts and table sums are those of all processes, so every
+            With torch.distributed initialised, counts and class sums are those of all processes, so every
             process has to make the call; the mean of the processes' results is the loss of the joined batch.
 
         Raises:
             ValueError: integer logits, a class count, mask or reduction that does not fit.
         """
         dim = self._check(logits, dim, mask, class_mask, reduction)
-        if class_mask is not None or reduction == "none" or logits.numel() == 0:
-            return self._by_equations(logits, dim, mask, class_mask, reduction)
-        backend = self._chosen_backend(logits)
-        if backend == "reference":
-            return self._by_equations(logits, dim, mask, None, reduction)
-        return self._in_one_pass(logits, dim, mask, reduction, compiled=backend == "compiled")
+        spec = self.fused_spec()
+        if spec is not None and class_mask is None and reduction != "none" and logits.numel():
+            backend = self._chosen_backend(logits)
+            if backend != "reference":
+                return self._in_one_pass(logits, dim, mask, reduction, spec, compiled=backend == "compiled")
+        return self._by_equations(logits, dim, mask, class_mask, reduction)
 
     def extra_repr(self) -> str:
         """Shown by ``print(module)``."""
-        return f"{self.terms}, num_classes={self.num_classes}, momentum={self.momentum}, backend={self.backend}"
+        return f"num_classes={self.num_classes}, backend={self.backend}"
 
     def _by_equations(
         self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str
     ) -> Tensor:
-        """The loss from :mod:`dem_apps.entropy`, with autograd's own gradient."""
+        """The loss from :meth:`values`, with autograd's own gradient."""
         elements = logits.shape[:dim] + logits.shape[dim + 1 :]
         counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
         if class_mask is not None:
@@ -141,73 +179,54 @@ class EntropyObjective(nn.Module):
         if mask is not None or class_mask is not None:
             # whatever stands at an element that does not count, NaN included, must not reach value or gradient
             logits = logits.masked_fill(~counted.unsqueeze(dim), 0.0)
-        p = entropy.probabilities(logits.detach(), dim, forbidden=class_mask)
-        predicted = p.new_zeros(elements, dtype=torch.long)
-        if self.has_table or reduction == "balanced":
-            # of the logits, since different logits may have the same float32 probability
-            ranked = logits.detach()
-            predicted = (ranked if class_mask is None else ranked.masked_fill(class_mask, -torch.inf)).argmax(dim)
-        if self.has_table:
-            counts = self._update_table(
-                *entropy.class_sums(p.movedim(dim, -1)[counted], predicted[counted], self.num_classes)
-            )
-        else:
-            groups = self.num_classes if reduction == "balanced" else 1
-            counts = torch.bincount(predicted[counted], minlength=groups).double()
-            if reduction in ("mean", "balanced"):
-                (counts,) = summed_over_processes(counts)
-        values = self._values(logits, dim, p, predicted, class_mask)
+        batch = self._batch(logits.detach(), dim, counted, class_mask, reduction)
+        values = self.values(logits, dim, class_mask, batch)
+        if self.fused_spec() is None:
+            # one in p alone would take −inf for certainty; the fused family's equations multiply by the logit itself
+            shown = logits if class_mask is None else logits.masked_fill(class_mask, 0.0)
+            values = torch.where(shown.isfinite().all(dim), values, torch.nan)
         values = torch.where(counted, values, 0.0)
         if reduction == "none":
             return values
-        weights = class_weights(counts, reduction, self.balance).to(values.dtype)
-        return (values * weights[predicted]).sum()
-
-    def _values(self, logits: Tensor, dim: int, p: Tensor, predicted: Tensor, class_mask: Tensor | None) -> Tensor:
-        """One value per element."""
-        terms = self.terms
-        if terms.calibrator == "gmc":
-            return entropy.dem(logits, dim, terms.tau, terms.alpha, class_mask)
-        if terms.calibrator == "mec":
-            calibration = entropy.marginal_entropy_calibrator(self.class_marginals, predicted, dim, class_mask)
-        else:
-            calibration = p
-        delta = 1.0 if terms.norm is None else entropy.reward_norm(logits, dim, terms.norm, terms.delta, class_mask)
-        return entropy.calibrated_cadf(logits, terms.alpha * calibration.to(p.dtype), delta, dim, class_mask)
-
-    def _in_one_pass(self, logits: Tensor, dim: int, mask: Tensor | None, reduction: str, compiled: bool) -> Tensor:
-        """The loss from :mod:`dem_apps.fused.one_pass`; the table's part is added to value and gradient here."""
-        per_class = self.has_table or reduction == "balanced"
-        with_gradient = torch.is_grad_enabled() and logits.requires_grad
-        run = functools.partial(one_pass, dim=dim, mask=mask, terms=self.terms, per_class=per_class, compiled=compiled)
-        result = run(logits, with_gradient=with_gradient)
-        values, weighted_rows = result.values, None
-        if self.has_table:
-            counts = self._update_table(result.probabilities, result.counts)
-        elif reduction in ("mean", "balanced"):
-            (counts,) = summed_over_processes(result.counts)
-        else:
-            counts = result.counts
-        weights = class_weights(counts, reduction, self.balance)
-        if self.has_table:
-            rows = self.terms.alpha * self.class_marginals.double()
-            values = values + (rows * result.scaled_logits).sum(1)
-            weighted_rows = rows * weights.unsqueeze(1)
-        value = (weights * values).sum().to(entropy.computed_in(logits.dtype))
-        if not with_gradient:
-            return value
-        loss: Tensor = _ReadyGradient.apply(logits, value, result, run, dim, weights, weighted_rows, compiled)
-        return loss
+        return (values * batch.weights.to(values.dtype)[batch.predicted]).sum()
 
     @torch.no_grad()
-    def _update_table(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Move the table towards this batch (training only); returns the counts over all processes."""
-        sums, counts = summed_over_processes(sums, counts)
-        if self.training:
-            moved = entropy.updated_class_marginals(self.class_marginals, sums, counts, self.momentum)
-            # NaN would stay in the table for good; the loss of this batch is NaN, which says enough
-            self.class_marginals.copy_(torch.where(sums.isfinite().all(), moved, self.class_marginals))
-        return counts
+    def _batch(self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None, reduction: str) -> Batch:
+        grouped = self.needs_class_sums or reduction == "balanced"
+        predicted, sums = torch.zeros_like(counted, dtype=torch.long), None
+        if grouped:
+            # of the logits, since different logits may have the same float32 probability
+            predicted = (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
+        if self.needs_class_sums:
+            p = entropy.probabilities(logits, dim, class_mask=class_mask).movedim(dim, -1)
+            sums, counts = entropy.class_sums(p[counted], predicted[counted], self.num_classes)
+        else:
+            counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1).double()
+        sums, counts = self._observed(sums, counts, reduction)
+        weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance)
+        return Batch(predicted, sums, counts, weights)
+
+    @torch.no_grad()
+    def _observed(self, sums: Tensor | None, counts: Tensor, reduction: str) -> tuple[Tensor | None, Tensor]:
+        """Sums and counts over all processes, once the objective has seen them."""
+        if self.needs_class_sums and sums is not None:
+            sums, counts = summed_over_processes(sums, counts)
+            if self.training:
+                self.observe(sums, counts)
+        elif reduction in ("mean", "balanced"):
+            (counts,) = summed_over_processes(counts)
+        return sums, counts
+
+    def _in_one_pass(
+        self, logits: Tensor, dim: int, mask: Tensor | None, reduction: str, spec: ObjectiveSpec, compiled: bool
+    ) -> Tensor:
+        """The loss from :mod:`dem_apps.fused.one_pass`."""
+        one_pass = FusedPass(spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled)
+        sums = one_pass(logits, with_gradient=torch.is_grad_enabled() and logits.requires_grad)
+        _, counts = self._observed(sums.probabilities, sums.counts, reduction)
+        weights = class_weights(counts, reduction, self.balance)
+        rows = spec.alpha * self.get_buffer("class_marginals").double() if spec.calibrator == "mec" else None
+        return weighted_loss(logits, one_pass, sums, weights, rows)
 
     def _chosen_backend(self, logits: Tensor) -> str:
         if self.backend == "compiled" and logits.device.type == "cpu" and not supports_kernel(logits, self.num_classes):
@@ -252,27 +271,6 @@ class EntropyObjective(nn.Module):
             known = ", ".join(REDUCTIONS)
             raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(reduction, REDUCTIONS)}")
         return dim
-
-
-class _ReadyGradient(torch.autograd.Function):
-    """Hands autograd a value and the gradient that was made with it."""
-
-    @staticmethod
-    def forward(ctx, logits, value, result, run, dim, weights, weighted_rows, compiled):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(logits)
-        ctx.result, ctx.run = result, run
-        ctx.dim, ctx.weights, ctx.weighted_rows, ctx.compiled = dim, weights, weighted_rows, compiled
-        return value
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, incoming):  # type: ignore[no-untyped-def]
-        # The gradient is finished in place and given away, so a second backward (retain_graph) makes it anew.
-        result, ctx.result = ctx.result or ctx.run(*ctx.saved_tensors, with_gradient=True), None
-        weights = ctx.weights * incoming
-        weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * incoming
-        gradient = finish_gradient(result, ctx.dim, weights, weighted_rows, ctx.compiled)
-        return gradient, None, None, None, None, None, None, None
 
 
 def _broadcasts(mask: Tensor, logits: Tensor) -> bool:

@@ -1,5 +1,9 @@
 """Reinforcement learning: PPO and A2C of Stable-Baselines3 with an objective of ``dem_apps`` as their entropy term."""
 
-from rl.hook.algorithm import with_entropy_objective
+from dem_apps.runtime.extras import command_needs
+
+command_needs("rl")
+
+from rl.hook import with_entropy_objective  # noqa: E402
 
 __all__ = ["with_entropy_objective"]

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells, run_benchmark
 from dem_apps.jobs.executor import one_thread
 from dem_apps.jobs.grid import Cells
 from dem_apps.jobs.job import Job
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
-from rl.config import TrainConfig, resolve
+from rl.config import TrainConfig, modules_option, resolve
 from rl.plots import write_report
 from rl.results.read_runs import read_results
 
@@ -37,6 +38,7 @@ class BenchmarkConfig(GridConfig):
         group="environments and comparison",
     )  # fmt: skip
     baseline: str | None = option(None, "arm that the table compares the others with")
+    import_modules: str | None = modules_option()
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
@@ -53,7 +55,8 @@ def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
         raise InputError("--config: needs a file that names envs and arms, such as configs/rl/paper.yaml")
     check_grid(config, "envs", config.envs, "baseline", config.baseline)
     rows = {env: {"env": env, **(settings or {})} for env, settings in config.envs.items()}
-    return grid_cells(config, Training(module, TrainConfig, resolve, "timesteps", "mean_return"), rows)
+    more_flags = () if config.import_modules is None else ("--import", config.import_modules)
+    return grid_cells(config, Training(module, TrainConfig, resolve, "timesteps", "mean_return", more_flags), rows)
 
 
 def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, str]:

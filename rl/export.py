@@ -7,26 +7,27 @@ it. Both hold pickles, as SB3 has it: whoever opens them runs code, so share the
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
-from dem_apps.errors import InputError, disk_error, run_command
+from dem_apps.errors import InputError, disk_error
 from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.load_state import checked_step, load_optimizer
 from dem_apps.runtime.settings import option, parse_config
-from rl.config import TrainConfig
-from rl.envs.make import make_training_envs
+from rl.config import import_environments, modules_option
 from rl.envs.zoo import normalisation
 from rl.evaluate import read_run
-from rl.training.build import build_model, restore_policy
+from rl.training.build import build_envs, build_model, restore_policy
+from rl.training.entries import ALGORITHMS
 from rl.training.sb3_import import statistics_files
 
 
@@ -37,6 +38,7 @@ class ExportConfig:
     run: str | None = option(None, "run folder that rl.train wrote (needed)")
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
     out: str | None = option(None, "zip file to write (needed); never overwritten")
+    import_modules: str | None = modules_option()
 
 
 def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
@@ -54,10 +56,9 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
             raise InputError(f"--out: {file} exists and is never overwritten; give another file")
     if not out.parent.is_dir():
         raise InputError(f"--out: the folder {out.parent} does not exist")
-    # on the CPU, so that it opens anywhere
-    config = dataclasses.replace(read_run(run_dir), engine="minigrid", device="cpu")
+    config = read_run(run_dir)
     torch.set_num_threads(config.threads)
-    model, envs = _plain(config)
+    model, envs = _plain(config.env, config.algo, config.hyperparameters, config.ent_coef, config.seed)
     state = load_checkpoint(run_dir / "checkpoints", checkpoint)
     weights = state.get("policy")
     if isinstance(weights, dict):
@@ -77,15 +78,17 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
     return list(written)
 
 
-def _plain(config: TrainConfig) -> tuple[OnPolicyAlgorithm, VecNormalize | None]:
+def _plain(
+    env_id: str, algo: str, entry: dict[str, Any], ent_coef: float | str, seed: int
+) -> tuple[OnPolicyAlgorithm, VecNormalize | None]:
     """SB3's own model, and SB3's own normalisation if the run has one; neither has learnt anything."""
-    entry = config.hyperparameters
-    count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
-    envs = make_training_envs(config.env, entry.get("env_wrapper"), count, normalise=False, gamma=gamma)
+    envs = build_envs(env_id, {**entry, "normalize": False})
     wanted = normalisation(entry.get("normalize", False))
-    model = build_model(config, envs, plain=True)
+    # on the CPU, so that it opens anywhere
+    model: OnPolicyAlgorithm = build_model(ALGORITHMS[algo], envs, entry, ent_coef, seed, "cpu")
     if wanted is None:
         return model, None
+    gamma = entry.get("gamma", 0.99)
     return model, VecNormalize(envs, training=False, norm_obs=wanted[0], norm_reward=wanted[1], gamma=gamma)
 
 
@@ -101,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError("--run: needs the folder of a run that rl.train wrote")
     if config.out is None or Path(config.out).suffix != ".zip":
         raise InputError(f"--out: expected a file ending in .zip, got {config.out or 'none'}")
+    import_environments(config.import_modules)
     for file in export(Path(config.run), config.checkpoint, Path(config.out)):
         print(f"written to {file}")
 

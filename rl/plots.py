@@ -1,8 +1,8 @@
 """Figures and tables of runs: ``python -m rl.plots RUN… --out DIR`` for any run folders, or folders of them.
 
-``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the interquartile mean over seeds
-with its 95 % bootstrap interval (:mod:`rl.results.statistics`). ``table.md``, ``runs.csv`` and ``curves.csv``
-hold the numbers.
+``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the mean over seeds with its 95 %
+interval (:mod:`dem_apps.report.intervals`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a
+``runs.csv`` stands for the runs it was made of.
 """
 
 from __future__ import annotations
@@ -21,23 +21,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.errors import InputError, nearest, printable
+from dem_apps.report.intervals import mean_band
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from dem_apps.runtime.terminal import printable
-from rl.results.read_runs import (
-    ACTIONS,
-    Result,
-    find_runs,
-    markdown_table,
-    names,
-    read_results,
-    select,
-    short,
-    write_curves,
-    write_runs,
-)
-from rl.results.statistics import iqm, iqm_interval
+from rl.results.described_metrics import ACTIONS
+from rl.results.read_runs import Result, find_results, names, select, write_curves, write_runs
+from rl.results.returns_table import NOTE, markdown_table, short
 
 #: Colour, line (a name, or the lengths of dashes and gaps) and marker.
 Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
@@ -53,7 +44,8 @@ _STYLES: list[Style] = [
 class PlotsConfig:
     """Draw the curves and the table of any runs of rl.train.
 
-    RUN is a run folder or a folder that holds runs at any depth; runs that are not finished are left out.
+    RUN is a run folder or a folder that holds runs at any depth; runs that are not finished are left out. It may also
+    be the runs.csv of an earlier report, with its curves.csv beside it.
     """
 
     out: str | None = option(None, "folder for figures, table and CSV files (needed)", value="DIR")
@@ -83,7 +75,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
         out.mkdir(parents=True, exist_ok=True)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InputError(f"{out}: cannot be written ({error.strerror}); name another folder") from error
-    table = markdown_table(results, baseline)
+    table = f"{markdown_table(results, baseline)}\n{NOTE}"
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
     write_atomically(out / "table.md", table.encode())
@@ -93,7 +85,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
 
 
 def curves_figure(results: Sequence[Result], actions: str) -> Figure:
-    """Return against steps: a panel per environment, a line per arm (IQM over seeds, 95 % interval shaded)."""
+    """Return against steps: a panel per environment, a line per arm (mean over seeds, 95 % interval shaded)."""
     envs, arms = names(results)
     columns = min(3, len(envs))
     rows = math.ceil(len(envs) / columns)
@@ -101,10 +93,13 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     lines = {}
     for panel, env in zip(panels, envs, strict=False):
+        drawn = []
         for arm, style in zip(arms, _styles(len(arms)), strict=True):
             group = select(results, env, arm)
             if group:
-                lines[arm] = _draw(panel, group, actions, arm, style)
+                lines[arm] = _draw(panel, group, actions, style)
+                drawn.append(lines[arm])
+        _limit(panel, drawn)
         panel.set_title(printable(short(env)), fontsize=11, parse_math=False)  # a dollar in a name is no formula
         panel.xaxis.set_major_formatter(FuncFormatter(_steps_text))
         panel.xaxis.set_major_locator(MaxNLocator(5))
@@ -113,7 +108,7 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     for panel in panels[len(envs) :]:
         panel.axis("off")
     figure.supxlabel(
-        "environment steps (line: interquartile mean over seeds; band: 95 % bootstrap interval)", fontsize=10
+        "environment steps (line: mean over seeds; band: 95 % interval, Student's t over seeds)", fontsize=10
     )
     figure.supylabel(f"return, {actions} actions")
     arms = list(map(printable, lines))
@@ -127,22 +122,31 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     return figure
 
 
-def _draw(panel: Axes, group: Sequence[Result], actions: str, arm: str, style: Style) -> Line2D:
+def _draw(panel: Axes, group: Sequence[Result], actions: str, style: Style) -> Line2D:
     # the evaluations that all runs have: seeds of one training length share every step
     steps = sorted(set.intersection(*(set(result.curve) for result in group)))
     index = ACTIONS.index(actions)
     values = np.array([[result.curve[step][index] for step in steps] for result in group])
     colour, line, marker = style
     (drawn,) = panel.plot(
-        steps, iqm(values) if steps else [], color=colour, linestyle=line, marker=marker, markersize=3.5, linewidth=1.6,
-        markevery=max(1, len(steps) // 7),
+        steps, values.mean(axis=0) if steps else [], color=colour, linestyle=line, marker=marker, markersize=3.5,
+        linewidth=1.6, markevery=max(1, len(steps) // 7),
     )  # fmt: skip
     if len(group) > 1 and steps:
-        low, high = iqm_interval([values])
+        _, low, high = mean_band(values)
         panel.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
         for edge in (low, high):  # bands on top of each other can be told apart by their edges
             panel.plot(steps, edge, color=colour, linestyle=line, linewidth=0.6, alpha=0.6)
     return drawn
+
+
+def _limit(panel: Axes, lines: Sequence[Line2D]) -> None:
+    """Let the intervals of few seeds, which are very wide, not press the lines together."""
+    values = [float(y) for line in lines for y in np.asarray(line.get_ydata())]
+    if values and max(values) > min(values):
+        room = (max(values) - min(values)) / 2
+        low, high = panel.get_ylim()
+        panel.set_ylim(max(low, min(values) - room), min(high, max(values) + room))
 
 
 def _styles(count: int) -> list[Style]:
@@ -178,18 +182,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     if config.out is None:
         raise InputError("--out: needs the folder to write figures, table and CSV files to")
-    results = read_results(find_runs(Path(run) for run in runs))
-    results = sorted(results, key=lambda result: (result.env, result.seed))
-    results = sorted(results, key=lambda result: _arm_order(result.arm))
+    results = ordered(find_results([Path(run) for run in runs]))
     arms = names(results)[1]
     baseline = config.baseline or ("none" if "none" in arms and len(arms) > 1 else None)
     print(write_report(results, Path(config.out), baseline), end="")
     print(f"\n{len(results)} runs; figures, table.md, runs.csv and curves.csv are in {config.out}")
 
 
-def _arm_order(arm: str) -> tuple[bool, bool, str]:
-    """The plain arms first, so that colours stay the same from figure to figure."""
-    return not arm.startswith("none"), not arm.startswith("entropy"), arm
+def ordered(results: Sequence[Result]) -> list[Result]:
+    """The plain arms first, so that colours stay the same from figure to figure; environments as they were given."""
+
+    def key(result: Result) -> tuple[bool, bool, str, int]:
+        return not result.arm.startswith("none"), not result.arm.startswith("entropy"), result.arm, result.seed
+
+    return sorted(results, key=key)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,12 @@
 """Train PPO or A2C with an entropy objective: ``python -m rl.train --env MiniGrid-DoorKey-5x5-v0``.
 
-SB3's ``learn()`` runs the loop. Between two rollouts (:class:`BetweenRollouts`) it is evaluated, logged and saved.
+The objective comes in by :func:`rl.hook.with_entropy_objective`: a subclass of SB3's algorithm whose policy returns it
+where SB3 expects the entropy. That is all that a training of your own needs. SB3's ``learn()`` runs the loop, and
+between two rollouts :class:`rl.training.between_rollouts.BetweenRollouts` evaluates, logs and saves.
+
+By default PPO takes a fast path to the same numbers up to rounding: :class:`rl.fast.ppo.FastPPO` is SB3's PPO with
+rollout and update written out in numpy, where it can serve the policy and the environments; ``--update sb3`` leaves
+SB3's own code in place. The hook is the same for both.
 """
 
 from __future__ import annotations
@@ -11,30 +17,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.errors import NotFiniteError, run_command
+from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
-from dem_apps.runtime.progress import TrainingProgress
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, resolve, resolved_again
-from rl.evaluate import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.config import TrainConfig, import_environments, resolve, resolved_again
+from rl.fast.ppo import FastPPO
+from rl.hook import with_entropy_objective
+from rl.results.described_metrics import described_metrics
+from rl.results.evaluator import DURING_TRAINING, FINAL, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
-from rl.training.build import build_envs, build_model, policy_state, restore_policy, update_in_words
-from rl.training.nan_checks import check_rollout, check_step, check_update
-from rl.training.resume import restore_training_state, training_state
+from rl.training.between_rollouts import BetweenRollouts, MetricsWriter
+from rl.training.build import build_envs, build_model, restore_policy, update_in_words
+from rl.training.entries import ALGORITHMS
+from rl.training.resume import restore_train_state
 from rl.training.sb3_import import start_from_zip
-
-#: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
-STEPS_PER_LINE = 1000
-#: Lines of the log between two checkpoints, if no evaluation comes first.
-LINES_PER_CHECKPOINT = 10
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -42,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
+    if config.resume:
+        import_environments(config.import_modules)
     train(resolved_again(config) if config.resume else resolve(config))
 
 
@@ -54,16 +61,18 @@ def train(config: TrainConfig) -> None:
 def _train(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
     checkpoint = checkpoint_to_resume(Path(config.run_dir), 0) if config.resume and config.run_dir else None
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
-        restore_training_state(model, checkpoint)
-    elif config.start_from_zip is not None and config.trust_pickled_code:
-        start_from_zip(model, config.algo, Path(config.start_from_zip))
+        restore_train_state(model, checkpoint)
+    elif config.start_from_zip is not None:
+        _start_from_zip(model, config)
     run = _open_run(config, checkpoint)
-    model.set_logger(Logger(None, [_MetricsWriter(run)]))
+    model.set_logger(Logger(None, [MetricsWriter(run)]))
     _print_start(config, run, model)
     resume = resume_command("rl.train", run.path)
+    if config.import_modules is not None:
+        resume += f" --import {config.import_modules}"
     try:
         with going_on_with(f"continue with: {resume}"):
             with StopRequest(resume, lambda: run.saved_step) as stop:
@@ -73,18 +82,26 @@ def _train(config: TrainConfig) -> None:
         run.close()
 
 
+def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
+    """The algorithm with the objective as its entropy term, on its environments; it has not learnt anything yet."""
+    fast = config.algo == "ppo" and config.update == "auto"
+    algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
+    algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
+    envs = build_envs(config.env, config.hyperparameters, config.engine, config.seed)
+    return build_model(algorithm, envs, config.hyperparameters, config.ent_coef, config.seed, config.device)
+
+
 def _learn(
-    config: TrainConfig,
-    run: RunFolder,
-    model: OnPolicyAlgorithm,
-    checkpoint: dict[str, Any] | None,
-    stop: StopRequest,
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
 ) -> None:
-    between = BetweenRollouts(config, run, stop, checkpoint)
+    timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
+    between = BetweenRollouts(
+        config.env, timesteps, eval_freq, _evaluator(config, DURING_TRAINING), run, stop, checkpoint
+    )
     try:
         with np.errstate(invalid="ignore", over="ignore"):  # what comes of it stops the training, in better words
             model.learn(
-                total_timesteps=_timesteps(config) - model.num_timesteps,
+                total_timesteps=timesteps - model.num_timesteps,
                 callback=between,
                 log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
                 reset_num_timesteps=checkpoint is None,
@@ -95,151 +112,18 @@ def _learn(
         between.close()
 
 
-class BetweenRollouts(BaseCallback):
-    """Evaluates, logs and saves after an update and before the next rollout: the only moment without loose ends.
-
-    What happens at a step depends on the step alone, never on what happened before, so a resumed run does the same
-    things at the same steps.
-
-    Args:
-        config: resolved settings.
-        run: where to log and save.
-        stop: says when to save and end.
-        checkpoint: what the run goes on from, or None.
-    """
-
-    def __init__(
-        self, config: TrainConfig, run: RunFolder, stop: StopRequest, checkpoint: dict[str, Any] | None
-    ) -> None:
-        super().__init__()
-        self._config, self._run, self._stop = config, run, stop
-        # (sampled, greedy) mean return of the best evaluation so far
-        self._best: list[float] | None = checkpoint["best"] if checkpoint else None
-        self._unlogged = checkpoint.get("unlogged") if checkpoint else None
-        wrapper = config.hyperparameters.get("env_wrapper")
-        self._evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, DURING_TRAINING)
-        self._progress: TrainingProgress | None = None
-
-    def _on_training_start(self) -> None:
-        self._done_step = self.model.num_timesteps
-        if self._unlogged is not None:
-            self._done_step = self._unlogged["since"]
-            self.logger.name_to_value.update(self._unlogged["values"])
-        rollout = self.algorithm.n_steps * self.algorithm.n_envs
-        self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
-        if self.model.num_timesteps == 0:
-            self._save()  # so that a run can be resumed from its first moment
-        self._progress = TrainingProgress(_timesteps(self._config), self.model.num_timesteps)
-
-    def _on_step(self) -> bool:
-        check_step(self.locals["rewards"], self.locals["new_obs"], self._config.env, self.model.num_timesteps)
-        return True
-
-    def _on_rollout_end(self) -> None:
-        check_rollout(self.algorithm, self._config.env)
-
-    def _on_rollout_start(self) -> None:
-        check_update(self.algorithm, self.logger.name_to_value, self._config.env)
-        self._stop_if_asked()
-        if self.model.num_timesteps % self._stride == 0:
-            self._update_done(last=False)
-            self._stop_if_asked()  # not after another rollout: an evaluation may have taken its time
-
-    def _on_training_end(self) -> None:
-        check_update(self.algorithm, self.logger.name_to_value, self._config.env)
-        self._stop_if_asked()
-        self._update_done(last=True)
-        self._stop_if_asked()
-
-    def _stop_if_asked(self) -> None:
-        if self._stop.asked():
-            self._save()
-            raise self._stop.stopped(self.model.num_timesteps)
-
-    def _update_done(self, last: bool) -> None:
-        step = self.model.num_timesteps
-        if step == self._done_step:  # nothing was trained since this was last called, or since the checkpoint
-            return
-        self._done_step = step
-        evaluate = last or self._every(_eval_freq(self._config))
-        if evaluate:
-            self._evaluate(step)
-        self.algorithm.dump_logs()
-        if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
-            self._save()
-        if self._progress is not None:
-            self._progress.update(step)
-
-    def _every(self, steps: int) -> bool:
-        """Whether a multiple of ``steps`` lies between the previous line of the log and this one."""
-        return self._done_step // steps > (self._done_step - self._stride) // steps
-
-    def _evaluate(self, step: int) -> None:
-        figures = self._evaluator(self.algorithm)
-        for actions in ("greedy", "sampled"):
-            for name in ("mean_return", "std_return", "success_rate"):
-                self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
-        self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
-        score = [figures["sampled"]["mean_return"], figures["greedy"]["mean_return"]]
-        if self._best is None or score > self._best:
-            self._best = score
-            self._run.save_checkpoint("best", policy_state(self.algorithm), step)
-        if self._progress is not None:
-            self._progress.note(step, f"return {score[0]:.3f} sampled, {score[1]:.3f} greedy")
-
-    def _save(self) -> None:
-        state = {**training_state(self.algorithm), "best": self._best, "unlogged": None}
-        if self._done_step < self.model.num_timesteps:
-            # between two lines of the log: what the next one will say is known in part
-            state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
-        self._run.save_checkpoint("last", state, self.model.num_timesteps)
-
-    def way_back(self) -> str:
-        """Which checkpoint is from before something went wrong."""
-        if self._run.saved_step is None:
-            return "no checkpoint had been saved yet"
-        last = self._run.checkpoints / "last"
-        return f"the checkpoint {last} of step {self._run.saved_step:,} is from before, and --resume continues from it"
-
-    @property
-    def algorithm(self) -> OnPolicyAlgorithm:
-        """The model, with the type that it has here."""
-        assert isinstance(self.model, OnPolicyAlgorithm)
-        return self.model
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        if self._progress is not None:
-            self._progress.close()
-
-
-class _MetricsWriter(KVWriter):
-    """Forwards what SB3 logs to the run folder."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        self._run.log(step, **_numbers(key_values))
-
-    def close(self) -> None:
-        """The run folder is closed by whoever opened it."""
-
-
-def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    """What SB3 logs, without wall-clock times: equal runs write equal files."""
-    return {
-        key: value if isinstance(value, int) else float(value)
-        for key, value in sorted(values.items())
-        if not key.startswith("time/")
-    }
+def _start_from_zip(model: OnPolicyAlgorithm, config: TrainConfig) -> None:
+    if not config.trust_pickled_code:  # a run that is resumed before its first checkpoint
+        raise InputError("--resume: the run starts from a zip once more; add --trust-pickled-code")
+    start_from_zip(model, config.algo, Path(str(config.start_from_zip)))
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
-        return RunFolder.resume(Path(config.run_dir), checkpoint["step"] if checkpoint is not None else None)
+        step = checkpoint["step"] if checkpoint is not None else None
+        return RunFolder.resume(Path(config.run_dir), step, described_metrics())
     path = Path(config.run_dir) if config.run_dir else default_run_dir("rl", config.env, config.loss, str(config.seed))
-    return RunFolder.create(path, to_dict(config), config.seed, config.device)
+    return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
@@ -248,17 +132,17 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
         f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
     )
     print(
-        f"  on      {config.env}, {model.n_envs} environments ({config.engine}), {_timesteps(config):,} steps, "
+        f"  on      {config.env}, {model.n_envs} environments ({config.engine}), {config.timesteps:,} steps, "
         f"{config.device}, {threads}"
     )
-    print(f"  update  {update_in_words(config, model)}")
+    print(f"  update  {update_in_words(model, config.update)}")
     print(f"  results {run.path}", flush=True)
     if config.resume:
         print(f"  resumed at step {model.num_timesteps:,}{_what_is_not_exact(config)}", flush=True)
 
 
 def _what_is_not_exact(config: TrainConfig) -> str:
-    if config.engine == "minigrid":
+    if config.engine == "gymnasium":
         return ""
     return (
         "; not exactly: envpool's environments start new episodes with layouts that an unbroken run would not have "
@@ -268,8 +152,7 @@ def _what_is_not_exact(config: TrainConfig) -> str:
 
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     """Score the last and the best policy on episodes that no evaluation during training has seen."""
-    wrapper = config.hyperparameters.get("env_wrapper")
-    evaluator = Evaluator(config.env, wrapper, config.eval_episodes, config.seed, FINAL)
+    evaluator = _evaluator(config, FINAL)
     last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
     about = {
         "episodes": config.eval_episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
@@ -297,14 +180,15 @@ def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evalu
     print(f"video       {video}")
 
 
-def _timesteps(config: TrainConfig) -> int:
-    assert config.timesteps is not None  # resolve() has filled it in
-    return config.timesteps
+def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
+    wrapper = config.hyperparameters.get("env_wrapper")
+    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose)
 
 
-def _eval_freq(config: TrainConfig) -> int:
-    assert config.eval_freq is not None  # resolve() has filled it in
-    return config.eval_freq
+def _filled_in(value: int | None) -> int:
+    """A setting that :func:`rl.config.resolve` has filled in."""
+    assert value is not None
+    return value
 
 
 if __name__ == "__main__":

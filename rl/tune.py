@@ -19,7 +19,7 @@ import yaml
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.executor import EXECUTORS, Executor, one_thread
 from dem_apps.jobs.grid import run_grid
 from dem_apps.jobs.job import Job, flags, settings_flags
@@ -30,6 +30,7 @@ from dem_apps.jobs.study import StudyFolder
 from dem_apps.jobs.tune import SearchConfig, run_command_of, run_search
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
@@ -43,10 +44,9 @@ _COEFFICIENTS = FloatDistribution(-4.0, -1.0, step=0.25)
 _OPTIONS = {
     "tau": FloatDistribution(0.25, 2.0, step=0.25),
     "alpha": FloatDistribution(0.0, 2.0, step=0.25),
-    "momentum": FloatDistribution(0.1, 0.9, step=0.2),
 }
 #: Where the search begins: rl.train's own weight and the objectives' own options.
-_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0, "momentum": 0.1}
+_FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0}
 #: From a trial's first seed to the first of the seeds that the choice is judged with.
 _FRESH = 1000
 
@@ -72,11 +72,7 @@ def search_space(config: TrainConfig) -> Space:
     """
     if config.loss == "none":
         raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
-    searched = [
-        name
-        for name in objective_options(config.loss)
-        if name in _OPTIONS and hasattr(config, name) and getattr(config, name) is None
-    ]
+    searched = [name for name in objective_options(config.loss) if name in _OPTIONS and getattr(config, name) is None]
     space = {LOG_COEFFICIENT: _COEFFICIENTS, **{name: _OPTIONS[name] for name in searched}}
 
     def allowed(values: Values) -> bool:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells, run_benchmark
 from dem_apps.jobs.executor import shared_cores
 from dem_apps.jobs.grid import Cells
 from dem_apps.jobs.job import Job
 from dem_apps.jobs.tables import write_csv
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 from seg.config import TrainConfig
@@ -98,7 +99,7 @@ def _open_data(cells: Cells) -> None:
         train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
         data = (train.source, train.target, train.classes, train.validation_part)
         if data not in opened:
-            open_pair(train)
+            open_pair(*data)
             opened.append(data)
 
 

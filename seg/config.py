@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, make_dataclass
+from typing import Any, TypeVar, cast
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
+from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
-from seg.data.datasets import LAYOUTS
+from seg.data.layouts import LAYOUTS
+from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES
 from seg.scores.unsupervised_scores import CRITERIA
 
-METHODS = ("source", "minent", "advent")
 LOSSES = ("none", *OBJECTIVE_NAMES)
 PRECISIONS = ("float32", "bf16", "fp16")
+
+Settings = TypeVar("Settings")
+_WEIGHTS = dict.fromkeys(method.sections["weights"] for method in METHODS.values() if "weights" in method.sections)
+_SECTIONS = {key: each for method in METHODS.values() for key, each in method.sections.items() if key != "weights"}
+
+
+def _extended(
+    bases: Iterable[type] = (), sections: Mapping[str, type] | None = None
+) -> Callable[[type[Settings]], type[Settings]]:
+    """A class decorator: the same dataclass, with the fields of ``bases`` and with ``sections`` after its own."""
+    headings = {key: inspect.cleandoc(each.__doc__ or key).partition("\n")[0] for key, each in (sections or {}).items()}
+    fields = [(key, each, section(each, headings[key].rstrip("."))) for key, each in (sections or {}).items()]
+
+    def extended(settings: type[Settings]) -> type[Settings]:
+        kept = {name: getattr(settings, name) for name in ("__doc__", "__module__", "__qualname__")}
+        made = make_dataclass(settings.__name__, fields, bases=(*bases, settings), frozen=True, namespace=kept)
+        return cast(type[Settings], made)
+
+    return extended
 
 
 @dataclass(frozen=True)
@@ -35,16 +57,25 @@ class DataConfig:
 class ModelConfig:
     """The network."""
 
-    name: str = option("deeplabv2", "architecture")
+    name: str = option("deeplabv2", "deeplabv2, deeplabv2-advent, or as segmentation-models-pytorch has it: unet, …")
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
     encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
-    depth: int = option(3, "encoder stages in use, 3 to 5; the heads sit on the last two")
-    output_stride: int = option(4, "input pixels per feature: 4, 8 or 16")
+    depth: int | None = option(None, "encoder stages in use; default: 3 of deeplabv2, else the network's own")
+    output_stride: int | None = option(
+        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own"
+    )
     batch_norm: str = option("trainable", "who trains and who feeds batch normalisation", BATCH_NORM_POLICIES)
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
         None, "run folder whose selected, else last, weights training starts from", value="RUN"
     )
+
+    def architecture(self) -> dict[str, Any]:
+        """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
+        given = {"depth": self.depth, "output_stride": self.output_stride}
+        usual = {"depth": 3, "output_stride": 4} if self.name == "deeplabv2" else {}  # the demo's fits a CPU
+        options = {name: usual.get(name) if value is None else value for name, value in given.items()}
+        return {"name": self.name, "encoder": self.encoder, **options}
 
 
 @dataclass(frozen=True)
@@ -60,6 +91,7 @@ class OptimizerConfig:
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps")
 
 
+@_extended(bases=_WEIGHTS)
 @dataclass(frozen=True)
 class WeightConfig:
     """How much each part of the loss counts."""
@@ -68,35 +100,25 @@ class WeightConfig:
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
     target_main: float = option(0.01, "objective of the main head on target")
     target_aux: float = option(0.002, "objective of the auxiliary head on target")
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
-    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
 
 
+@_extended(sections=_SECTIONS)
 @dataclass(frozen=True)
-class DiscriminatorConfig:
-    """AdvEnt's discriminators, one per head; used by ``--method advent`` alone."""
-
-    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
-    channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
-
-
-@dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
-    method: str = option(
-        "minent", "source only; minent: the objective on target; advent: discriminators as well", METHODS,
-        group="method and objective",
+    # the options of the objectives follow the loss
+    loss: str = option(
+        "adadem", f"objective on target: {', '.join(OBJECTIVE_NAMES)}; none passes images without a loss (control)",
+        LOSSES, value="NAME", group="method and objective",
     )  # fmt: skip
-    loss: str = option("adadem", "objective on target; none passes target images without a loss (control)", LOSSES)
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
-    tau: float | None = option(None, "temperature of --loss dem; default: 1")
-    alpha: float | None = option(None, "weight of the calibrator, where the loss has one; default: 1")
+    method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
     seed: int = option(0, "seed of weights, sample order and augmentation", group="training")
     max_steps: int = option(700, "training steps")
-    batch_size: int = option(2, "source images, and target images, per pass, over all processes")
-    accumulate: int = option(1, "passes whose gradients are averaged into one step")
+    batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes")
+    accumulate: int = option(1, "micro-batches whose gradients are averaged into one step")
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
@@ -123,7 +145,6 @@ class TrainConfig:
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
-    discriminator: DiscriminatorConfig = section(DiscriminatorConfig, "discriminators of --method advent")
 
     def check(self) -> None:
         """What parsing could not check.
@@ -144,8 +165,12 @@ class TrainConfig:
         for name, least in smallest.items():
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
+        check_options(self, trained=self.method != "source")
 
-    def objective_options(self) -> dict[str, float]:
-        """The balance, tau and alpha where they were given, for :func:`dem_apps.build_objective` to check."""
-        given = {"tau": self.tau, "alpha": self.alpha}
-        return {"balance": self.balance, **{name: value for name, value in given.items() if value is not None}}
+    def method_options(self) -> dict[str, Any]:
+        """The sections that ``method`` declares, for its ``__init__``."""
+        return {name: getattr(self, name) for name in METHODS[self.method].sections}
+
+    def objective_options(self) -> dict[str, Any]:
+        """The balance, and the options that were given, for :func:`dem_apps.build_objective`."""
+        return {"balance": self.balance, **given_options(self)}

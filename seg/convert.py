@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import option, parse_config, to_dict
 from seg.config import DataConfig, ModelConfig, TrainConfig
@@ -29,7 +30,13 @@ from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
 from seg.models.load_model import CLASSES_FILE
 
-_HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}
+#: How a name begins in ADVENT's layout → here; the first that fits counts.
+_PREFIXES = {
+    "layer5.conv2d_list.": "auxiliary_head.branches.",
+    "layer6.conv2d_list.": "main_head.branches.",
+    "": "encoder.",
+}
+_HEADS = ("layer5.", "layer6.")
 RECORD_FILE = "converted.json"
 _START_PREFIX = "Scale."
 _COUNTER = ".num_batches_tracked"
@@ -97,11 +104,10 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
         ) from error
     except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
         raise InputError(f"--advent: {file} is no checkpoint of torch, or it is cut short") from error
-    if (
-        not isinstance(content, Mapping)
-        or not content
-        or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items())
-    ):
+    flat = isinstance(content, Mapping) and all(
+        isinstance(n, str) and isinstance(t, Tensor) for n, t in content.items()
+    )
+    if not flat or not content:
         raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
     return content
 
@@ -137,7 +143,7 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
             raise InputError(f"{where}: {name} is {value.dtype}, {value.layout}, and no plain tensor of real numbers")
         if not value.isfinite().all():
             raise InputError(f"{where}: {name} holds NaN or infinite values")
-        converted[_our_name(name)] = value.to(ours.dtype)
+        converted[_renamed(name, _PREFIXES)] = value.to(ours.dtype)
     return converted
 
 
@@ -145,25 +151,17 @@ def _advent_layout(num_classes: int) -> dict[str, Tensor]:
     """Every tensor of the network under ADVENT's name: shapes and types without values."""
     with torch.device("meta"):
         ours = AdventDeepLabV2(num_classes).state_dict()
-    return {_advent_name(name): value for name, value in ours.items()}
+    advent_prefixes = {ours: advent for advent, ours in _PREFIXES.items()}
+    return {_renamed(name, advent_prefixes): value for name, value in ours.items()}
 
 
 def _encoder(advent: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in advent.items() if not name.startswith(("layer5.", "layer6."))}
+    return {name: value for name, value in advent.items() if not name.startswith(_HEADS)}
 
 
-def _our_name(name: str) -> str:
-    for advent, ours in _HEADS.items():
-        if name.startswith(advent):
-            return ours + name.removeprefix(advent)
-    return f"encoder.{name}"
-
-
-def _advent_name(name: str) -> str:
-    for advent, ours in _HEADS.items():
-        if name.startswith(ours):
-            return advent + name.removeprefix(ours)
-    return name.removeprefix("encoder.")
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    before, after = next(pair for pair in prefixes.items() if name.startswith(pair[0]))
+    return after + name.removeprefix(before)
 
 
 def _check_names(advent: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
@@ -188,7 +186,7 @@ def _check_names(advent: Mapping[str, Tensor], expected: Mapping[str, Tensor], w
 
 
 def _wrong_shape(name: str, value: Tensor, expected: Tensor, num_classes: int) -> str:
-    if name.startswith(tuple(_HEADS)) and value.dim() and value.shape[0] != num_classes:
+    if name.startswith(_HEADS) and value.dim() and value.shape[0] != num_classes:
         return (
             f"{name} is for {value.shape[0]} classes and {num_classes} are expected; give --classes FILE with "
             "as many as the checkpoint has"

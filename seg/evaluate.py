@@ -8,44 +8,42 @@ Shapes: C classes, h × w feature resolution, H × W the label's size.
 from __future__ import annotations
 
 import dataclasses
-import io
 import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
-from PIL import Image
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, NotFiniteError, run_command
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import DataConfig, TrainConfig
-from seg.data.datasets import LAYOUTS, Sample
+from seg.config import DataConfig
+from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.layouts import LAYOUTS
 from seg.data.loader import normalised
-from seg.methods.minent import upsampled
-from seg.models.batch_norm import describe
-from seg.models.load_model import checkpoint_name, open_trained
+from seg.maps.label_ids import PredictionWriter
+from seg.models.load_model import open_trained
+from seg.models.predictor import upsampled
 from seg.scores.metrics import SegmentationScores
+from seg.scores.protocol import protocol
+from seg.scores.tables import score_table
 from seg.scores.unsupervised_scores import LabelFreeScores
 
 OnSample = Callable[[int, Sample, Tensor], None]
-_PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
 @dataclass(frozen=True)
@@ -62,10 +60,8 @@ class EvaluateConfig:
     """Score a run on the target's validation set."""
 
     run: str | None = option(None, "run folder to score (needed)", value="RUN", group="what is scored")
-    checkpoint: str = option(
-        "auto",
-        "which of its checkpoints; auto: selected, else last; best was chosen with target labels",
-        ("auto", "last", "selected", "best"),
+    checkpoint: Literal["auto", "last", "selected", "best"] = option(
+        "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )
     scales: list[float] = option(
         [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", value="X,X", group="how"
@@ -126,7 +122,8 @@ def evaluate(
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
-        label = torch.from_numpy(_ignored(sample) if sample.label is None else sample.label)
+        ignored = np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
+        label = torch.from_numpy(ignored if sample.label is None else sample.label)
         size = (label.shape[0], label.shape[1])
         image = normalised(sample.image)[None].to(device)
         features, logits = predicted(model, image, size, align_corners, scales, flip)
@@ -142,10 +139,6 @@ def evaluate(
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     return {**scores.result(), "label_free": label_free.result()}
-
-
-def _ignored(sample: Sample) -> NDArray[np.uint8]:
-    return np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
 
 
 def predicted(
@@ -195,141 +188,25 @@ def _mirrored(maps: Tensor, mirrored: bool) -> Tensor:
     return maps.flip(3) if mirrored else maps
 
 
-def protocol(
-    config: TrainConfig, checkpoint: str, step: int, scales: Sequence[float] = (1.0,), flip: bool = False
-) -> dict[str, Any]:
-    """How a score came about: what somebody needs to compare it with another.
-
-    Args:
-        config: of the run, its target replaced if other data was scored.
-        checkpoint: ``last``, ``selected`` or ``best``.
-        step: the training step that the checkpoint was saved at.
-        scales: of the scored prediction, see :func:`predicted`.
-        flip: likewise.
-    """
-    chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
-    settings = (
-        "method", "loss", "reduction", "balance", "tau", "alpha", "batch_size", "accumulate", "precision", "seed",
-        "deterministic", "validation_part",
-    )  # fmt: skip
-    return {
-        "train_size": {"source": config.source.size, "target": config.target.size},
-        "score_size": "labels' own; without labels the image's",
-        "upsampling": f"bilinear, align_corners={config.model.align_corners}",
-        "scales": list(scales),
-        "flip": flip,
-        "score_precision": "float32",
-        "batch_norm": describe(config.model.batch_norm),
-        "initialisation": config.model.start_from or config.model.encoder_weights or "random",
-        "network": {name: getattr(config.model, name) for name in ("name", "encoder", "depth", "output_stride")},
-        "checkpoint": checkpoint,
-        "chosen_by": chosen_by.get(checkpoint, "end of training"),
-        "used_target_labels": checkpoint == "best",
-        "step": step,
-        **{name: getattr(config, name) for name in settings},
-        "weights": dataclasses.asdict(config.weights),
-        "versions": {package: metadata.version(package) for package in _PACKAGES},
-    }
-
-
-def score_table(result: dict[str, Any], title: str) -> Table:
-    """The scores of :func:`evaluate` for a terminal."""
-    table = Table(title=title)
-    table.add_column("class")
-    table.add_column("IoU %", justify="right")
-    for name, iou in result["per_class_iu"].items() if result["miou"] is not None else ():
-        table.add_row(name, _shown(iou, 1, 100))
-    table.add_section()
-    table.add_row("mean IoU", _shown(result["miou"], 2, 100), style="bold")
-    table.add_row("pixel accuracy", _shown(result["pixel_accuracy"], 2, 100))
-    table.add_row("mean entropy / log C", _shown(result["mean_entropy_normalised"], 3))
-    table.add_row("calibration error", _shown(result["calibration_error"], 3))
-    table.add_row("error ranking, AUROC", _shown(result["error_ranking_auroc"], 3))
-    for name, score in result["label_free"].items() if result["miou"] is None else ():
-        table.add_row(f"label-free: {name}", _shown(score, 3))
-    return table
-
-
-def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
-    """A run's checkpoints side by side.
-
-    Args:
-        rows: by name (``last``, ``selected``, ``best``) its ``step``, ``miou``, what it was ``chosen_by``, and
-            whether that ``used_target_labels``.
-    """
-    table = Table(title="checkpoints")
-    for heading in ("checkpoint", "step", "mean IoU %", "chosen by"):
-        table.add_column(heading, justify="right" if heading in ("step", "mean IoU %") else "left")
-    for name, row in rows.items():
-        chosen_by = "chosen with target labels" if row["used_target_labels"] else row["chosen_by"]
-        style = "dim" if row["used_target_labels"] else None
-        table.add_row(name, str(row["step"]), _shown(row["miou"], 2, 100), chosen_by, style=style)
-    return table
-
-
-def _shown(score: float | None, digits: int, scale: float = 1.0) -> str:
-    return "-" if score is None else f"{scale * score:.{digits}f}"
-
-
-class PredictionWriter:
-    """Writes predictions as ``<image's name>_pred_labelIds.png``, all in one folder: Cityscapes' submission format.
-
-    Args:
-        folder: made if it is missing.
-        classes: whose ids the files hold; those of Cityscapes' classes are its label ids.
-
-    Raises:
-        InputError: the folder holds predictions already.
-    """
-
-    def __init__(self, folder: Path, classes: ClassSet) -> None:
-        if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
-            what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
-            raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
-        self._folder = folder
-        self._ids = torch.from_numpy(classes.to_ids())
-        self._written: dict[str, str] = {}
-
-    def __call__(self, _index: int, sample: Sample, logits: Tensor) -> None:
-        """Write one prediction, in one step.
-
-        Raises:
-            InputError: another image's prediction has the same name.
-        """
-        name = f"{Path(sample.name).stem}_pred_labelIds.png"
-        if name in self._written:
-            raise InputError(
-                f"--save-predictions: {self._written[name]} and {sample.name} would both become {name}; "
-                "give every image a name of its own"
-            )
-        self._written[name] = sample.name
-        content = io.BytesIO()
-        Image.fromarray(self._ids[logits.argmax(0).cpu()].numpy()).save(content, format="PNG")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._folder / name, content.getvalue())
-
-
 def _main() -> None:
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
     _check(config)
     run, device = Path(str(config.run)), torch_device(config.device)
-    trained = open_trained(run, checkpoint_name(run, config.checkpoint), device)
-    writer = None
-    if config.save_predictions is not None:
-        writer = PredictionWriter(Path(config.save_predictions), trained.classes)
-    settings = dataclasses.replace(trained.config, target=_target(trained.config.target, config.target))
-    dataset = open_validation(settings.target, trained.classes, settings.validation_part)
+    loaded = open_trained(run, config.checkpoint, device)
+    writer = PredictionWriter(Path(config.save_predictions), loaded.classes) if config.save_predictions else None
+    settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config.target))
+    dataset = open_validation(settings.target, loaded.classes, settings.validation_part)
     result = evaluate(
-        trained.model, dataset, trained.classes, device, align_corners=settings.model.align_corners,
+        loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
         scales=config.scales, flip=config.flip, on_sample=writer,
     )  # fmt: skip
-    how = protocol(settings, trained.checkpoint, trained.step, config.scales, config.flip)
-    title = f"{run}, checkpoint {trained.checkpoint} ({how['chosen_by']}), step {trained.step}"
+    how = protocol(settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip)
+    title = f"{run}, checkpoint {loaded.checkpoint} ({how['chosen_by']}), step {loaded.step}"
     console().print(score_table(result, title))
     if writer is not None:
         print(f"predictions: {config.save_predictions}")
     if config.out is not None:
-        document = {**result, "checkpoint": trained.checkpoint, "protocol": how}
+        document = {**result, "checkpoint": loaded.checkpoint, "protocol": how}
         Path(config.out).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())
         print(f"scores:      {config.out}")

@@ -6,9 +6,7 @@ runs get a folder each and a comparison, one row per run. Shapes: C classes, H Ã
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -19,23 +17,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dem_apps.errors import InputError, nearest, run_command
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.errors import InputError
+from dem_apps.objectives.flags import given_options
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
 from seg.data.loader import normalised
+from seg.evaluate import predicted
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import EntropyTables
-from seg.methods.minent import upsampled
-from seg.models.load_model import LoadedModel, checkpoint_name, open_trained
+from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
+from seg.models.load_model import LoadedModel, open_trained
 
-RAW_FORMATS = ("png16", "npz")
 CHECKPOINTS = ("auto", "last", "selected", "best")
-_LINE_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -56,35 +55,11 @@ class ExportConfig:
     )
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
-        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both",
+        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
         value="{png16,npz}", group="more pictures and numbers",
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
     legend: bool = option(True, "list the predicted classes below each panel")
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a network says of one image.
-
-    Args:
-        classes: (H, W) uint8 train ids.
-        entropy: (H, W) float32, 0 to 1: Shannon entropy / log C.
-    """
-
-    classes: NDArray[np.uint8]
-    entropy: NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One of the runs to export, and the tables that grow with its images."""
-
-    title: str
-    trained: LoadedModel
-    size: tuple[int, int] | None
-    folder: Path
-    tables: EntropyTables
 
 
 def export(config: ExportConfig) -> int:
@@ -107,13 +82,11 @@ def export(config: ExportConfig) -> int:
         raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
     failed = 0
     try:
-        with _Progress(len(files)) as progress:
-            for file, name in zip(files, names, strict=True):
-                problem = _export_image(runs, file, file.relative_to(root), name, out, config)
-                if problem is not None:
-                    failed += 1
-                    print(f"skipped: {problem}", file=sys.stderr, flush=True)
-                progress.advance()
+        for file, name in track(zip(files, names, strict=True), len(files), "export"):
+            problem = _export_image(runs, file, file.relative_to(root), name, out)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
     finally:
         # also of an export that is interrupted: its pictures are there, so are their numbers
         for run in runs:
@@ -121,37 +94,34 @@ def export(config: ExportConfig) -> int:
     for run in runs:
         mean = run.tables.mean_entropy()
         said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
-        print(f"{run.folder}: {run.title} (checkpoint {run.trained.checkpoint}, step {run.trained.step:,}), {said}")
+        print(f"{run.folder}: {run.title} (checkpoint {run.loaded.checkpoint}, step {run.loaded.step:,}), {said}")
     print(f"exported {len(files) - failed} of {len(files)} images" + (f", skipped {failed}" if failed else ""))
     return failed
 
 
 @torch.inference_mode()
-def predict(trained: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int] | None) -> Prediction:
+def predict(loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int] | None) -> entropy_maps.Prediction:
     """Classes and entropy at the image's own resolution.
 
     Args:
-        trained: the run's network.
+        loaded: the run's network.
         image: (H, W, 3) RGB.
         size: (width, height) that the network sees; None is the image's own.
     """
-    device = next(trained.model.parameters()).device
     seen = image
     if size is not None and size != (image.shape[1], image.shape[0]):
         seen = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
-    features = trained.model(normalised(seen)[None].to(device))["main"]
-    logits = upsampled(features, (image.shape[0], image.shape[1]), trained.config.model.align_corners)[0]
-    return Prediction(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy_maps.normalised_entropy(logits))
+    batch = normalised(seen)[None].to(next(loaded.model.parameters()).device)
+    _, logits = predicted(loaded.model, batch, (image.shape[0], image.shape[1]), loaded.config.model.align_corners)
+    return entropy_maps.Prediction.of(logits[0])
 
 
 def _checked(config: ExportConfig) -> tuple[Path, Path]:
     """The folders to read and to write, after a look at every flag that needs no run."""
+    check_settings(config)
     for flag, value in (("run", config.run), ("images", config.images), ("out", config.out)):
         if not value:
             raise InputError(f"--{flag}: is missing; python -m seg.export needs --run DIR --images DIR --out DIR")
-    for name in config.raw:
-        if name not in RAW_FORMATS:
-            raise InputError(f"--raw: '{name}' is not one of {', '.join(RAW_FORMATS)}{nearest(name, RAW_FORMATS)}")
     source, out = Path(str(config.images)), Path(str(config.out))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out: {out} holds files already, which are never overwritten; give a new or empty folder")
@@ -160,34 +130,37 @@ def _checked(config: ExportConfig) -> tuple[Path, Path]:
     return source, out
 
 
-def _open_runs(config: ExportConfig, out: Path) -> list[_Run]:
+def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
     device = torch_device(config.device)
     paths = [Path(run) for run in config.run]
     for path, count in Counter(path.resolve() for path in paths).items():
         if count > 1:
             raise InputError(f"--run: {path} is given more than once")
-    opened = [open_trained(path, checkpoint_name(path, config.checkpoint), device) for path in paths]
-    for path, trained in zip(paths, opened, strict=True):
-        if trained.classes != opened[0].classes:
+    opened = [open_trained(path, config.checkpoint, device) for path in paths]
+    for path, loaded in zip(paths, opened, strict=True):
+        if loaded.classes != opened[0].classes:
             raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
-    titles = [_title(trained.config) for trained in opened]
+    titles = [_title(loaded.config) for loaded in opened]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
     return [
-        _Run(
+        RunPictures(
             title if titles.count(title) == 1 else f"{folder}: {title}",
-            trained,
-            _size(config.size, trained.config),
+            loaded,
+            _size(config.size, loaded.config.target.size),
             out / folder if len(paths) > 1 else out,
-            EntropyTables(trained.classes.names),
+            EntropyTables(loaded.classes.names),
+            frozenset(config.raw),
+            config.label_ids,
+            config.legend,
         )
-        for title, trained, folder in zip(titles, opened, folders, strict=True)
+        for title, loaded, folder in zip(titles, opened, folders, strict=True)
     ]
 
 
-def _size(wanted: list[int] | str | None, run: TrainConfig) -> tuple[int, int] | None:
+def _size(wanted: list[int] | str | None, of_run: list[int] | None) -> tuple[int, int] | None:
     if wanted == "run":
-        wanted = run.target.size
+        wanted = of_run
     if wanted is None:
         return None
     numbers = wanted.split(",") if isinstance(wanted, str) else wanted
@@ -206,19 +179,17 @@ def _title(config: TrainConfig) -> str:
         return "source only"
     if config.loss == "none":
         return config.method if config.method == "advent" else f"{config.method}, no loss"
-    given = {"tau": config.tau, "alpha": config.alpha}
-    options = "".join(f", {name} {value:g}" for name, value in given.items() if value is not None)
+    given = given_options(config).items()
+    options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
     power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""
     return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
 
 
-def _export_image(
-    runs: list[_Run], file: Path, relative: Path, name: Path, out: Path, config: ExportConfig
-) -> str | None:
+def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
     """Everything of one image; a sentence if it cannot be had."""
     try:
         image = read_image(file)
-        results = [predict(run.trained, image, run.size) for run in runs]
+        predictions = [predict(run.loaded, image, run.size) for run in runs]
     except InputError as error:
         return str(error)
     except (MemoryError, RuntimeError) as error:
@@ -226,84 +197,15 @@ def _export_image(
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
             raise
         return f"{file}: does not fit into memory; a smaller --size W,H may help"
-    counts = np.zeros(len(runs[0].trained.classes), np.int64)
-    rows = []
-    for run, result in zip(runs, results, strict=True):
-        pixels = run.tables.add(relative.as_posix(), result.classes, result.entropy)
-        counts += pixels
-        rows.append(_write_run(run, name, image, result, pixels, config))
+    rows, pixels = [], np.zeros(len(runs[0].loaded.classes), np.int64)
+    for run, prediction in zip(runs, predictions, strict=True):
+        own = run.tables.add(relative.as_posix(), prediction.classes, prediction.entropy)
+        rows.append(run.write(name, image, prediction, own))
+        pixels += own
     if len(runs) > 1:
-        picture = entropy_maps.comparison(image, rows, _legend(runs[0], counts, config))
-        entropy_maps.save_panel(_path(out / "comparison", name, "comparison.png"), picture)
+        picture = entropy_maps.comparison(image, rows, runs[0].names(pixels))
+        entropy_maps.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
-
-
-def _write_run(
-    run: _Run,
-    name: Path,
-    image: NDArray[np.uint8],
-    result: Prediction,
-    pixels: NDArray[np.int64],
-    config: ExportConfig,
-) -> entropy_maps.Row:
-    """The pictures and raw files of one run; its row of the comparison."""
-    classes = run.trained.classes
-    prediction = entropy_maps.coloured_prediction(result.classes, classes.colors)
-    entropy = entropy_maps.coloured_entropy(result.entropy)
-    row = entropy_maps.Row(run.title, prediction, entropy, f"mean {result.entropy.mean():.2f}")
-    pictures = {
-        "prediction": Image.fromarray(prediction),
-        "overlay": Image.fromarray(entropy_maps.overlay(image, prediction)),
-        "entropy": Image.fromarray(entropy),
-        "panel": entropy_maps.panel(image, prediction, entropy, row.caption, _legend(run, pixels, config)),
-    }
-    if "png16" in config.raw:
-        pictures["entropy16"] = Image.fromarray((result.entropy * 65535).round().astype(np.uint16))
-    if config.label_ids:
-        pictures["pred_labelIds"] = Image.fromarray(classes.to_ids()[result.classes])
-    for kind, picture in pictures.items():
-        entropy_maps.save_panel(_path(run.folder, name, f"{kind}.png"), picture)
-    if "npz" in config.raw:
-        content = io.BytesIO()
-        nats = result.entropy * np.float32(math.log(len(classes)))
-        np.savez_compressed(content, entropy=nats, entropy_normalised=result.entropy, prediction=result.classes)
-        write_atomically(_path(run.folder, name, "entropy.npz"), content.getvalue())
-    return row
-
-
-def _legend(run: _Run, pixels: NDArray[np.int64], config: ExportConfig) -> list[tuple[str, tuple[int, int, int]]]:
-    """Names and colours of the classes that were predicted, the largest first."""
-    return entropy_maps.legend(pixels, run.trained.classes) if config.legend else []
-
-
-def _path(folder: Path, name: Path, kind: str) -> Path:
-    return folder / name.with_name(f"{name.name}_{kind}")
-
-
-class _Progress:
-    """A bar in a terminal, a line now and then elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._bar = Progress(
-            TextColumn("export"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(),
-            disable=not sys.stdout.isatty(),
-        )  # fmt: skip
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self) -> None:
-        """One image more is done."""
-        self._done += 1
-        self._bar.advance(self._task)
-        if self._bar.disable and self._done % _LINE_EVERY == 0:
-            print(f"{self._done:,} of {self._total:,} images", flush=True)
 
 
 def _gathered(arguments: Sequence[str]) -> list[str]:

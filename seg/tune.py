@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from optuna.trial import FrozenTrial
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.executor import EXECUTORS, shared_cores
 from dem_apps.jobs.job import Job, flags, settings_flags
 from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, Values, best_trial, quick_trials, score, scored
@@ -24,6 +24,7 @@ from dem_apps.jobs.search_report import plot_dem_search, trials_table, write_tri
 from dem_apps.jobs.study import StudyFolder
 from dem_apps.jobs.tune import SearchConfig, TrialJobs, run_command_of, run_search
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
@@ -75,7 +76,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> 
     config.check()
     trial_config = trial_settings(config, train)
     # before the trials, which would all draw the demo pair or all find data missing
-    pair = open_pair(trial_config)
+    pair = open_pair(train.source, train.target, train.classes, trial_config.validation_part)
     open_validation(train.target, pair.classes, (config.share, 1.0))  # nothing left to judge on is an error, too
     if not pair.target_val.labelled:
         raise InputError(

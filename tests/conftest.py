@@ -11,16 +11,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 #: A slow machine is no fault, and neither is a fixture that all examples share.
 _SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 
+torch.set_num_threads(1)  # for what fixtures of a module compute, before any test
 settings.register_profile(
     "fast", max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=_SUPPRESSED
 )
 settings.register_profile("soak", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=_SUPPRESSED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """As in ``make test``; a test or a training before may have left another number."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

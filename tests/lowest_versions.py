@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,24 @@ def lower_bound(specifiers: SpecifierSet, of: str) -> Version:
     return bounds[0]
 
 
-def constraints(table: dict[str, Any], extras: tuple[str, ...] = ("dev",)) -> list[str]:
+def requirements(table: dict[str, Any], extras: Iterable[str] = ("dev",)) -> list[Requirement]:
+    """The project's own dependencies, those of the extras, and those of the extras that these name in turn."""
+    found = [Requirement(line) for line in table["dependencies"]]
+    named: set[str] = set()
+    waiting = list(extras)
+    while waiting:
+        extra = waiting.pop()
+        if extra not in named:
+            named.add(extra)
+            own = [Requirement(line) for line in table["optional-dependencies"][extra]]
+            waiting += [more for requirement in own if requirement.name == table["name"] for more in requirement.extras]
+            found += [requirement for requirement in own if requirement.name != table["name"]]
+    return found
+
+
+def constraints(table: dict[str, Any], extras: Iterable[str] = ("dev",)) -> list[str]:
     """``name==version`` for every dependency, and for those of the extras."""
-    lists = [table["dependencies"], *(table["optional-dependencies"][extra] for extra in extras)]
-    requirements = [Requirement(line) for lines in lists for line in lines]
-    return [f"{each.name}=={lower_bound(each.specifier, each.name)}" for each in requirements]
+    return [f"{each.name}=={lower_bound(each.specifier, each.name)}" for each in requirements(table, extras)]
 
 
 def lowest_python(table: dict[str, Any]) -> Version:

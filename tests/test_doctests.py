@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [
@@ -17,14 +15,6 @@ MODULES = [
     for path in sorted((ROOT / package).rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", MODULES)

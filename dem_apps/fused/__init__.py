@@ -1,1 +1,1 @@
-"""Value and gradient of an objective in one pass over the logits: PyTorch, C++, and how that is built."""
+"""Fast forms of the decoupled objectives: value and gradient in one pass, in PyTorch, C++ and numpy."""

@@ -62,7 +62,7 @@ enum Norm { NONE = 0, L1 = 1, L2 = 2, LINF = 3 };
 
 extern "C" {
 
-// Mirrors one_pass.py's _Settings field by field.
+// Mirrors kernel.py's _Settings field by field.
 struct Settings {
     int64_t outer, classes, inner;                     // the logits seen as (outer, classes, inner)
     int64_t outer_stride, class_stride, inner_stride;  // in elements; the gradient has the same
@@ -76,9 +76,9 @@ namespace {
 
 struct Sums {  // per predicted class: elements, values, and the (C, C) sums of p and of z/δ
     std::vector<double> counts, values, probabilities, scaled_logits;
-    Sums(int64_t classes, bool table)
-        : counts(classes), values(classes), probabilities(table ? classes * classes : 0),
-          scaled_logits(table ? classes * classes : 0) {}
+    Sums(int64_t classes, bool marginals)
+        : counts(classes), values(classes), probabilities(marginals ? classes * classes : 0),
+          scaled_logits(marginals ? classes * classes : 0) {}
 };
 
 template <typename T>
@@ -86,7 +86,7 @@ class Pass {
   public:
     Pass(const Settings& s, const T* logits, const uint8_t* mask, T* gradient, int32_t* predicted, float* inverse_delta)
         : s(s), logits(logits), mask(mask), gradient(gradient), predicted(predicted), inverse_delta(inverse_delta),
-          table(s.calibrator == MEC), block(block_size(s.classes)) {}
+          marginals(s.calibrator == MEC), block(block_size(s.classes)) {}
 
     static int64_t block_size(int64_t classes) {
         const int64_t fitting = 2432 / classes / 16 * 16;
@@ -96,7 +96,7 @@ class Pass {
     void run(Sums& total) const {
         const int64_t per_row = (s.inner + block - 1) / block, blocks = s.outer * per_row;
         int threads = s.outer * s.inner * s.classes < 65536 ? 1 : s.threads;
-        std::vector<Sums> partial(threads, Sums(s.classes, table));
+        std::vector<Sums> partial(threads, Sums(s.classes, marginals));
 #pragma omp parallel num_threads(threads) if (threads > 1)
         {
 #ifdef _OPENMP
@@ -105,7 +105,7 @@ class Pass {
 #else
             const int thread = 0, present = 1;
 #endif
-            Workspace w(s.classes, block, table);
+            Workspace w(s.classes, block, marginals);
             int64_t since_flush = 0;
             for (int64_t b = blocks * thread / present; b < blocks * (thread + 1) / present; ++b) {
                 const int64_t first = b % per_row * block;
@@ -132,10 +132,11 @@ class Pass {
         std::vector<float> z, p, q, top, total, mean, tau_total, tau_mean, norm, value, counts, values, sum_p, sum_z;
         std::vector<int32_t> k;
         std::vector<uint8_t> counted;
-        Workspace(int64_t classes, int64_t block, bool table)
+        Workspace(int64_t classes, int64_t block, bool marginals)
             : z(classes * block), p(classes * block), q(classes * block), top(block), total(block), mean(block),
               tau_total(block), tau_mean(block), norm(block), value(block), counts(classes), values(classes),
-              sum_p(table ? classes * classes : 0), sum_z(table ? classes * classes : 0), k(block), counted(block) {}
+              sum_p(marginals ? classes * classes : 0), sum_z(marginals ? classes * classes : 0), k(block),
+              counted(block) {}
     };
 
     static void add(std::vector<double>& into, const std::vector<double>& part) {
@@ -271,7 +272,7 @@ class Pass {
         }
     }
 
-    // The part of each element's value that does not need the table; T = −(mean + top), see entropy.py.
+    // The part of each element's value that does not need the class marginals; T = −(mean + top), see entropy.py.
     void values(Workspace& w, int64_t size) const {
         if (s.calibrator == GMC)
             for (int64_t j = 0; j < size; ++j)
@@ -285,7 +286,7 @@ class Pass {
 
     void store_gradient(const Workspace& w, int64_t row, int64_t first, int64_t size) const {
         T* base = gradient + row * s.outer_stride + first * s.inner_stride;
-        const float penalty = table ? 0.0f : s.alpha;
+        const float penalty = marginals ? 0.0f : s.alpha;
         for (int64_t c = 0; c < s.classes; ++c) {
             const float *q = &w.q[c * block], *p = &w.p[c * block];
             T* out = base + c * s.class_stride;
@@ -305,7 +306,7 @@ class Pass {
             if (!w.counted[j]) continue;
             w.counts[k] += 1.0f;
             w.values[k] += w.value[j];
-            if (!table) continue;
+            if (!marginals) continue;
             float *sum_p = &w.sum_p[k * s.classes], *sum_z = &w.sum_z[k * s.classes];
             for (int64_t c = 0; c < s.classes; ++c) {
                 sum_p[c] += w.p[c * block + j];
@@ -320,7 +321,7 @@ class Pass {
     T* gradient;
     int32_t* predicted;
     float* inverse_delta;
-    const bool table;
+    const bool marginals;
     const int64_t block;
 };
 
@@ -362,8 +363,8 @@ void finish(const Settings& s, T* gradient, const int32_t* predicted, const floa
 template <typename T>
 void run_pass(const Settings* s, const void* logits, const uint8_t* mask, void* gradient, int32_t* predicted,
               float* inverse_delta, double* sums) {
-    const bool table = s->calibrator == MEC;
-    Sums total(s->classes, table);
+    const bool marginals = s->calibrator == MEC;
+    Sums total(s->classes, marginals);
     Pass<T>(*s, static_cast<const T*>(logits), mask, static_cast<T*>(gradient), predicted, inverse_delta).run(total);
     double* out = sums;
     for (const std::vector<double>* part : {&total.counts, &total.values, &total.probabilities, &total.scaled_logits}) {

@@ -19,7 +19,7 @@ from dem_apps.jobs.grid import Cells, run_grid
 from dem_apps.jobs.job import Job, flags, flat
 from dem_apps.jobs.progress import GridProgress
 from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.settings import option, parse_config, to_dict
+from dem_apps.runtime.settings import flag_only, from_dict, option, parse_config, to_dict
 from dem_apps.runtime.terminal import console
 
 #: Settings of a training that the grid decides.
@@ -52,6 +52,7 @@ class Training:
         resolve: fills in and checks what parsing cannot, and returns the settings as ``config.yaml`` will hold them.
         steps: the name of the setting that says how many there are.
         metric: what a run is scored by, see :class:`dem_apps.jobs.job.Job`.
+        more_flags: of every training, from the grid's own command line.
     """
 
     module: str
@@ -59,6 +60,7 @@ class Training:
     resolve: Callable[[Any], Any]
     steps: str
     metric: str
+    more_flags: tuple[str, ...] = ()
 
 
 def check_grid(
@@ -150,17 +152,16 @@ def run_benchmark(
 
 
 def _resolved(training: Training, settings: Mapping[str, Any], where: str) -> Any:
-    flag_only = [field.name for field in dataclasses.fields(training.config_class) if field.metadata.get("flag_only")]
+    refused = {name for names in flag_only(training.config_class).items() for name in names}
     for key in settings:
         name = str(key).replace("-", "_")
         if name in _OF_THE_GRID:
             raise InputError(f"{where}: leave '{key}' out, the grid sets it")
-        if name in flag_only:  # its flag would count as given on a command line
+        if name in refused:  # its flag would count as given on a command line
             raise InputError(f"{where}: '{key}' can only be given on the command line of {training.module}")
     try:
-        return training.resolve(
-            parse_config(training.config_class, f"python -m {training.module}", "", flags(settings))
-        )
+        given = [*flags(settings), *training.more_flags]
+        return training.resolve(parse_config(training.config_class, f"python -m {training.module}", "", given))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 
@@ -173,13 +174,17 @@ def _job(
     if (run / "config.yaml").is_file():
         _refuse_other_settings(run, expected, training.config_class)
     name = "  ".join(filter(None, (row, arm, f"seed {seed}")))
-    return Job(name, training.module, flags({**settings, "seed": seed}), run, expected[training.steps], training.metric)
+    given = (*flags({**settings, "seed": seed}), *training.more_flags)
+    return Job(name, training.module, given, run, expected[training.steps], training.metric)
 
 
 def _refuse_other_settings(run: Path, expected: dict[str, Any], config_class: type) -> None:
-    # only what both have: a run may be older than a setting
-    saved, asked = flat(read_config(run), config_class), flat(expected, config_class)
-    for key in [key for key in asked if key in saved and key not in ("run_dir", "resume")]:
+    written = read_config(run)
+    # settings know the old names of what they hold; a run may be older than a setting, so only those that it has
+    read = to_dict(from_dict(config_class, written, str(run / "config.yaml")))
+    saved = flat({key: value for key, value in read.items() if key in written}, config_class)
+    asked = flat(expected, config_class)
+    for key in [key for key in asked if key in saved and key not in ("run_dir", "resume", *flag_only(config_class))]:
         if saved[key] != asked[key]:
             raise InputError(
                 f"{run}: was trained with {key} {saved[key]!r}, this grid asks for {asked[key]!r}; "

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dem_apps.errors import printable
 from dem_apps.runtime.checkpoint import write_atomically
-from dem_apps.runtime.terminal import printable
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

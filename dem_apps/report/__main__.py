@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.report.page import Options, write_report
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp
 
 _TAIL = "classes to mark as rare; default: those with less than 1 %% of the labelled pixels, where eval.json says which"

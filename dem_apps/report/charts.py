@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup
@@ -83,8 +83,6 @@ def line_chart(
         marks: x at which a vertical line stands, such as alarms.
     """
     data = [line for line in series if line.colour is not None]
-    # a standard deviation may reach where no value can be
-    series = [replace(line, band=_within(line.band, bounds)) if line.band is not None else line for line in series]
     frame = _Frame.around(series, bounds)
     parts = [frame.axes(x_name)]
     parts += [frame.mark(x) for x in marks if frame.x_low <= x <= frame.x_high]
@@ -132,8 +130,15 @@ class _Frame:
     def around(cls, series: Sequence[Series], bounds: tuple[float | None, float | None]) -> _Frame:
         xs = [x for line in series for x in line.x]
         ys = [y for line in series for y in line.y]
-        ys += [y for line in series for edge in line.band or () for y in edge]
         ys += [y for line in series for _, values in line.faint for y in values]
+        edges = [y for line in series for edge in line.band or () for y in edge]
+        if edges:
+            # an interval of two seeds is 25 standard errors wide and would leave next to nothing of the lines; and it
+            # may reach where no value can be
+            room = max(ys) - min(ys) or math.inf
+            lowest = max(min(edges), min(ys) - room, -math.inf if bounds[0] is None else bounds[0])
+            highest = min(max(edges), max(ys) + room, math.inf if bounds[1] is None else bounds[1])
+            ys += [lowest, highest]
         ys += [bound for bound in bounds if bound is not None]
         (x_low, x_high), (y_low, y_high) = _widened(min(xs), max(xs)), _widened(min(ys), max(ys))
         margin = 0.04 * (y_high - y_low)
@@ -172,7 +177,7 @@ class _Frame:
         return Markup('<polyline class="line {}" points="{}"/>').format(style, points)
 
     def band(self, line: Series) -> Markup:
-        low, high = line.band or ((), ())
+        low, high = ([min(max(y, self.y_low), self.y_high) for y in edge] for edge in line.band or ((), ()))
         there = [(line.x[i], high[i]) for i in range(len(line.x))]
         back = [(line.x[i], low[i]) for i in reversed(range(len(line.x)))]
         points = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in there + back)
@@ -184,15 +189,6 @@ def _style(line: Series) -> str:
         return "guide"
     # a second round of the colours has other dash patterns
     return f"c{line.colour % COLOURS} d{(line.colour + line.colour // COLOURS) % 4}"
-
-
-def _within(
-    band: tuple[Sequence[float], Sequence[float]], bounds: tuple[float | None, float | None]
-) -> tuple[Sequence[float], Sequence[float]]:
-    low = -math.inf if bounds[0] is None else bounds[0]
-    high = math.inf if bounds[1] is None else bounds[1]
-    cut = [[min(max(value, low), high) for value in edge] for edge in band]
-    return cut[0], cut[1]
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
+Seed = TypeVar("Seed", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,20 @@ def mean_interval(values: Sequence[float]) -> Interval:
     >>> round(interval.low, 2), interval.estimate, round(interval.high, 2)
     (-0.48, 2.0, 4.48)
     """
-    estimate = float(np.mean(values))
     if len(values) < 2:
-        return Interval(estimate, None, None, len(values))
-    low, high = _ends(stats.ttest_1samp(values, 0.0), estimate)
-    return Interval(estimate, low, high, len(values))
+        return Interval(float(np.mean(values)), None, None, len(values))
+    mean, low, high = mean_band(np.asarray(values, float)[:, None])
+    return Interval(float(mean[0]), float(low[0]), float(high[0]), len(values))
 
 
-def difference_interval(ours: Mapping[Hashable, float], control: Mapping[Hashable, float]) -> Interval:
+def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """:func:`mean_interval` along a curve: mean, lower and upper end, (X,) each, of S ≥ 2 seeds at X steps."""
+    mean = values_SX.mean(axis=0)
+    half = stats.t.ppf(0.5 + LEVEL / 2, len(values_SX) - 1) * stats.sem(values_SX, axis=0)
+    return mean, mean - half, mean + half
+
+
+def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
     """The difference of two settings' means with its interval.
 
     Where at least two seeds are in both, the mean of the differences by seed and Student's t over them. Otherwise the
@@ -76,17 +85,12 @@ def difference_interval(ours: Mapping[Hashable, float], control: Mapping[Hashabl
     estimate, count = float(np.mean(mine) - np.mean(theirs)), min(len(mine), len(theirs))
     if count < 2:
         return Interval(estimate, None, None, count)
-    low, high = _ends(stats.ttest_ind(mine, theirs, equal_var=False), estimate)
-    return Interval(estimate, low, high, count)
+    if np.ptp(mine) == np.ptp(theirs) == 0.0:  # of which scipy makes NaN
+        return Interval(estimate, estimate, estimate, count)
+    ends = stats.ttest_ind(mine, theirs, equal_var=False).confidence_interval(LEVEL)
+    return Interval(estimate, float(ends.low), float(ends.high), count)
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation (divisor n − 1); no deviation of a single value."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
-def _ends(test: object, estimate: float) -> tuple[float, float]:
-    """Both ends; the estimate itself where nothing scatters, of which scipy makes NaN."""
-    interval = test.confidence_interval(LEVEL)  # type: ignore[attr-defined]
-    low, high = float(interval.low), float(interval.high)
-    return (low, high) if np.isfinite([low, high]).all() else (estimate, estimate)

@@ -18,9 +18,9 @@ from markupsafe import Markup
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.report.part import Part, build_part
-from dem_apps.report.run import Run, read_runs
-from dem_apps.report.scores import LABELS_USED
+from dem_apps.report.tables import by_class
 from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.run_reader import Run, read_runs
 
 #: No page is larger, so that it can be sent by mail.
 MOST_BYTES = 10_000_000
@@ -29,7 +29,6 @@ _RESERVE = 200_000
 _TEMPLATES = Path(__file__).parent / "templates"
 #: How a page of this command begins, so that it may be replaced by a newer one.
 _GENERATOR = b'<!doctype html>\n<html lang="en">\n<meta name="generator" content="dem-apps report">'
-_KINDS = ("seg", "rl", "unknown")
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def write_report(options: Options) -> Path:
         the page's file.
 
     Raises:
-        InputError: a run that is none, a file in the way, an unknown baseline or class, or more text than fits.
+        InputError: what is no run folder, a file in the way, an unknown baseline or class, or more text than fits.
     """
     _check_out(options.out)
     page = render(read_runs(options.runs), options.baseline, options.tail)
@@ -76,17 +75,17 @@ def render(runs: Sequence[Run], baseline: Path | None = None, tail: Sequence[str
     """
     first = _baseline(runs, baseline)
     _check_tail(runs, tail)
-    kinds = [kind for kind in _KINDS if any(run.kind == kind for run in runs)]
-    by_kind = [[run for run in runs if run.kind == kind] for kind in kinds]
-    bare = _page([build_part(members, first, tail, budget=0) for members in by_kind])
+    headings = dict.fromkeys(run.info.heading for run in runs)
+    comparable = [[run for run in runs if run.info.heading == heading] for heading in headings]
+    bare = _page([build_part(members, first, tail, budget=0) for members in comparable])
     room = MOST_BYTES - _RESERVE - len(bare)
     if room < 0:
         raise InputError(
             f"{len(runs)} runs: their text alone makes {len(bare):,} bytes of {MOST_BYTES:,}; give fewer runs"
         )
     parts = []
-    for position, members in enumerate(by_kind):
-        part = build_part(members, first, tail, budget=room // (len(by_kind) - position))
+    for position, members in enumerate(comparable):
+        part = build_part(members, first, tail, budget=room // (len(comparable) - position))
         room -= part.picture_bytes
         parts.append(part)
     return _page(parts)
@@ -100,7 +99,6 @@ def _page(parts: Sequence[Part]) -> bytes:
     style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     text = environment.get_template("report.html").render(
         parts=parts,
-        labels_used=LABELS_USED,
         made=time.strftime("%Y-%m-%d %H:%M"),
         style=Markup(style),
         script=Markup(script),
@@ -138,8 +136,7 @@ def _baseline(runs: Sequence[Run], baseline: Path | None) -> Run | None:
 
 
 def _check_tail(runs: Sequence[Run], tail: Sequence[str]) -> None:
-    tables = [run.evaluation.get("per_class_iu") for run in runs]
-    known = {str(name) for table in tables if isinstance(table, dict) for name in table}
+    known = {str(name) for run in runs if run.info.classes for name in by_class(run, run.info.classes.key)}
     for name in tail:
         if name not in known:
             raise InputError(f"--tail: no run has a class '{name}'{nearest(name, known)}")

@@ -1,42 +1,33 @@
-"""What the page shows of the runs of one kind: one run by itself, or several by what tells them apart."""
+"""What the page shows of comparable runs: one run by itself, or several by what tells them apart."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dem_apps.report.charts import COLOURS, Chart
-from dem_apps.report.curves import entropy_chart, group_charts, reliability_chart, run_charts
+from dem_apps.report.curves import group_charts, histogram_chart, reliability_chart, run_charts
 from dem_apps.report.groups import Group, differing, grouped
-from dem_apps.report.pictures import VIEWS, Embedded, Video, embed, embed_videos, find_pictures
-from dem_apps.report.run import Run, at, flat
-from dem_apps.report.scores import (
-    RL_SCORES,
-    SEG_SCORES,
+from dem_apps.report.pictures import PANEL, Embedded, Video, embed, embed_videos, find_pictures
+from dem_apps.report.settings_text import flat
+from dem_apps.report.tables import (
     Cell,
     Table,
     checkpoints_table,
     class_table,
     comparison_table,
+    scores_of,
     scores_table,
-    seeds_table,
     transposed,
 )
+from dem_apps.runtime.metrics_info import MetricsInfo, View, same_heading
+from dem_apps.runtime.run_reader import Run, at
 
 ALL_VIEWS = "all"
 #: Settings up to this number are columns of the table of scores, more are its rows.
 _MOST_COLUMNS = 5
-_HEADINGS = {"seg": "Segmentation", "rl": "Reinforcement learning", "unknown": "Runs of an unknown kind"}
-_SCORES = {"seg": SEG_SCORES, "rl": RL_SCORES, "unknown": ()}
-_FACTS = {"seg": ("method", "loss", "reduction"), "rl": ("env", "algo", "loss", "ent_coef"), "unknown": ()}
-_ALT = {
-    "image": "image {name}",
-    "prediction": "classes that {run} predicts on {name}",
-    "entropy": "entropy of {run} on {name}: black is certain, light yellow is undecided",
-    "label": "labels of {name}",
-    "panel": "image, prediction and entropy of {run} on {name} side by side",
-}
 
 
 @dataclass(frozen=True)
@@ -61,30 +52,34 @@ class Gallery:
         notes: what is not shown, or smaller.
     """
 
-    views: list[str]
+    views: list[View]
     runs: list[str]
-    images: list[tuple[str, dict[str, list[Shot]]]]
+    images: list[tuple[str, dict[View, list[Shot]]]]
     notes: list[str]
 
     @property
     def choices(self) -> list[str]:
         """What can be looked at: all views at once, if there are several, or one."""
-        return [ALL_VIEWS, *self.views] if len(self.views) > 1 else self.views
+        names = [view.name for view in self.views]
+        return [ALL_VIEWS, *names] if len(names) > 1 else names
+
+    @property
+    def compared(self) -> str:
+        """The view that two runs are compared by at first: one with a colour scale, where there is one."""
+        return next((view.name for view in self.views if view.low), self.views[0].name if self.views else "")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
-    """Everything of one kind of runs, ready for the template."""
+    """Everything of comparable runs, ready for the template."""
 
-    kind: str
-    heading: str
+    id: str
+    info: MetricsInfo
     groups: list[Group]
     runs: list[Run]
-    missing: list[tuple[str, tuple[str, ...]]]
     facts: list[tuple[str, str]]
     differences: Table | None
     tables: list[Table]
-    alarms: list[tuple[str, int, str]]
     charts: list[Chart]
     other_charts: list[Chart]
     classes: Table | None
@@ -92,19 +87,29 @@ class Part:
     absent: list[str]
     legend: list[tuple[str, str]]
     gallery: Gallery
-    class_colours: list[tuple[str, str]]
     videos: list[tuple[str, list[Video]]]
     details: list[tuple[str, list[tuple[str, dict[str, str]]]]]
-    picture_bytes: int = field(default=0)
+    marks: set[str]
+    picture_bytes: int
 
     @property
     def several(self) -> bool:
         """Whether runs are compared."""
         return len(self.runs) > 1
 
+    @property
+    def alarms(self) -> bool:
+        """Whether any run has one."""
+        return any(run.alarms() for run in self.runs)
+
+    @property
+    def colours(self) -> list[tuple[str, str]]:
+        """Names and #rrggbb of the pictures' colours, of the first run that has them."""
+        return next((run.colours for run in self.runs if run.colours), [])
+
 
 def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], budget: int) -> Part:
-    """What there is to show of runs of one kind.
+    """What there is to show of runs that describe themselves alike.
 
     Args:
         runs: at least one.
@@ -112,33 +117,32 @@ def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], b
         tail: classes to mark.
         budget: bytes for pictures and videos together.
     """
-    kind, groups = runs[0].kind, grouped(runs)
+    info, groups = same_heading([run.info for run in runs]), grouped(runs)
     several = len(runs) > 1
     reference = next((group for group in groups if baseline in group.runs), groups[0])
-    charts, other = group_charts(kind, groups) if several else run_charts(runs[0])
-    distributions, absent = _distributions(groups) if kind == "seg" else ([], [])
+    charts, other = group_charts(groups, info.metrics) if several else run_charts(runs[0], info.metrics)
+    distributions, absent = _distributions(info, groups)
+    part_id = re.sub(r"\W+", "-", info.heading.lower())
     videos, used, lost = _videos(runs, budget)
-    gallery, picture_bytes = _gallery(groups, budget - used, kind, lost)
+    gallery, picture_bytes = _gallery(groups, info, budget - used, part_id, lost)
     return Part(
-        kind=kind,
-        heading=_HEADINGS[kind],
+        id=part_id,
+        info=info,
         groups=groups,
         runs=list(runs),
-        missing=[(run.name, run.missing) for run in runs if run.missing],
         facts=[] if several else _facts(runs[0]),
         differences=_differences(groups) if several else None,
-        tables=_tables(kind, groups, reference) if several else _tables_of(runs[0]),
-        alarms=[(run.name, step, text) for run in runs for step, text in run.alarms()],
+        tables=_tables(groups, reference),
         charts=charts,
         other_charts=other,
-        classes=class_table(groups, tail) if kind == "seg" else None,
+        classes=class_table(info.classes, groups, tail) if info.classes else None,
         distributions=distributions,
         absent=absent,
         legend=[(_style(i), group.name) for i, group in enumerate(groups)] if several else [],
         gallery=gallery,
-        class_colours=next((run.classes for run in runs if run.classes), []),
         videos=videos,
         details=[(run.name, _details(run)) for run in runs],
+        marks={"tail", *(score.note for score in info.scores if score.warning)},
         picture_bytes=used + picture_bytes,
     )
 
@@ -146,7 +150,7 @@ def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], b
 def _facts(run: Run) -> list[tuple[str, str]]:
     """What kind of run it was, in a few words."""
     settings = flat(run.config)
-    facts = [(key.replace("_", " "), settings[key]) for key in _FACTS[run.kind] if key in settings]
+    facts = [(key.replace("_", " "), settings[key]) for key in run.info.settings if key in settings]
     if run.seed is not None:
         facts.append(("seed", settings["seed"]))
     steps = "none logged" if run.last_step is None else f"{run.last_step:,}"
@@ -172,28 +176,29 @@ def _differences(groups: Sequence[Group]) -> Table:
     return table
 
 
-def _tables(kind: str, groups: Sequence[Group], reference: Group) -> list[Table]:
+def _tables(groups: Sequence[Group], reference: Group) -> list[Table]:
+    scores = scores_of([run for group in groups for run in group.runs])
     if len(groups) == 1:
-        table = seeds_table(_SCORES[kind], groups[0])
+        tables = [scores_table(scores, groups[0])]
+        if len(groups[0].runs) == 1:
+            tables.append(checkpoints_table(scores, groups[0].runs[0]))
     else:
-        table = comparison_table(_SCORES[kind], groups, reference)
+        tables = [comparison_table(scores, groups, reference)]
         # a row per score is read more easily, and on a telephone, while the settings fit side by side
         if len(groups) <= _MOST_COLUMNS:
-            table = transposed(table, "score")
-    return [table] if len(table.header) > 1 and table.rows else []
+            tables = [transposed(tables[0], "score")]
+    return [table for table in tables if len(table.header) > 1 and table.rows]
 
 
-def _tables_of(run: Run) -> list[Table]:
-    tables = (scores_table(_SCORES[run.kind], run), checkpoints_table(run))
-    return [table for table in tables if table.rows]
-
-
-def _distributions(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
-    made = (
-        (reliability_chart(groups), "No reliability diagram: eval.json has no key 'reliability'."),
-        (entropy_chart(groups), "No entropy histogram: eval.json has no key 'entropy_histogram'."),
-    )
-    return [chart for chart, _ in made if chart is not None], [sentence for chart, sentence in made if chart is None]
+def _distributions(info: MetricsInfo, groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
+    """The charts of ``eval.json``, and a sentence for each that the runs describe and do not have."""
+    made: list[tuple[Chart | None, str]] = []
+    if info.reliability is not None:
+        made.append((reliability_chart(info.reliability, groups), info.reliability.x))
+    if info.histogram is not None:
+        made.append((histogram_chart(info.histogram, groups), info.histogram.edges))
+    absent = [f"No chart: eval.json has no key '{key}'." for chart, key in made if chart is None]
+    return [chart for chart, _ in made if chart is not None], absent
 
 
 def _videos(runs: Sequence[Run], budget: int) -> tuple[list[tuple[str, list[Video]]], int, list[str]]:
@@ -207,8 +212,10 @@ def _videos(runs: Sequence[Run], budget: int) -> tuple[list[tuple[str, list[Vide
     return shown, used, lost
 
 
-def _gallery(groups: Sequence[Group], budget: int, kind: str, notes: list[str]) -> tuple[Gallery, int]:
-    """One run of each setting, or all seeds where there is one setting only."""
+def _gallery(
+    groups: Sequence[Group], info: MetricsInfo, budget: int, part_id: str, notes: Sequence[str]
+) -> tuple[Gallery, int]:
+    """One run of each setting, or all seeds where there is one setting only; and the bytes that its pictures take."""
     runs = list(groups[0].runs) if len(groups) == 1 else [group.runs[0] for group in groups]
     notes = list(notes)
     pictures = []
@@ -219,23 +226,32 @@ def _gallery(groups: Sequence[Group], budget: int, kind: str, notes: list[str]) 
         notes += [f"{run.name}: {sentence}" for sentence in unreadable]
     if pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups):
         notes.append("Pictures are of the first run of each setting.")
-    if kind == "seg" and not pictures:
-        notes.append("There are no entropy maps (entropy_maps/ is missing or empty).")
+    if info.pictures is not None and info.metrics and not pictures:
+        notes.append(f"There are no pictures ({info.pictures.folder}/ is missing or empty).")
     embedded, smaller = embed(pictures, budget)
     notes += [smaller] if smaller else []
-    if pictures and not any(run.classes for run in runs):
-        notes.append("The colours of the classes have no names here: there is no classes.json.")
-    names = [run.name for run in runs]
-    images: dict[str, dict[str, list[Shot]]] = {}
+    if pictures and info.pictures is not None and info.pictures.colours and not any(run.colours for run in runs):
+        notes.append(f"The colours of the classes have no names here: there is no {info.pictures.colours}.")
+    shots, picture_bytes = _shots(embedded, [run.name for run in runs], part_id)
+    views = [view for view in (*(info.pictures.views if info.pictures else ()), PANEL)
+             if any(view in by_view for by_view in shots.values())]  # fmt: skip
+    return Gallery(views, [run.name for run in runs], list(shots.items()), notes), picture_bytes
+
+
+def _shots(
+    embedded: Sequence[Embedded], names: Sequence[str], part_id: str
+) -> tuple[dict[str, dict[View, list[Shot]]], int]:
+    """Pictures by image and view, equal ones held once, and how many bytes they take."""
+    images: dict[str, dict[View, list[Shot]]] = {}
     first: dict[str, str] = {}
     for position, one in enumerate(embedded):
-        shot_id = f"{kind}-picture-{position}"
-        alt = _ALT[one.picture.view].format(name=one.picture.name, run=one.picture.run)
-        shot = Shot(shot_id, one, alt, names.index(one.picture.run), first.get(one.uri))
+        shot_id, picture = f"{part_id}-picture-{position}", one.picture
+        # not format(), since the text may be a stranger's
+        alt = picture.view.alt.replace("{run}", picture.run).replace("{image}", picture.name)
+        shot = Shot(shot_id, one, alt, names.index(picture.run), first.get(one.uri))
         first.setdefault(one.uri, shot_id)
-        images.setdefault(one.picture.name, {}).setdefault(one.picture.view, []).append(shot)
-    views = [view for view in (*VIEWS, "panel") if any(view in shots for shots in images.values())]
-    return Gallery(views, names, list(images.items()), notes), sum(len(uri) for uri in first)
+        images.setdefault(picture.name, {}).setdefault(picture.view, []).append(shot)
+    return images, sum(len(uri) for uri in first)
 
 
 def _details(run: Run) -> list[tuple[str, dict[str, str]]]:

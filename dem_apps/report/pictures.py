@@ -1,8 +1,8 @@
 """Pictures and videos of runs as data URIs, made smaller until the page stays below its limit.
 
-A run shows its pictures in one of two ways. ``entropy_maps/NAME/VIEW.png`` is one picture a file, VIEW being ``image``,
-``prediction``, ``entropy`` or ``label``. ``entropy_maps/NAME.png`` alone, as of older runs, is a panel of the first
-three side by side with white gaps between them and a colour bar behind them, which is cut along those gaps.
+A run describes its pictures (:class:`dem_apps.runtime.metrics_info.Pictures`) and shows them in one of two ways.
+``FOLDER/NAME/VIEW.png`` is one picture a file. ``FOLDER/NAME.png`` alone, as of older runs, is a panel of the first
+three views side by side with white gaps between them and a colour bar behind them, which is cut along those gaps.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.report.run import Run
 from dem_apps.runtime.images import opened_image
+from dem_apps.runtime.metrics_info import View
+from dem_apps.runtime.run_reader import Run
 
-VIEWS = ("image", "prediction", "entropy", "label")
-_PANEL = "panel"
+#: Of a file that could not be cut.
+PANEL = View("panel", "pictures of {image} by {run} side by side")
 _VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
 #: Scale and JPEG quality (None: PNG, without loss), from the best to the smallest.
 _LEVELS = ((1.0, None), (1.0, 88), (0.7, 82), (0.5, 75), (0.35, 65))
@@ -40,14 +41,14 @@ class Picture:
     Args:
         run: the run's name.
         name: the image's.
-        view: one of :data:`VIEWS`, or ``panel`` for a file that could not be cut.
+        view: which of the run's views, or :data:`PANEL`.
         file: what it is read from.
         box: left, upper, right, lower of the part of the file, or None for all of it.
     """
 
     run: str
     name: str
-    view: str
+    view: View
     file: Path
     box: Box | None = None
 
@@ -80,12 +81,15 @@ class Video:
 
 def find_pictures(run: Run) -> tuple[list[Picture], list[str]]:
     """All pictures of a run by image and view, and a sentence for what is missing or cannot be read."""
-    folder = run.path / "entropy_maps"
+    about = run.info.pictures
+    if about is None:
+        return [], []
+    folder = run.path / about.folder
     tiles = [
-        Picture(run.name, entry.name, view, entry / f"{view}.png")
+        Picture(run.name, entry.name, view, entry / f"{view.name}.png")
         for entry in _entries(folder)
-        for view in VIEWS
-        if (entry / f"{view}.png").is_file()
+        for view in about.views
+        if (entry / f"{view.name}.png").is_file()
     ]
     pictures, broken = [], []
     for tile in tiles:
@@ -98,12 +102,13 @@ def find_pictures(run: Run) -> tuple[list[Picture], list[str]]:
         if entry.suffix != ".png" or entry.stem in whole or not entry.is_file():
             continue
         if _readable(entry):
-            pictures += _of_panel(run.name, entry)
+            pictures += _of_panel(run.name, entry, about.views)
         else:
             broken.append(entry)
-    sentences = [f"entropy_maps/{file.relative_to(folder)} is no picture that can be read." for file in broken]
+    sentences = [f"{file.relative_to(run.path)} is no picture that can be read." for file in broken]
     pictures.sort(key=lambda picture: picture.name)
-    return pictures, [*sentences, *_absent_views(pictures, {file.stem for file in broken})]
+    absent = _absent_views(pictures, about.views, {file.stem for file in broken})
+    return pictures, [*sentences, *(f"{about.folder}/ has no {sentence}" for sentence in absent)]
 
 
 def embed(pictures: Sequence[Picture], budget: int) -> tuple[list[Embedded], str | None]:
@@ -184,18 +189,18 @@ def _readable(file: Path) -> bool:
     return True
 
 
-def _absent_views(pictures: Sequence[Picture], broken: set[str]) -> list[str]:
-    """A sentence for each view that images lack; those of ``broken`` files have one already."""
-    views: dict[str, set[str]] = {}
+def _absent_views(pictures: Sequence[Picture], views: Sequence[View], broken: set[str]) -> list[str]:
+    """What is said of each view that images lack; those of ``broken`` files have a sentence already."""
+    by_image: dict[str, set[str]] = {}
     for picture in pictures:
-        views.setdefault(picture.name, set()).add(picture.view)
+        by_image.setdefault(picture.name, set()).add(picture.view.name)
     sentences = []
-    for view in VIEWS:
-        lacking = [name for name, found in views.items() if view not in found and _PANEL not in found]
+    for view in (view.name for view in views):
+        lacking = [name for name, found in by_image.items() if view not in found and PANEL.name not in found]
         if lacking and view not in broken:
-            which = "any image" if len(lacking) == len(views) else ", ".join(lacking[:3])
+            which = "any image" if len(lacking) == len(by_image) else ", ".join(lacking[:3])
             more = f" and {len(lacking) - 3} more" if which != "any image" and len(lacking) > 3 else ""
-            sentences.append(f"entropy_maps/ has no {view} of {which}{more}.")
+            sentences.append(f"{view} of {which}{more}.")
     return sentences
 
 
@@ -203,11 +208,11 @@ def _bytes_on_disk(pictures: Sequence[Picture]) -> int:
     return sum(file.stat().st_size for file in {picture.file for picture in pictures})
 
 
-def _of_panel(run: str, file: Path) -> list[Picture]:
+def _of_panel(run: str, file: Path, views: Sequence[View]) -> list[Picture]:
     boxes = panel_boxes(np.asarray(_open(file)))
     if boxes is None:
-        return [Picture(run, file.stem, _PANEL, file)]
-    return [Picture(run, file.stem, view, file, box) for view, box in zip(VIEWS, boxes, strict=False)]
+        return [Picture(run, file.stem, PANEL, file)]
+    return [Picture(run, file.stem, view, file, box) for view, box in zip(views, boxes, strict=False)]
 
 
 def _open(file: Path) -> Image.Image:
@@ -231,7 +236,7 @@ def _encoded(pictures: Sequence[Picture], scale: float, quality: int | None, bud
 
 def _one(picture: Picture, scale: float, quality: int | None) -> tuple[bytes, str, tuple[int, int]]:
     image = _open(picture.file).crop(picture.box)
-    classes = picture.view in ("prediction", "label")
+    classes = picture.view.classes
     if scale != 1.0:
         size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
         # a class has no colour between two others

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from dem_apps.errors import InputError, NotFiniteError, NotWritten, disk_error
-from dem_apps.runtime.safe_io import parsed_json, read_text
+from dem_apps.runtime.safe_io import first_words, parsed_json, read_text
 from dem_apps.runtime.signals import signals_held
 
 #: No path, which would be a way out of the folder.
@@ -50,10 +50,11 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
     pointer = folder / f"{name}.json"
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(state, tensors, "")
-    intact = f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
     for path, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise NotFiniteError(f"{pointer}: '{path}' holds NaN or infinite values and is not saved; {intact}")
+            raise NotFiniteError(
+                f"{pointer}: '{path}' holds NaN or infinite values and is not saved; {_intact(pointer)}"
+            )
     # safetensors writes through a memory map, where a full disk is a SIGBUS and not an error:
     # serialise in memory and write the bytes ourselves.
     content = save(tensors)
@@ -64,7 +65,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
     with signals_held():
         make_folder(folder)
         remove_leftovers(folder, name)  # before the write, which may need their space
-        intact = f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
+        intact = _intact(pointer)
         try:
             _replace(tensor_file, content, sha256)
             text = json.dumps(document, indent=1).encode()
@@ -76,6 +77,10 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
         finally:
             remove_leftovers(folder, name)
     return pointer
+
+
+def _intact(pointer: Path) -> str:
+    return f"the previous checkpoint {pointer} is intact" if pointer.exists() else "nothing was overwritten"
 
 
 def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
@@ -114,8 +119,8 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
         raise InputError(f"{pointer}: its tensors do not fit into this machine's memory") from error
     # what JSON and safetensors may hold and a checkpoint does not has no common class of errors
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{pointer}: not a checkpoint of this program ({type(error).__name__}: {reason})") from error
+        reason = f"{type(error).__name__}: {first_words(error, 200)}"
+        raise InputError(f"{pointer}: not a checkpoint of this program ({reason})") from error
     return state
 
 

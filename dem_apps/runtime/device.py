@@ -1,6 +1,9 @@
-"""Which torch device a ``--device`` flag means."""
+"""Which torch device a ``--device`` flag means, and which processor this is."""
 
 from __future__ import annotations
+
+import platform
+from pathlib import Path
 
 import torch
 
@@ -22,3 +25,11 @@ def torch_device(name: str) -> torch.device:
     if device.type == "meta":
         raise InputError("--device: 'meta' computes nothing; expected cpu, cuda or auto")
     return device
+
+
+def processor() -> tuple[str, list[str]]:
+    """Its name, and the instructions that it has where Linux lists them."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.is_file() else []
+    info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return info.get("model name") or platform.processor() or platform.machine(), info.get("flags", "").split()

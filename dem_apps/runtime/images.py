@@ -16,6 +16,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.safe_io import first_words
 
 #: What photos, labels and our own pictures come in.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
@@ -53,6 +54,6 @@ def opened_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Ima
     except MemoryError as error:
         raise InputError(f"{file}: the image does not fit into memory") from error
     except Exception as error:  # decoders raise nearly anything on a damaged file: struct.error, EOFError, KeyError, …
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())[:120]
-        reason = reason or type(error).__name__
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short ({reason})") from error
+        raise InputError(
+            f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
+        ) from error

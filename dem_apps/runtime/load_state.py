@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.safe_io import first_words
 
 _SHOWN = 3
 #: What optimisers keep per parameter at least, once they have made a step; the last is Stable-Baselines3's for A2C.
@@ -35,7 +36,7 @@ def fitting(where: str) -> Iterator[None]:
     except (InputError, torch.OutOfMemoryError):
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = f"{type(error).__name__}: {first_words(error, 200)}"
         raise InputError(f"{where}: what it holds does not fit this run ({reason})") from error
 
 
@@ -59,7 +60,7 @@ def checked_step(state: dict[str, Any], where: str) -> int:
     """The training step of a checkpoint.
 
     Raises:
-        InputError: there is none, or no whole number from 0 on.
+        InputError: it is missing, or no whole number from 0 on.
     """
     required(state, where, step=int)
     step: int = state["step"]
@@ -122,7 +123,7 @@ def load_optimizer(optimizer: Any, state: Any, where: str) -> None:
     for ours, theirs in zip(own, saved, strict=True):
         rate = theirs.get("lr")
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate):
-            raise InputError(f"{where}: 'lr' is {rate!r:.50}, no number")
+            raise InputError(f"{where}: 'lr' is {rate!r:.50}, not a finite number")
         groups.append({**ours, "lr": rate})
     kept = _MOMENTS.get(type(plain).__name__, set())
     for index, moments in state["state"].items():
@@ -167,7 +168,7 @@ def _problem(value: Any, shape: torch.Size, dtype: torch.dtype) -> str | None:
 
 
 def _parameters(group: Any) -> list[int] | None:
-    """The numbers of a group's parameters; None where they are none."""
+    """The numbers of a group's parameters; None where these are not whole numbers."""
     numbers = group.get("params") if isinstance(group, dict) else None
     return numbers if isinstance(numbers, list) and all(isinstance(number, int) for number in numbers) else None
 

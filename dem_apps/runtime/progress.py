@@ -1,64 +1,97 @@
-"""How far a training run is: a bar with rate and remaining time in a terminal, plain lines elsewhere."""
+"""How far some work is: a bar with rate and remaining time in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from typing import TypeVar
 
+import rich.progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+Item = TypeVar("Item")
 
-class TrainingProgress:
-    """Shows steps done, steps per second, remaining time and the news.
+#: Between the plain lines of work that has no news of its own.
+_SECONDS_BETWEEN_LINES = 15.0
+
+
+class Progress:
+    """Shows what is done, the rate, the remaining time and the news.
 
     Args:
-        total: steps of the whole run.
-        done: steps that an earlier part of the run has made.
+        total: steps of the whole work.
+        done: steps that were made before, which took none of the time.
+        title: stands before the bar.
+        unit: what the steps are called.
     """
 
-    def __init__(self, total: int, done: int = 0) -> None:
-        self.total = total
+    def __init__(self, total: int, done: int = 0, title: str = "training", unit: str = "steps") -> None:
+        self.total, self._title, self._unit = total, title, unit
         self._done_before = done
         self._started = time.monotonic()
-        self._bar: Progress | None = None
+        self._bar: rich.progress.Progress | None = None
         console = Console()
         # a dumb terminal, such as an editor's, cannot move its cursor: rich would show nothing until the end
         if sys.stdout.isatty() and not console.is_dumb_terminal:
             whole = Column(no_wrap=True)  # in a narrow terminal the bar gives way, and no number
-            self._bar = Progress(
-                TextColumn("training"), BarColumn(None, table_column=Column(max_width=40)),
+            self._bar = rich.progress.Progress(
+                TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
                 MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[rate]}"), TextColumn("left"),
                 TimeRemainingColumn(table_column=whole.copy()), console=console,
             )  # fmt: skip
             self._task = self._bar.add_task("", total=total, completed=done, rate="")
             self._bar.start()
 
-    def update(self, step: int) -> None:
-        """Show that ``step`` steps are done."""
+    def update(self, done: int) -> None:
+        """Show in the bar, where there is one, that so many steps are done."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=min(step, self.total), rate=self._rate_text(step))
+            self._bar.update(self._task, completed=min(done, self.total), rate=self._rate_text(done))
 
     def note(self, step: int, text: str) -> None:
-        """Show news, such as the latest evaluation, as a line of its own."""
+        """Show news of a training, such as the latest evaluation, as a line of its own."""
         if self._bar is not None:
             # above the bar, which has no room for more in a narrow terminal
             self._bar.console.print(f"step {step:,}  {text}", markup=False, highlight=False)
-            return
-        rate = self._rate(step)
-        left = str(timedelta(seconds=round(max(self.total - step, 0) / rate))) if rate else "?"
-        print(f"step {step:,}/{self.total:,}  {text}  {self._rate_text(step)}  {left} left", flush=True)
+        else:
+            print(f"step {step:,}/{self.total:,}  {text}  {self._outlook(step)}", flush=True)
+
+    def line(self, done: int) -> None:
+        """A plain line where there is no bar."""
+        if self._bar is None:
+            print(f"{self._title}: {done:,}/{self.total:,}  {self._outlook(done)}", flush=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._bar is not None:
             self._bar.stop()
 
-    def _rate(self, step: int) -> float:
-        return (step - self._done_before) / max(time.monotonic() - self._started, 1e-9)
+    def _rate(self, done: int) -> float:
+        return (done - self._done_before) / max(time.monotonic() - self._started, 1e-9)
 
-    def _rate_text(self, step: int) -> str:
-        rate = self._rate(step)
-        return f"{rate:,.0f} steps/s" if rate >= 20 else f"{rate:.2f} steps/s"
+    def _rate_text(self, done: int) -> str:
+        rate = self._rate(done)
+        return f"{rate:,.0f} {self._unit}/s" if rate >= 20 else f"{rate:.2f} {self._unit}/s"
+
+    def _outlook(self, done: int) -> str:
+        rate = self._rate(done)
+        left = str(timedelta(seconds=round(max(self.total - done, 0) / rate))) if rate else "?"
+        return f"{self._rate_text(done)}  {left} left"
+
+
+def track(items: Iterable[Item], total: int, title: str, unit: str = "images") -> Iterator[Item]:
+    """The items one by one, with the progress of whoever takes them; without a terminal a line now and then."""
+    progress = Progress(total, title=title, unit=unit)
+    last = time.monotonic()
+    try:
+        for done, item in enumerate(items, start=1):
+            yield item
+            progress.update(done)
+            if time.monotonic() - last > _SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                progress.line(done)
+    finally:
+        progress.close()

@@ -1,7 +1,8 @@
-"""The run folder: everything that one training command writes, and nothing outside it.
+"""The run folder: everything that one training command writes, and nothing outside it. Its reader is ``run_reader``.
 
-``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics.jsonl``
-(one JSON object a line, each with ``step``), TensorBoard events, ``checkpoints/`` and what the application adds.
+``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics_info.json``
+(what the metrics are), ``metrics.jsonl`` (one JSON object a line, each with ``step``), TensorBoard events,
+``checkpoints/`` and what the application adds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ from dem_apps.runtime.checkpoint import (
     save_checkpoint,
     write_atomically,
 )
+from dem_apps.runtime.device import processor
 from dem_apps.runtime.file_lock import FileLock
-from dem_apps.runtime.safe_io import parsed_json, read_text, read_yaml
+from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
+from dem_apps.runtime.metrics_info import MetricsInfo
+from dem_apps.runtime.run_reader import read_config as read_config
+from dem_apps.runtime.run_reader import read_metrics as read_metrics
 from dem_apps.runtime.signals import signals_held
 
 _PACKAGES = (
@@ -42,9 +47,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 #: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
-_NO_RUN_YET = {"environment.json", "environment.json.tmp", "config.yaml.tmp"}
-#: Bytes of ``metrics.jsonl``: a line is some hundred bytes, and a run of a million lines is long.
-_MOST_METRICS = 1 << 30
+_NO_RUN_YET = {"environment.json", "environment.json.tmp", METRICS_INFO, f"{METRICS_INFO}.tmp", "config.yaml.tmp"}
 
 
 class RunFolder:
@@ -74,8 +77,17 @@ class RunFolder:
             self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any], seed: int, device: str) -> RunFolder:
+    def create(
+        cls, path: Path, config: dict[str, Any], seed: int, device: str, info: MetricsInfo | None = None
+    ) -> RunFolder:
         """Start a run in a new or empty folder.
+
+        Args:
+            path: made if missing.
+            config: resolved settings.
+            seed: recorded with the environment.
+            device: likewise.
+            info: what the run will log and write; without it a page names metrics as they are logged.
 
         Raises:
             InputError: the folder holds something already, or cannot be made.
@@ -89,6 +101,8 @@ class RunFolder:
         try:
             make_folder(path)
             write_atomically(path / "environment.json", _json(environment(seed, device)))
+            if info is not None:
+                write_atomically(path / METRICS_INFO, _json(info.document()))
             # config.yaml comes last: a folder that has it can be resumed
             write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
         except (PermissionError, NotADirectoryError) as error:
@@ -96,8 +110,10 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def resume(cls, path: Path, start_step: int | None) -> RunFolder:
+    def resume(cls, path: Path, start_step: int | None, info: MetricsInfo | None = None) -> RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet.
+
+        ``info`` is written where the run is older than such descriptions.
 
         Raises:
             InputError: a link in the folder leads out of it, so that something outside would be written.
@@ -105,6 +121,8 @@ class RunFolder:
         _refuse_ways_out(path)
         run = cls(path, start_step or 0)
         run.saved_step = start_step
+        if info is not None and not (path / METRICS_INFO).exists():
+            run.write_json(METRICS_INFO, info.document())
         for pointer in run.checkpoints.glob("*.json"):
             remove_leftovers(run.checkpoints, pointer.stem)
         return run
@@ -199,44 +217,6 @@ def report_command(path: Path) -> str:
     return f"python -m dem_apps.report {shlex.quote(str(path))}"
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The resolved settings of a run.
-
-    Raises:
-        InputError: the folder is no run folder, or its config is no plain YAML mapping.
-    """
-    file = path / "config.yaml"
-    if not file.is_file():
-        raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    config = read_yaml(file)
-    if not isinstance(config, dict):
-        raise InputError(f"{file}: expected a mapping of keys, found {type(config).__name__}")
-    return config
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out.
-
-    Raises:
-        InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
-    """
-    file = path / "metrics.jsonl"
-    # not splitlines(), which also splits at characters that JSON may hold
-    texts = read_text(file, _MOST_METRICS).split("\n")
-    lines = []
-    for position, text in enumerate(texts, start=1):
-        try:
-            line = parsed_json(text, f"{file}, line {position}")
-            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-                raise InputError(f"{file}, line {position}: expected a mapping with a whole number 'step'")
-        except InputError:
-            if any(rest.strip() for rest in texts[position:]):
-                raise
-            break
-        lines.append(line)
-    return lines
-
-
 def read_last_checkpoint(path: Path) -> dict[str, Any]:
     """The newest state of a run that is to be continued; a sentence if there is none yet."""
     read_config(path)
@@ -278,12 +258,12 @@ def _refuse_ways_out(path: Path) -> None:
 
 def environment(seed: int, device: str) -> dict[str, Any]:
     """Versions, device, seed and git commit: what somebody needs to repeat a run elsewhere."""
-    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor()
+    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
     return {
         "command": sys.argv,
         "seed": seed,
         "device": device,
-        "device_name": device_name or platform.machine(),
+        "device_name": device_name,
         "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),

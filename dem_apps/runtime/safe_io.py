@@ -41,7 +41,7 @@ def read_text(file: Path, most: int = MOST_JSON, errors: str = "strict") -> str:
     except FileNotFoundError as error:
         raise InputError(f"{file}: cannot be read (no such file)") from error
     except (OSError, ValueError) as error:  # a ValueError for a path with a NUL byte
-        raise InputError(f"{file}: cannot be read ({_first_words(error)})") from error
+        raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
     if len(content) > most:
         raise InputError(f"{file}: longer than {most:,} bytes, which no file of this kind is")
     try:
@@ -70,7 +70,7 @@ def parsed_json(text: str, where: str) -> Any:
     except RecursionError as error:
         raise InputError(f"{where}: nests deeper than {_DEEPEST} levels, which no file of this kind does") from error
     except ValueError as error:  # broken, or a number of thousands of digits
-        raise InputError(f"{where}: not valid JSON ({_first_words(error)})") from error
+        raise InputError(f"{where}: not valid JSON ({first_words(error)})") from error
     if _is_deep(value):
         raise InputError(f"{where}: nests deeper than {_DEEPEST} levels, which no file of this kind does")
     return value
@@ -99,7 +99,7 @@ def parsed_yaml(text: str, where: str) -> Any:
         raise
     # YAML raises its own errors, a ValueError for an impossible date or number, and others for values that clash
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        raise InputError(f"{where}: not valid YAML: {_first_words(error, 300)}") from error
+        raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
 
 
 def _check_unfolded(text: str, where: str) -> None:
@@ -168,7 +168,8 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _first_words(error: Exception, most: int = 120) -> str:
+def first_words(error: BaseException, most: int = 120) -> str:
+    """What somebody else's error says, on one line and short; its class where it says nothing."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
     text = text or type(error).__name__
     return text if len(text) <= most else text[:most] + "…"

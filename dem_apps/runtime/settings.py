@@ -14,16 +14,26 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.errors import InputError, nearest
+from dem_apps.runtime.arguments import config_files, normalise, search_flags
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.safe_io import MOST_YAML, parsed_yaml, read_text
-from dem_apps.runtime.validate import check_document, check_settings, described
+from dem_apps.runtime.safe_io import MOST_YAML, first_words, parsed_yaml, read_text
+from dem_apps.runtime.validate import (
+    check_document,
+    check_settings,
+    choices_of,
+    described,
+    fields_of,
+    flag,
+    not_among,
+    without_choices,
+)
 
 Config = TypeVar("Config")
 TrainingConfig = TypeVar("TrainingConfig")
@@ -34,21 +44,31 @@ def option(
     help: str,
     choices: Iterable[str] = (),
     *,
+    at_least: float | None = None,
+    at_most: float | None = None,
     value: str | None = None,
     group: str | None = None,
     flag_only: bool = False,
+    flag: str | None = None,
 ) -> Any:
     """A dataclass field with its line of help.
 
     Args:
         default: its value; where it is None or empty, ``help`` says what that means.
         help: what it is.
-        choices: the names that it may have; none allows any.
+        choices: the names that it, or each of a list, may have, out of a table; those without one are a ``Literal``.
+        at_least: a number, or each of a list, has to be this or more.
+        at_most: likewise, or less.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
-        flag_only: for what nobody else may decide: a YAML file, which may come from somebody else, cannot change it.
+        flag_only: for what nobody else may decide: neither a YAML file nor a resumed run's folder, which may come from
+            somebody else, can change it.
+        flag: the flag without its dashes, where the field cannot have that name (``import``).
     """
-    metadata = {"help": help, "choices": tuple(choices), "value": value, "group": group, "flag_only": flag_only}
+    metadata = {
+        "help": help, "choices": tuple(choices), "range": {"at_least": at_least, "at_most": at_most}, "value": value,
+        "group": group, "flag_only": flag_only, "flag": flag,
+    }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -84,8 +104,8 @@ def parse_config(
     must be the same: a run that changes its settings half-way could not be repeated.
     """
     parser = _build_parser(config_class, prog, example, config_help, description)
-    arguments = _normalise(sys.argv[1:] if argv is None else argv, config_class)
-    for file in _config_files(arguments):
+    arguments = normalise(sys.argv[1:] if argv is None else argv, config_class)
+    for file in config_files(arguments):
         _check_file(file, config_class)
     try:
         namespace = parser.parse_args(arguments)
@@ -93,10 +113,9 @@ def parse_config(
         raise InputError(_one_sentence(str(error), parser, config_class)) from error
     # a value that the parser takes for YAML may be anything, too: the errors of its reader have no common class
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"the arguments cannot be read ({reason[:200]})") from error
-    config = _instantiate(config_class, namespace)
-    check_settings(config, lambda key: f"--{key.replace('_', '-')}")
+        raise InputError(f"the arguments cannot be read ({first_words(error, 200)})") from error
+    config = _built(config_class, {key: value for key, value in namespace.as_dict().items() if key != "config"})
+    check_settings(config)
     if getattr(config, "resume", False):
         config = _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
@@ -125,7 +144,7 @@ def parse_search(
     Raises:
         InputError: as of :func:`parse_config`, or a flag of the training without its prefix.
     """
-    own, train_flags = _search_flags(sys.argv[1:] if argv is None else argv, search_class, train_class, train_module)
+    own, train_flags = search_flags(sys.argv[1:] if argv is None else argv, search_class, train_class, train_module)
     # --config goes to the training, and is named in the search's help all the same
     search = parse_config(search_class, f"python -m {module}", example, own, f"YAML file of {train_module}")
     return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
@@ -146,17 +165,23 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
     hints = get_type_hints(config_class)
-    known = {field.name for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
-    for key in values:
-        if key not in known:
-            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-    nested = {
-        key: from_dict(hints[key], value, f"{where}, {key}") if dataclasses.is_dataclass(hints[key]) else value
-        for key, value in values.items()
-    }
-    config = config_class(**nested)
+    for key, value in values.items():
+        if key not in hints:
+            raise InputError(f"{where}: unknown key '{key}'{nearest(key, hints)}")
+        if dataclasses.is_dataclass(hints[key]):
+            from_dict(hints[key], value, f"{where}, {key}")
+    config = _built(config_class, values)
     check_settings(config, lambda key: f"{where}, {key}")
     return config
+
+
+def _built(config_class: type[Config], values: dict[str, Any]) -> Config:
+    """The dataclass, nested ones included, of values that are not checked yet."""
+    hints = get_type_hints(config_class)
+    return config_class(
+        **{key: _built(hints[key], value) if dataclasses.is_dataclass(hints[key]) else value
+           for key, value in values.items()}
+    )  # fmt: skip
 
 
 def _build_parser(
@@ -189,108 +214,25 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, prefix: str
             continue
         if group is None or own_heading:
             group = parser.add_argument_group(own_heading or heading)
-        choices, value = field.metadata["choices"], field.metadata["value"]
+        hint, value = hints[field.name], field.metadata["value"]
+        kind = without_choices(hint)
         group.add_argument(
-            "--" + f"{prefix}{field.name}".replace("_", "-"),
-            type=Literal[choices] if choices else hints[field.name],
+            flag(f"{prefix}{field.metadata['flag'] or field.name}"),
+            dest=f"{prefix}{field.name}",
+            type=kind,
             default=default,
             help=help_line(field.metadata["help"], default),
-            metavar=value_name(hints[field.name], default, choices, field.name) if value is None else value,
+            metavar=value_name(kind, default, choices_of(field, hint), field.name) if value is None else value,
         )
-
-
-def _normalise(arguments: Sequence[str], config_class: type) -> list[str]:
-    """Flags as the parser knows them.
-
-    ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
-    ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
-    """
-    hints = get_type_hints(config_class)
-    switches = _flags_of(config_class, lambda hint: hint is bool)
-    mappings = {name.replace("_", "-") for name, hint in hints.items() if get_origin(hint) is dict}
-    # whose values may come without brackets: --scales 0.75,1.0
-    lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))
-    normal: list[str] = []
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--"):
-            normal.append(argument)
-            continue
-        name, equals, value = argument.partition("=")
-        field, dot, key = name[2:].partition(".")
-        field = field.replace("_", "-")
-        # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
-        name = f"--{field}{dot}{key if field in mappings else key.replace('_', '-')}"
-        if name in switches and not equals:
-            following = rest[0] if rest and not rest[0].startswith("-") else None
-            if following in ("true", "false"):
-                value = rest.pop(0)
-            elif following is not None and name == "--resume":
-                normal.append(f"--run-dir={rest.pop(0)}")
-            normal.append(f"{name}={value or 'true'}")
-        elif name in lists and (equals or rest):
-            value = value if equals else rest.pop(0)
-            normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")
-        else:
-            normal.append(name + equals + value)
-    return normal
-
-
-def _config_files(arguments: Sequence[str]) -> list[str]:
-    """What ``--config`` names, as often as it is given."""
-    files: list[str] = []
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == "--config":
-            files += [value] if equals else arguments[position + 1 : position + 2]
-    return files
 
 
 def _check_file(name: str, config_class: type) -> None:
     """Read a YAML file of settings for its keys, and to keep from the parser what would blow it up."""
-    file = Path(name)
     try:
-        if not file.exists():
-            raise InputError(f"--config: File does not exist: {name}")
-    except OSError as error:
-        raise InputError(f"--config: {name} cannot be read ({error.strerror})") from error
-    try:
-        document = parsed_yaml(read_text(file, MOST_YAML), "")
+        document = parsed_yaml(read_text(Path(name), MOST_YAML), "")
     except InputError as error:
         raise InputError(f"--config: {str(error).removeprefix(': ')}") from error
     check_document(document, config_class, "--config")
-
-
-def _flags_of(config_class: type, wanted: Callable[[Any], bool], prefix: str = "--") -> set[str]:
-    """The flags, dotted ones as well, whose type is ``wanted``."""
-    flags: set[str] = set()
-    for name, hint in get_type_hints(config_class).items():
-        flag = f"{prefix}{name.replace('_', '-')}"
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            flags |= _flags_of(hint, wanted, f"{flag}.")
-        elif wanted(hint):
-            flags.add(flag)
-    return flags
-
-
-def _search_flags(
-    arguments: Sequence[str], search_class: type, train_class: type, train_module: str
-) -> tuple[list[str], list[str]]:
-    """A search's own flags, and those of its trainings without their prefix."""
-    own: list[str] = []
-    train: list[str] = []
-    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
-    to = own
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            to = train if name == "--config" or name.startswith("--train.") else own
-            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
-                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
-            argument = "--" + argument[2:].removeprefix("train.")
-        to.append(argument)
-    return own, train
 
 
 def _resumed(config: Any, given: Namespace) -> Any:
@@ -298,14 +240,21 @@ def _resumed(config: Any, given: Namespace) -> Any:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
     run_dir = Path(config.run_dir)
     saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
-    saved_values = _flat(to_dict(saved))
-    for key, value in _flat(given.as_dict()).items():
-        if key not in ("config", "resume", "run_dir") and saved_values.get(key) != value:
+    mine = {name: getattr(config, name) for name in flag_only(type(config))}
+    now, before = _flat(to_dict(config)), _flat(to_dict(saved))
+    for key in _flat(given.as_dict()):
+        if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(
-                f"--{key.replace('_', '-')}: the run in {run_dir} was started with {saved_values.get(key)!r}, "
-                f"not {value!r}; a resumed run keeps its settings"
+                f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
+                "a resumed run keeps its settings"
             )
-    return dataclasses.replace(saved, resume=True, run_dir=config.run_dir)
+    return dataclasses.replace(saved, resume=True, run_dir=config.run_dir, **mine)
+
+
+def flag_only(config_class: type) -> dict[str, str]:
+    """Settings that only a command line may change: the name of the field, and that of its flag as a key of YAML."""
+    fields = [field for field in dataclasses.fields(config_class) if field.metadata.get("flag_only")]
+    return {field.name: field.metadata["flag"] or field.name for field in fields}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -327,28 +276,19 @@ def _one_sentence(message: str, parser: ArgumentParser, config_class: type) -> s
     wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
     if wrong_value:
         key, problem = wrong_value.group(1), wrong_value.group(2)
-        return f"--{key.replace('_', '-')}: {_wrong_value(key, problem, config_class)}"
+        return f"{flag(key)}: {_wrong_value(key, problem, config_class)}"
     return message
 
 
 def _wrong_value(key: str, problem: str, config_class: type) -> str:
-    choice = re.match(r"Expected a typing\.Literal\[(.*)\]\. Got value: (.*)", problem)
-    if choice:
-        known = re.findall(r"'([^']*)'", choice.group(1))
-        return f"'{choice.group(2)}' is not one of {', '.join(known)}{nearest(choice.group(2), known)}"
     several = re.match(r"Does not validate against any of the Union subtypes .* Given value: ?(.*)", problem)
-    if several:
-        hint: Any = config_class
-        for name in key.split("."):
-            hint = get_type_hints(hint)[name]
-        return f"expected {described(hint)}, got '{several.group(1)}'"
-    return re.sub(r"Expected a <class '(\w+)'>\. Got value: ?(.*)", r"expected \1, got '\2'", problem)
-
-
-def _instantiate(config_class: type[Config], namespace: Namespace) -> Config:
-    hints = get_type_hints(config_class)
-    values = {}
-    for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
-        value = namespace[field.name]
-        values[field.name] = _instantiate(hints[field.name], value) if isinstance(value, Namespace) else value
-    return config_class(**values)
+    single = re.match(r"Expected a <class '(\w+)'>\. Got value: ?(.*)", problem)
+    if several is None and single is None:
+        return problem
+    expected, value = ("", several.group(1)) if several else single.groups()  # type: ignore[union-attr]
+    for name, field, hint in fields_of(config_class):
+        if name == key and (choices := choices_of(field, hint)):
+            return not_among(value, choices)
+        if name == key and several:
+            expected = described(hint)
+    return f"expected {expected}, got '{value}'"

@@ -9,11 +9,12 @@ import sys
 
 from rich.console import Console
 
+from dem_apps.errors import printable
+
 _HANDLER = "dem_apps.spelled"
 _SPELLED = {"±": "+-", "…": "...", "−": "-", "–": "-", "×": "x", "→": "->"}
-#: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-#: The same without the white space that a longer text may hold.
+#: C0 and C1 controls without the white space that a longer text may hold, what turns the direction of writing, and
+#: halves of characters, which have no UTF-8.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -23,11 +24,6 @@ def print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_HANDLER)
-
-
-def printable(text: str) -> str:
-    r"""The text on one line, with escapes such as ``\x1b`` in place of what would not be shown but obeyed."""
-    return _UNPRINTABLE.sub(lambda found: _escape(found.group()), text)
 
 
 def control_character(text: str) -> str | None:
@@ -48,8 +44,4 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
-    return "".join(_SPELLED.get(character, _escape(character)) for character in lost), error.end
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return "".join(_SPELLED.get(one) or one.encode("unicode_escape").decode() for one in lost), error.end

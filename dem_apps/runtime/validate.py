@@ -1,50 +1,91 @@
-"""Whether a value is of a setting's declared type: what a YAML file or a stranger's run folder may get wrong."""
+"""Whether a value is of a setting's declared type: what a YAML file or a stranger's run folder may get wrong.
+
+jsonargparse checks the types of flags and could check saved settings (``parse_object``). It would take the text '3' for
+a number, and what it says of null or of a union is a page about types; NaN, numbers that no C code takes, control
+characters and keys that almost exist are no matter to it. So everything is checked here, whatever it came from.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 import reprlib
 import types
-from collections.abc import Callable
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.terminal import control_character
 
 #: Whole numbers have to fit into what C code takes them as.
 _LARGEST = 1 << 63
+_UNIONS = (Union, types.UnionType)
 
 
-def check_settings(settings: Any, name: Callable[[str], str], prefix: str = "") -> None:
-    """Check every value of a dataclass, nested ones included, against its annotation and its choices.
+def fields_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Dotted key, field and annotation of every setting, and of every group before what is in it."""
+    hints = get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        hint = hints[field.name]
+        yield f"{prefix}{field.name}", field, hint
+        if dataclasses.is_dataclass(hint):
+            yield from fields_of(hint, f"{prefix}{field.name}.")  # type: ignore[arg-type]
+
+
+def flag(key: str) -> str:
+    """``--source.crop-size`` of the key ``source.crop_size``."""
+    return f"--{key.replace('_', '-')}"
+
+
+def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
+    """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
+    literals = [get_args(part) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+    return literals[0] if literals else field.metadata.get("choices", ())
+
+
+def without_choices(hint: Any) -> Any:
+    """An annotation with ``str`` for each ``Literal``: the names are checked apart, to say the nearest one."""
+    if get_origin(hint) is Literal:
+        return str
+    if get_origin(hint) in _UNIONS:
+        return functools.reduce(operator.or_, map(without_choices, get_args(hint)))
+    return hint
+
+
+def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
+    """Check every value of a dataclass, nested ones included, against its annotation, its choices and its range.
 
     Args:
         settings: an instance of a dataclass whose fields come from :func:`dem_apps.runtime.settings.option`.
-        name: how a dotted key is called in errors, such as ``--source.root``.
-        prefix: the key of ``settings`` itself, with a dot.
+        name: how a dotted key is called in errors; by default as its flag, ``--source.root``.
 
     Raises:
-        InputError: the first value of another type, of a number that is none (NaN, infinite), with a control character
-            in a text, or that is not among the choices.
+        InputError: the first value of another type, that is not finite, holds a control character, is not among the
+            choices or out of range.
     """
-    hints = get_type_hints(type(settings))
-    for field in dataclasses.fields(settings):
-        value, key = getattr(settings, field.name), f"{prefix}{field.name}"
-        if dataclasses.is_dataclass(hints[field.name]):
-            check_settings(value, name, f"{key}.")
+    for key, field, hint in fields_of(type(settings)):
+        if dataclasses.is_dataclass(hint):
             continue
-        problem = _problem(value, hints[field.name])
+        value, choices = operator.attrgetter(key)(settings), choices_of(field, hint)
+        items = value if isinstance(value, list) else [value]
+        problem = _problem(value, without_choices(hint)) or _out_of_range(items, **field.metadata.get("range", {}))
+        wrong = [item for item in items if choices and item is not None and item not in choices]
+        if problem is None and wrong:
+            problem = not_among(wrong[0], choices)
         if problem is not None:
             raise InputError(f"{name(key)}: {problem}")
-        choices = field.metadata.get("choices")
-        if choices and value is not None and value not in choices:
-            raise InputError(f"{name(key)}: '{value}' is not one of {', '.join(choices)}{nearest(value, choices)}")
+
+
+def not_among(value: str, choices: tuple[str, ...]) -> str:
+    """What to say of a name that is none of the choices."""
+    return f"'{value}' is not one of {', '.join(choices)}{nearest(value, choices)}"
 
 
 def described(hint: Any) -> str:
     """An annotation in words: ``list of int or null``."""
-    if get_origin(hint) in (Union, types.UnionType):
+    if get_origin(hint) in _UNIONS:
         return " or ".join(described(part) for part in get_args(hint))
     if get_origin(hint) is list:
         return f"list of {described(get_args(hint)[0])}"
@@ -65,11 +106,22 @@ def _problem(value: Any, hint: Any) -> str | None:
     return _inside(value, finite=hint is not Any and float in (hint, *get_args(hint)))
 
 
+def _out_of_range(items: list[Any], at_least: float | None = None, at_most: float | None = None) -> str | None:
+    """The same for the first number beyond its bounds; text and null have none."""
+    for number in items:
+        if isinstance(number, (int, float)):
+            if at_least is not None and number < at_least:
+                return f"expected {at_least} or more, got {number}"
+            if at_most is not None and number > at_most:
+                return f"expected {at_most} at most, got {number}"
+    return None
+
+
 def _fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True  # _inside() tells plain values from others
     origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
+    if origin in _UNIONS:
         return any(_fits(value, part) for part in get_args(hint))
     if origin is list:
         return isinstance(value, list) and all(_fits(item, get_args(hint)[0]) for item in value)
@@ -97,8 +149,7 @@ def _inside(value: Any, finite: bool) -> str | None:
     elif isinstance(value, (list, tuple)):
         parts = list(value)
     else:
-        fits = value is None
-        return None if fits else f"expected a plain value, got {type(value).__name__}"
+        return None if value is None else f"expected a plain value, got {type(value).__name__}"
     problems = (_inside(part, finite) for part in parts)
     return next((problem for problem in problems if problem is not None), None)
 
@@ -117,31 +168,22 @@ def check_document(document: Any, config_class: type, where: str) -> None:
     """
     if not isinstance(document, dict) or not document:
         raise InputError(f"{where}: expected a mapping of keys, such as 'max_steps: 100', and at least one")
-    _check_keys(document, config_class, where, "", _dotted(config_class, ""))
+    _check_keys(document, "", {key: (field, hint) for key, field, hint in fields_of(config_class)}, where)
 
 
-def _check_keys(mapping: dict[Any, Any], config_class: type, where: str, prefix: str, known: list[str]) -> None:
-    hints = get_type_hints(config_class)
-    fields = {field.name: field for field in dataclasses.fields(config_class)}
+def _check_keys(mapping: dict[Any, Any], prefix: str, known: dict[str, tuple[Any, Any]], where: str) -> None:
     for key, value in mapping.items():
         first, dot, rest = str(key).partition(".")
         name = f"{prefix}{first}"
-        group = dataclasses.is_dataclass(hints.get(first))
-        if not isinstance(key, str) or first not in hints or (dot and not (group or get_origin(hints[first]) is dict)):
+        field, hint = known.get(name, (None, None))
+        group = dataclasses.is_dataclass(hint)
+        if not isinstance(key, str) or field is None or (dot and not (group or get_origin(hint) is dict)):
             raise InputError(f"{where}: unknown key '{prefix}{key}'{nearest(f'{prefix}{key}', known)}")
         if group:
             inner = {rest: value} if dot else value
             if not isinstance(inner, dict):
                 raise InputError(f"{where}: {name}: expected a mapping of keys, got {shown(inner)}")
-            _check_keys(inner, hints[first], where, f"{name}.", known)
-        elif fields[first].metadata.get("flag_only") and value != fields[first].default:
-            raise InputError(f"{where}: {name}: can only be given on the command line, as --{name.replace('_', '-')}")
-
-
-def _dotted(config_class: type, prefix: str) -> list[str]:
-    keys: list[str] = []
-    for name, hint in get_type_hints(config_class).items():
-        keys.append(f"{prefix}{name}")
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            keys += _dotted(hint, f"{prefix}{name}.")
-    return keys
+            _check_keys(inner, f"{name}.", known, where)
+        elif field.metadata.get("flag_only") and value != field.default:
+            only = flag(field.metadata.get("flag") or name)
+            raise InputError(f"{where}: {name}: can only be given on the command line, as {only}")

@@ -31,7 +31,7 @@ def check_envpool(env_id: str) -> None:
     known = [name for name in _envpool().list_all_envs() if name.startswith("MiniGrid-")]
     if env_id not in known:
         raise InputError(
-            f"--engine envpool: has no '{env_id}'{nearest(env_id, known)}; --engine minigrid has every environment"
+            f"--engine envpool: has no '{env_id}'{nearest(env_id, known)}; --engine gymnasium has every environment"
         )
 
 
@@ -43,7 +43,7 @@ def make_envpool_envs(env_id: str, wrapper: Any, count: int, seed: int) -> EnvPo
     """
     check_envpool(env_id)
     if wrapper not in (FLAT, [FLAT]):
-        raise InputError(f"--engine envpool: knows env_wrapper {FLAT}, not {wrapper}; use --engine minigrid")
+        raise InputError(f"--engine envpool: knows env_wrapper {FLAT}, not {wrapper}; use --engine gymnasium")
     return EnvPoolEnvs(env_id, count, seed)
 
 

@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 
-class ReplayableEpisode(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper that can tell (:meth:`episode_record`) and repeat (:meth:`replay`) the episode so far."""
+class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
+    """Outermost wrapper that can tell (:meth:`episode_record`) and bring back (:meth:`restore`) the episode so far."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
@@ -35,10 +35,10 @@ class ReplayableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
     def episode_record(self) -> dict[str, Any]:
-        """What :meth:`replay` needs, as JSON values."""
+        """What :meth:`restore` needs, as JSON values."""
         return {**self._start, "actions": list(self._actions)}
 
-    def replay(self, record: dict[str, Any]) -> Any:
+    def restore(self, record: dict[str, Any]) -> Any:
         """Bring the environment to the state in which :meth:`episode_record` was called; returns its observation."""
         if record["generator"] is not None:
             self.unwrapped.np_random.bit_generator.state = record["generator"]

@@ -1,8 +1,9 @@
 """Environments: what a name becomes before an algorithm sees it.
 
-``gymnasium.make`` → the wrapper of the hyperparameter entry (FlatObsWrapper for MiniGrid) → float32 observations →
-Monitor → ReplayableEpisode, then eight of them in a DummyVecEnv inside VecNormalize. For speed FlatObsWrapper,
-DummyVecEnv and VecNormalize are replaced by classes of this package that give the same numbers.
+The family's import (:mod:`rl.envs.families`) → ``gymnasium.make`` → the wrappers of the hyperparameter entry
+(FlatObsWrapper for MiniGrid) → float32 observations → Monitor → RestorableEpisode, then eight of them in a DummyVecEnv
+inside VecNormalize. For speed FlatObsWrapper, DummyVecEnv and VecNormalize are replaced by classes of this package that
+give the same numbers.
 
 Why float32: MiniGrid's FlatObsWrapper declares uint8 observations, and VecNormalize leaves that declaration in place
 although it hands out floats with mean 0 and variance 1. Since SB3 2.7.1 the rollout buffer stores observations in the
@@ -13,48 +14,37 @@ buffer keeps the values exactly.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import DtypeObservation, FlattenObservation
-from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
-from sb3_contrib.common.wrappers import TimeFeatureWrapper
+from gymnasium.wrappers import DtypeObservation
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
-from rl.envs.episode_restore import ReplayableEpisode
-from rl.envs.flat_observation import FlatObservation
+from rl.envs.episode_restore import RestorableEpisode
+from rl.envs.families import WRAPPERS, family_of
+from rl.envs.family import import_modules, load
 from rl.fast.compact_normalize import CompactNormalize
 
-#: The wrappers that a hyperparameter entry may name, as the Zoo writes them.
-WRAPPERS: dict[str, Callable[..., gym.Env]] = {
-    "minigrid.wrappers.FlatObsWrapper": FlatObservation,  # the same numbers
-    "minigrid.wrappers.FullyObsWrapper": FullyObsWrapper,
-    "minigrid.wrappers.ImgObsWrapper": ImgObsWrapper,
-    "gymnasium.wrappers.FlattenObservation": FlattenObservation,
-    "sb3_contrib.common.wrappers.TimeFeatureWrapper": TimeFeatureWrapper,
-}
 #: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
-def make_env(env_id: str, wrapper: Wrappers) -> ReplayableEpisode:
+def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
     """One environment with float observations.
 
     Args:
         env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``.
-        wrapper: keys of :data:`WRAPPERS` in one of the forms of :data:`Wrappers`.
+        wrapper: keys of :data:`rl.envs.families.WRAPPERS` in one of the forms of :data:`Wrappers`.
 
     Raises:
         InputError: an unknown name or wrapper, a package that the environment needs is missing, or observations that
             are no single array.
     """
-    wrappers = _wrappers(wrapper)
+    wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
     try:
         env = gym.make(env_id)
@@ -62,17 +52,17 @@ def make_env(env_id: str, wrapper: Wrappers) -> ReplayableEpisode:
         raise InputError(f"--env {env_id}: {error}") from error
     for name, arguments in wrappers:
         try:
-            env = WRAPPERS[name](env, **arguments)
-        except (AssertionError, AttributeError, KeyError, TypeError) as error:
+            env = load(WRAPPERS[name])(env, **arguments)
+        except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
     if not isinstance(env.observation_space, spaces.Box):
         raise InputError(
             f"--env {env_id}: its observations are a {type(env.observation_space).__name__}, not one array (Box); "
             f"name a wrapper that flattens them in the hyperparameter entry (env_wrapper: {next(iter(WRAPPERS))})"
         )
-    if not np.issubdtype(env.observation_space.dtype, np.floating):
-        env = DtypeObservation(env, np.float32)
-    return ReplayableEpisode(Monitor(env))
+    if family.dtype is not None and not np.issubdtype(env.observation_space.dtype, np.floating):
+        env = DtypeObservation(env, family.dtype)
+    return RestorableEpisode(Monitor(env))
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
@@ -129,20 +119,10 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
 
 
 def check_env_id(env_id: str) -> None:
-    """Raise an InputError that suggests the nearest name if gymnasium does not know ``env_id``."""
+    """Raise an InputError if the family's package is missing, or gymnasium does not know the id."""
+    module = family_of(env_id).module
+    import_modules([module] if module else [], f"--env {env_id}")
     if env_id not in gym.registry:
-        raise InputError(f"--env: unknown environment '{env_id}'{nearest(env_id, gym.registry)}")
-
-
-def warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
-    """Warn where a rollout buffer would cut normalised observations to integers (see the top of this file)."""
-    if normalised is None or not normalised.norm_obs:
-        return
-    dtype = normalised.observation_space.dtype
-    if dtype is not None and not np.issubdtype(dtype, np.floating):
-        warnings.warn(
-            f"VecNormalize hands out floats, but the observation space is declared {dtype}, the type in which the "
-            "rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each environment in "
-            "gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
-            stacklevel=2,
+        raise InputError(
+            f"--env: unknown environment '{env_id}'{nearest(env_id, gym.registry)}; --import MODULE registers your own"
         )

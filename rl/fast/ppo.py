@@ -23,9 +23,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
 from dem_apps import EntropyObjective
+from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.numpy_mlp import ACTIVATIONS, Network
-from rl.fast.numpy_objective import entropy_gradient, small_term
 from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, log_softmax, ppo_update
 from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy
 
@@ -193,8 +193,21 @@ def _term(policy: ActorCriticPolicy) -> Term:
         return lambda logits, _log_p, _p, _entropy: (0.0, np.zeros_like(logits))
     module = policy.entropy_objective[0]  # type: ignore[index]
     assert isinstance(module, EntropyObjective)
-    term = small_term(module)
+    term = module.numpy_form() or by_equations(module)
     return lambda logits, _log_p, p, _entropy: term(logits, p)
+
+
+def by_equations(objective: EntropyObjective) -> NumpyForm:
+    """The objective's mean over the rows and autograd's gradient: slower, and right whatever the objective is."""
+
+    def term(logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+        with torch.enable_grad():
+            leaf = torch.from_numpy(logits).requires_grad_()
+            value = objective(leaf, dim=1)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return value.item(), gradient.numpy()
+
+    return term
 
 
 def _samples(buffer: RolloutBuffer) -> RolloutBatch:

@@ -4,10 +4,14 @@ PPO, A2C and sb3-contrib's MaskablePPO and RecurrentPPO maximise ``ent_coef * me
 the third value that ``policy.evaluate_actions`` returns. A policy that returns something else there changes the term
 (:mod:`rl.hook.policy`), and no line of their updates has to be copied. The objective is a submodule of the
 policy, so its state is in ``policy.state_dict()`` and in the zip file that ``model.save`` writes.
+
+This package needs torch, numpy and stable-baselines3, and sb3-contrib where its algorithms are used
+(:mod:`rl.hook.contrib`). ``rl.train`` is one user of it; a script of yours may be another.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings
 from collections.abc import Iterator
@@ -17,14 +21,14 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from gymnasium import spaces
-from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, nearest
-from rl.envs.make import warn_if_observations_are_cut
+from rl.hook import contrib
 from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy, action_sizes, policy_with_objective
 
 __all__ = ["NONE", "STOCK", "EntropyObjectivePolicy", "with_entropy_objective"]
@@ -68,7 +72,7 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
         >>> bool((model.learn(64).policy.entropy_objective[0].class_marginals != 0.5).any())
         True
     """
-    if not (isinstance(algorithm, type) and issubclass(algorithm, (PPO, A2C, MaskablePPO, RecurrentPPO))):
+    if not (isinstance(algorithm, type) and issubclass(algorithm, (PPO, A2C, *contrib.ALGORITHMS))):
         name = getattr(algorithm, "__name__", repr(algorithm))
         raise InputError(
             "with_entropy_objective: supports PPO and A2C of stable_baselines3, MaskablePPO and RecurrentPPO of "
@@ -101,7 +105,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
                     "ent_coef is 0, so the entropy objective '%s' has no effect; give ent_coef=0.001 or another weight",
                     self.objective,
                 )
-        warn_if_observations_are_cut(self.get_vec_normalize_env())
+        _warn_if_observations_are_cut(self.get_vec_normalize_env())
         self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(
             self.policy_class, self.objective, self.objective_options
         )
@@ -157,27 +161,12 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
 
     @contextmanager
     def _padding_left_out(self) -> Iterator[None]:
-        """RecurrentPPO pads sequences to one length and drops the padded rows after the policy has seen them.
-
-        So whenever its update takes a batch from the buffer, the policy is told which rows count.
-        """
-        if not isinstance(self, RecurrentPPO):
-            yield
-            return
-        buffer: Any = self.rollout_buffer
-        get = buffer.get
-
-        def get_and_tell(batch_size: int | None = None) -> Iterator[Any]:
-            for samples in get(batch_size):
-                self.policy.counted_rows = samples.mask > 1e-8
-                yield samples
-
-        buffer.get = get_and_tell
-        try:
-            yield
-        finally:
-            del buffer.get
-            self.policy.counted_rows = None
+        """While this lasts the policy knows which rows of a batch are padding (RecurrentPPO's)."""
+        with contrib.padding_told(self, functools.partial(setattr, self.policy, "counted_rows")):
+            try:
+                yield
+            finally:
+                self.policy.counted_rows = None
 
 
 @torch.no_grad()
@@ -205,3 +194,17 @@ def _check_objective(objective: str, options: dict[str, Any]) -> None:
         raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
     if objective != NONE:
         build_objective(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
+
+
+def _warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
+    """Warn where a rollout buffer would cut normalised observations to integers (see :mod:`rl.envs.make`)."""
+    if normalised is None or not normalised.norm_obs:
+        return
+    dtype = normalised.observation_space.dtype
+    if dtype is not None and not np.issubdtype(dtype, np.floating):
+        warnings.warn(
+            f"VecNormalize hands out floats, but the observation space is declared {dtype}, the type in which the "
+            "rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each environment in "
+            "gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
+            stacklevel=2,
+        )

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from gymnasium import spaces
-from sb3_contrib.common.maskable.distributions import MaskableDistribution, MaskableMultiCategoricalDistribution
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from dem_apps import build_objective
 from dem_apps.errors import InputError
+from rl.hook.contrib import class_masks
 
 #: No entropy term at all, whatever ``ent_coef`` says.
 NONE = "none"
@@ -81,33 +81,21 @@ class EntropyObjectivePolicy(BasePolicy):
         sizes = action_sizes(self.action_space)
         heads = outputs[-1].reshape(-1, sum(sizes)).split(sizes, dim=1)
         choices = [
-            (head, forbidden)
-            for head, forbidden in zip(heads, self._forbidden_actions(len(heads)), strict=True)
+            (head, class_mask)
+            for head, class_mask in zip(heads, class_masks(self.action_dist, len(heads)), strict=True)
             if head.shape[1] > 1
         ]
         # Like the entropy, the terms of independent dimensions add up.
         # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
         term = sum(
             (
-                objective(head, dim=1, mask=self.counted_rows, class_mask=forbidden)
-                for objective, (head, forbidden) in zip(self.entropy_objective, choices, strict=True)
+                objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask)
+                for objective, (head, class_mask) in zip(self.entropy_objective, choices, strict=True)
             ),
             start=log_prob.new_zeros(()),
         )
         # RecurrentPPO picks the rows that count out of the term before it averages
         return term if self.counted_rows is None else term.expand_as(log_prob)
-
-    def _forbidden_actions(self, dimensions: int) -> list[Tensor | None]:
-        """Per action dimension (rows, choices), True where MaskablePPO's mask forbids; None without a mask."""
-        distribution = self.action_dist
-        if not isinstance(distribution, MaskableDistribution):
-            return [None] * dimensions
-        # evaluate_actions has just left the masked distributions here, whichever way the masks were passed
-        if isinstance(distribution, MaskableMultiCategoricalDistribution):
-            distributions = distribution.distributions
-        else:
-            distributions = [distribution.distribution]  # type: ignore[list-item]  # the class for Discrete
-        return [None if head.masks is None else ~head.masks for head in distributions]
 
     def _mean(self, term: Tensor) -> float:
         if term.dim() == 0 or self.counted_rows is None:

@@ -1,4 +1,4 @@
-"""What runs of ``rl.train`` have come to: read from their folders, as raw numbers (CSV) and as a table (Markdown)."""
+"""What runs of ``rl.train`` have come to, read from their folders or from the CSV files of an earlier report."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.load_state import required
-from dem_apps.runtime.run_folder import read_config, read_metrics
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.run_reader import Run, read_run
+from dem_apps.runtime.safe_io import read_text
 from dem_apps.runtime.settings import to_dict
-from dem_apps.runtime.terminal import printable
 from rl.config import TrainConfig
-from rl.results.statistics import improvement, improvement_interval, iqm, iqm_interval
+from rl.results.described_metrics import ACTIONS
 
-#: Both are reported everywhere: one and the same policy can score very differently under the two.
-ACTIONS = ("sampled", "greedy")
 _FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 #: Settings that do not make two runs different arms: what is compared over, how long, how it is looked at, and where.
 _NOT_OF_THE_ARM = (
@@ -37,28 +32,34 @@ class Result:
     """A finished run.
 
     Args:
-        run: its folder.
+        env: the environment's name.
         arm: what it is compared as.
-        config: its settings.
-        scores: its ``eval.json``.
+        seed: of the training.
+        returns: mean return of the last policy, by kind of actions.
         curve: step and mean return (sampled, greedy) of each evaluation during training.
+        row: its line of ``runs.csv``.
+        where: its folder or file, for messages.
     """
 
-    run: Path
+    env: str
     arm: str
-    config: dict[str, Any]
-    scores: dict[str, Any]
+    seed: int
+    returns: dict[str, float]
     curve: dict[int, tuple[float, float]]
+    row: dict[str, Any]
+    where: Path
 
-    @property
-    def env(self) -> str:
-        """The environment's name."""
-        return str(self.config["env"])
 
-    @property
-    def seed(self) -> int:
-        """The seed of the training."""
-        return int(self.config["seed"])
+def find_results(paths: Iterable[Path]) -> list[Result]:
+    """The results in files ``…runs.csv`` of earlier reports, and of the finished runs in or below folders.
+
+    Raises:
+        InputError: see :func:`find_runs`, :func:`read_results` and :func:`read_csv`.
+    """
+    files = dict.fromkeys(path for path in paths if path.suffix == ".csv")
+    folders = [path for path in paths if path.suffix != ".csv"]
+    results = [result for file in files for result in read_csv(file)]
+    return _each_once([*results, *(read_results(find_runs(folders)) if folders else ())])
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
@@ -78,48 +79,50 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
-def read_results(runs: Sequence[Path], arms: Sequence[str] | None = None) -> list[Result]:
+def read_results(paths: Sequence[Path], arms: Sequence[str] | None = None) -> list[Result]:
     """Read finished runs.
 
     Args:
-        runs: their folders.
+        paths: their folders.
         arms: a name per run; None names them after their loss and whatever else tells runs of one loss apart.
 
     Raises:
         InputError: not a run of rl.train, or two runs of one environment, arm and seed.
     """
-    configs = [read_config(run) for run in runs]
-    for run, config in zip(runs, configs, strict=True):
-        if not {"env", "loss", "seed"} <= config.keys():
-            raise InputError(f"{run}: not a run of rl.train (its config.yaml has no env, loss and seed)")
-        required(config, str(run / "config.yaml"), env=str, loss=str, seed=int)
-    names = _arm_names(configs) if arms is None else arms
-    results = [
-        Result(run, name, config, _scores(run / "eval.json"), _curve(run))
-        for run, name, config in zip(runs, names, configs, strict=True)
-    ]
-    seen: dict[tuple[str, str, int], Path] = {}
-    for result in results:
-        other = seen.setdefault((result.env, result.arm, result.seed), result.run)
-        if other != result.run:
-            raise InputError(
-                f"{other} and {result.run}: both are {result.env}, '{result.arm}', seed {result.seed}; leave one out"
-            )
-    return results
+    runs = [read_run(path) for path in paths]
+    for run in runs:
+        run.require("config.yaml")
+        if not {"env", "loss", "seed"} <= run.config.keys():
+            raise InputError(f"{run.path}: not a run of rl.train (its config.yaml has no env, loss and seed)")
+        required(run.config, str(run.path / "config.yaml"), env=str, loss=str, seed=int)
+        run.require("eval.json", "metrics.jsonl")
+    names = _arm_names([run.config for run in runs]) if arms is None else arms
+    return _each_once([_result(run, arm) for run, arm in zip(runs, names, strict=True)])
+
+
+def read_csv(file: Path) -> list[Result]:
+    """What :func:`write_runs` and :func:`write_curves` wrote, the second into the same name with ``curves``.
+
+    Raises:
+        InputError: a file that cannot be read, a column that is missing, or a figure that is not finite.
+    """
+    curves: dict[tuple[str, str, int], dict[int, tuple[float, float]]] = {}
+    for line in _rows(file.with_name(file.name.replace("runs", "curves")), ("seed", "step", *ACTIONS)):
+        key = line["env"], line["arm"], line["seed"]
+        curves.setdefault(key, {})[line["step"]] = line["sampled"], line["greedy"]
+    columns = {actions: f"last_mean_return_{actions}" for actions in ACTIONS}
+    return [
+        Result(
+            row["env"], row["arm"], row["seed"], {actions: row[name] for actions, name in columns.items()},
+            curves.get((row["env"], row["arm"], row["seed"]), {}), row, file,
+        )
+        for row in _rows(file, ("seed", *columns.values()))
+    ]  # fmt: skip
 
 
 def write_runs(path: Path, results: Sequence[Result]) -> None:
     """A CSV line per run: what it was, then the figures of its last and its best policy at full precision."""
-    rows = []
-    for result in results:
-        row = {"env": result.env, "arm": result.arm, "seed": result.seed}
-        row |= {key: result.config.get(key) for key in ("algo", "loss", "ent_coef", "timesteps")}
-        row["episodes"] = result.scores.get("episodes")
-        for policy, scores in (("last", result.scores), ("best", result.scores["best"])):
-            row[f"{policy}_step"] = scores["step"]
-            row |= {f"{policy}_{name}_{actions}": scores[actions][name] for actions in ACTIONS for name in _FIGURES}
-        rows.append(row)
-    _write_csv(path, rows)
+    _write_csv(path, [result.row for result in results])
 
 
 def write_curves(path: Path, results: Sequence[Result]) -> None:
@@ -142,83 +145,43 @@ def names(results: Sequence[Result]) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(r.env for r in results)), list(dict.fromkeys(r.arm for r in results))
 
 
-def returns(results: Sequence[Result], actions: str) -> np.ndarray:
-    """(S,) mean returns of the last policies."""
-    return np.array([result.scores[actions]["mean_return"] for result in results])
+def _result(run: Run, arm: str) -> Result:
+    scores = run.evaluation
+    _check_scores(scores, str(run.path / "eval.json"))
+    row = {"env": run.config["env"], "arm": arm, "seed": run.config["seed"]}
+    row |= {key: run.config.get(key) for key in ("algo", "loss", "ent_coef", "timesteps")}
+    row["episodes"] = scores.get("episodes")
+    for policy, figures in (("last", scores), ("best", scores["best"])):
+        row[f"{policy}_step"] = figures["step"]
+        row |= {f"{policy}_{name}_{actions}": figures[actions][name] for actions in ACTIONS for name in _FIGURES}
+    sampled, greedy = (dict(zip(*run.curve(f"eval/mean_return_{actions}"), strict=True)) for actions in ACTIONS)
+    curve = {step: (value, greedy[step]) for step, value in sampled.items() if step in greedy}
+    returns = {actions: scores[actions]["mean_return"] for actions in ACTIONS}
+    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path)
 
 
-def markdown_table(results: Sequence[Result], baseline: str | None) -> str:
-    """The last policies, a row per environment and arm, then a row per arm over all environments.
-
-    Args:
-        results: finished runs.
-        baseline: the arm that the others are compared with; None leaves the comparison out.
-    """
-    envs, arms = names(results)
-    columns = ["environment", "arm", "seeds"]
-    for actions in ACTIONS:
-        columns += [f"{actions}: mean ± std", "IQM [95 %]", f"P(> {baseline}) [95 %]"][: 3 if baseline else 2]
-    lines = [_row(columns), _row(["---"] * len(columns))]
-    for env in envs:
-        for arm in arms:
-            group = select(results, env, arm)
-            if group:
-                lines.append(_row([short(env), arm, str(len(group)), *_figures(results, [env], arm, baseline)]))
-    for arm in arms:
-        shared = [env for env in envs if select(results, env, arm)]
-        if len(shared) > 1:
-            of = f"all {len(shared)}" if len(shared) == len(envs) else f"{len(shared)} of {len(envs)}"
-            count = sum(len(select(results, env, arm)) for env in shared)
-            lines.append(_row([of, arm, str(count), *_figures(results, shared, arm, baseline)]))
-    return "\n".join(lines) + "\n"
-
-
-def short(env: str) -> str:
-    """An environment's name without what all MiniGrid names share."""
-    return env.removeprefix("MiniGrid-").removesuffix("-v0")
-
-
-def _figures(results: Sequence[Result], envs: Sequence[str], arm: str, baseline: str | None) -> list[str]:
-    cells = []
-    for actions in ACTIONS:
-        groups = [select(results, env, arm) for env in envs]
-        tasks = [returns(group, actions) for group in groups]
-        cells.append(_pooled(groups[0], actions) if len(envs) == 1 else "")
-        low, high = iqm_interval(tasks)
-        interval = f" [{low:.3f}, {high:.3f}]" if min(map(len, tasks)) > 1 else ""
-        cells.append(f"{iqm(np.concatenate(tasks)):.3f}{interval}")
-        if baseline is not None:
-            others = [returns(select(results, env, baseline), actions) for env in envs]
-            cells.append("" if arm == baseline else _improvement(tasks, others))
-    return cells
-
-
-def _pooled(group: Sequence[Result], actions: str) -> str:
-    """Mean and standard deviation (divisor n) of the return over every episode of every seed."""
-    means = returns(group, actions)
-    variances = np.array([result.scores[actions]["std_return"] for result in group]) ** 2
-    return f"{means.mean():.3f} ± {np.sqrt(variances.mean() + means.var()):.3f}"
-
-
-def _improvement(tasks: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> str:
-    if not all(map(len, others)):
-        return "no baseline"
-    low, high = improvement_interval(tasks, others)
-    interval = f" [{low:.2f}, {high:.2f}]" if min(map(len, [*tasks, *others])) > 1 else ""
-    return f"{improvement(tasks, others):.2f}{interval}"
-
-
-def _scores(file: Path) -> dict[str, Any]:
-    """An ``eval.json`` of ``rl.train`` with every figure that tables need."""
-    scores: dict[str, Any] = read_json(file)
-    required(scores, str(file), best=dict)
-    for policy, where in ((scores, str(file)), (scores["best"], f"{file}, best")):
+def _check_scores(scores: dict[str, Any], file: str) -> None:
+    """Refuse an ``eval.json`` that lacks a figure that tables need."""
+    required(scores, file, best=dict)
+    for policy, where in ((scores, file), (scores["best"], f"{file}, best")):
         required(policy, where, step=int, **dict.fromkeys(ACTIONS, dict))
         for actions in ACTIONS:
             required(policy[actions], f"{where}, {actions}", **dict.fromkeys(_FIGURES, (float, int)))
             if not all(math.isfinite(policy[actions][name]) for name in _FIGURES):
                 raise InputError(f"{where}, {actions}: holds NaN or infinite figures")
-    return scores
+
+
+def _each_once(results: list[Result]) -> list[Result]:
+    seen: dict[tuple[str, str, int], Path] = {}
+    for result in results:
+        key = result.env, result.arm, result.seed
+        if key in seen:
+            raise InputError(
+                f"{seen[key]} and {result.where}: both are {result.env}, '{result.arm}', seed {result.seed}; "
+                "leave one out"
+            )
+        seen[key] = result.where
+    return results
 
 
 def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
@@ -234,14 +197,20 @@ def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
     return arms
 
 
-def _curve(run: Path) -> dict[int, tuple[float, float]]:
-    keys = [f"eval/mean_return_{actions}" for actions in ACTIONS]
-    lines = [line for line in read_metrics(run) if all(_is_figure(line.get(key)) for key in keys)]
-    return {line["step"]: (line[keys[0]], line[keys[1]]) for line in lines}
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _rows(file: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines of a CSV file; the columns named in ``numbers`` as finite numbers."""
+    rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(read_text(file), newline="")))
+    for position, row in enumerate(rows, start=2):
+        for name in ("env", "arm", *numbers):
+            if row.get(name) is None:
+                raise InputError(f"{file}, line {position}: has no column '{name}'; expected a CSV file of rl.plots")
+        try:
+            row |= {name: int(row[name]) if name in ("seed", "step") else float(row[name]) for name in numbers}
+        except ValueError as error:
+            raise InputError(f"{file}, line {position}: {error}") from error
+        if not all(math.isfinite(row[name]) for name in numbers):
+            raise InputError(f"{file}, line {position}: holds NaN or infinite figures")
+    return rows
 
 
 def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -250,8 +219,3 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue().encode())
-
-
-def _row(cells: Sequence[str]) -> str:
-    # a name may be anybody's, and the table is printed
-    return f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |"

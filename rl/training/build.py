@@ -1,9 +1,9 @@
-"""From settings to environments and an algorithm, and the part of a checkpoint that brings a policy back."""
+"""From a hyperparameter entry to environments and an algorithm, and the part of a checkpoint that is the policy."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -12,67 +12,66 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.load_state import load_weights, required
-from rl.config import ALGORITHMS, ENVIRONMENT_KEYS, TrainConfig, given_options
 from rl.envs.envpool import make_envpool_envs
 from rl.envs.make import make_training_envs, normalised
 from rl.envs.zoo import hyperparameter, normalisation
 from rl.fast.ppo import FastPPO
-from rl.hook.algorithm import with_entropy_objective
+from rl.training.entries import ENVIRONMENT_KEYS
+
+Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 
-def build_envs(config: TrainConfig) -> VecEnv:
-    """The training environments of a resolved configuration."""
-    entry = config.hyperparameters
+def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", seed: int = 0) -> VecEnv:
+    """The training environments, as many and normalised as the hyperparameter entry says.
+
+    ``seed`` is EnvPool's, which takes it only here; gymnasium's environments get theirs from the algorithm.
+    """
     count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
     wrapper, normalise = entry.get("env_wrapper"), normalisation(entry.get("normalize", False))
     envs: VecEnv
-    if config.engine == "envpool":
-        envs = make_envpool_envs(config.env, wrapper, count, config.seed)
+    if engine == "envpool":
+        envs = make_envpool_envs(env_id, wrapper, count, seed)
     else:
-        envs = make_training_envs(config.env, wrapper, count, normalise=False, gamma=gamma)
+        envs = make_training_envs(env_id, wrapper, count, normalise=False, gamma=gamma)
     return envs if normalise is None else normalised(envs, gamma, *normalise)
 
 
-def build_model(config: TrainConfig, envs: VecEnv, plain: bool = False) -> OnPolicyAlgorithm:
-    """The algorithm of a resolved configuration, everything seeded with ``config.seed``.
+def build_model(
+    algorithm: type[Algorithm], envs: VecEnv, entry: dict[str, Any], ent_coef: float | str, seed: int, device: str
+) -> Algorithm:
+    """An algorithm of SB3, with the hook or without, on its environments, everything seeded.
 
     Args:
-        config: resolved.
-        envs: of :func:`build_envs`.
-        plain: SB3's own class, without an objective and without anything of this package.
+        algorithm: what the entry holds arguments of.
+        envs: of :func:`build_envs` with the same entry.
+        entry: checked hyperparameters of the environment.
+        ent_coef: weight of the entropy term, or ``lin_`` and a number.
+        seed: of weights, sampling and environments.
+        device: of the policy and its updates.
 
     Raises:
-        InputError: a hyperparameter or option that SB3 or the objective refuses.
+        InputError: a hyperparameter that SB3 refuses.
     """
-    entry = {key: hyperparameter(key, value) for key, value in config.hyperparameters.items()}
-    arguments = {key: value for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
+    values = {key: hyperparameter(key, value) for key, value in {**entry, "ent_coef": ent_coef}.items()}
+    arguments = {key: value for key, value in values.items() if key not in ENVIRONMENT_KEYS}
     try:
-        if plain:
-            algorithm: type[OnPolicyAlgorithm] = ALGORITHMS[config.algo]
-        else:
-            fast = config.algo == "ppo" and config.update == "auto"
-            algorithm = with_entropy_objective(
-                FastPPO if fast else ALGORITHMS[config.algo], config.loss, **given_options(config)
-            )
-        return algorithm(
-            entry["policy"],
-            envs,
-            ent_coef=hyperparameter("ent_coef", config.ent_coef),
-            seed=config.seed,
-            device=config.device,
-            **arguments,
-        )
+        return algorithm(values["policy"], envs, seed=seed, device=device, **arguments)
     except InputError:
         raise
-    # whatever SB3, gymnasium and torch make of a value that is none of theirs
+    # whatever SB3, gymnasium and torch make of a value that they cannot use
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"--env {config.env}, hyperparameters: {' '.join(str(error).split())}") from error
+        raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
 
-def update_in_words(config: TrainConfig, model: OnPolicyAlgorithm) -> str:
-    """Which code trains the model, and why, as one line of the log."""
+def update_in_words(model: OnPolicyAlgorithm, update: str) -> str:
+    """Which code trains the model, and why, as one line of the log.
+
+    Args:
+        model: as :func:`build_model` made it.
+        update: what was asked for, ``auto`` or ``sb3``.
+    """
     if not isinstance(model, FastPPO):
-        return "SB3's own (--update sb3)" if config.update == "sb3" else "SB3's own (the fast one knows only PPO)"
+        return "SB3's own (--update sb3)" if update == "sb3" else "SB3's own (the fast one knows only PPO)"
     if model.not_fast is not None:
         return f"SB3's own (the fast one cannot serve: {model.not_fast})"
     return "fast, with SB3's numbers up to rounding"
@@ -129,7 +128,7 @@ def running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> R
         where: how to call the statistics in errors.
 
     Raises:
-        InputError: another shape, no numbers, or numbers that no moments are.
+        InputError: another shape, other values than numbers, or numbers that cannot be moments.
     """
     required(statistics, where, mean=(float, int, np.ndarray), var=(float, int, np.ndarray), count=(float, int))
     moments = RunningMeanStd()

@@ -1,4 +1,4 @@
-"""Training stops at the first number that is none, before it can spoil the policy or a checkpoint.
+"""Training stops at the first value that is not finite, before it can spoil the policy or a checkpoint.
 
 NaN spreads: one reward makes the running variance NaN, that makes every later reward NaN, and one update later no
 weight of the policy is a number. So every step is looked at, and every update.
@@ -16,7 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.load_state import all_finite
 
-#: What an update logs and must be a number; explained variance, which is none where nothing varies, is left out.
+#: What an update logs and must be finite; explained variance, which is NaN where nothing varies, is left out.
 _LOSSES = ("loss", "value_loss", "policy_loss", "policy_gradient_loss", "entropy_loss", "entropy_objective")
 
 
@@ -45,7 +45,7 @@ def check_rollout(model: OnPolicyAlgorithm, env: str) -> None:
     """Look at a rollout before the update.
 
     Raises:
-        NotFiniteError: advantages that are no numbers, so that every loss would be none.
+        NotFiniteError: advantages that are not finite, so that no loss would be.
     """
     advantages = model.rollout_buffer.advantages
     if not np.isfinite(advantages).all():
@@ -65,7 +65,7 @@ def check_update(model: OnPolicyAlgorithm, logged: Mapping[str, Any], env: str) 
         env: name of the environments.
 
     Raises:
-        NotFiniteError: a loss or a weight that is no number.
+        NotFiniteError: a loss or a weight that is not finite.
     """
     for name in _LOSSES:
         value = logged.get(f"train/{name}")

@@ -17,14 +17,14 @@ from rl.fast.compact_normalize import CompactNormalize
 from rl.training.build import policy_state, restore_policy
 
 
-def training_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
 
     Python's environments are kept as the start of their episode and the actions since (:mod:`rl.envs.episode_restore`);
     EnvPool's cannot be kept. The rollout buffer is not kept: between two rollouts it is empty.
     """
     if model.env is None or model.ep_info_buffer is None or model.ep_success_buffer is None:
-        raise RuntimeError("training_state: the model has not started to learn")
+        raise RuntimeError("train_state: the model has not started to learn")
     normalised = model.get_vec_normalize_env()
     columns = normalised.columns if isinstance(normalised, CompactNormalize) else None
     return {
@@ -45,15 +45,15 @@ def training_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     }
 
 
-def restore_training_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
-    """Put back what :func:`training_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
+def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+    """Put back what :func:`train_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
 
     Raises:
         InputError: an environment did not come back to where it was, since not all of its randomness is ``np_random``;
             or the state is not one of this run.
     """
     if model.env is None:
-        raise RuntimeError("restore_training_state: the model has no environment")
+        raise RuntimeError("restore_train_state: the model has no environment")
     where = "--resume: the checkpoint"
     restore_policy(model, state)
     load_optimizer(model.policy.optimizer, state.get("optimizer"), f"{where}'s 'optimizer'")
@@ -82,7 +82,7 @@ def _restore_rollout(model: OnPolicyAlgorithm, state: dict[str, Any], where: str
     if is_envpool(model.env):
         _start_again(model)
     else:
-        _replay(model, state)
+        _restore_episodes(model, state)
 
 
 def _check(state: dict[str, Any], model: OnPolicyAlgorithm, where: str) -> None:
@@ -123,13 +123,13 @@ def _start_again(model: OnPolicyAlgorithm) -> None:
     model._last_episode_starts = np.ones(model.n_envs, dtype=bool)
 
 
-def _replay(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     assert model.env is not None
     expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
     for index, record in enumerate(state["envs"]):
         try:
-            observation = model.env.env_method("replay", record, indices=index)[0]
-        except Exception as error:  # what an environment makes of actions or seeds that are none of its own
+            observation = model.env.env_method("restore", record, indices=index)[0]
+        except Exception as error:  # what an environment makes of actions or seeds that it does not know
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise InputError(f"--resume: environment {index} cannot repeat its episode ({reason})") from error
         if not np.array_equal(observation, expected[index]):

@@ -16,8 +16,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.load_state import load_optimizer, load_weights
-from rl.config import ALGORITHMS
 from rl.training.build import running
+from rl.training.entries import ALGORITHMS
 
 #: Bytes of all that is in a zip, unpacked; a policy of hundreds of millions of weights has fewer.
 _MOST_BYTES = 1 << 33
@@ -29,7 +29,7 @@ def start_from_zip(model: OnPolicyAlgorithm, algo: str, file: Path) -> None:
 
     Args:
         model: has not trained yet.
-        algo: a key of :data:`rl.config.ALGORITHMS`, whose class saved the zip.
+        algo: a key of :data:`rl.training.entries.ALGORITHMS`, whose class saved the zip.
         file: the zip. The statistics of the environments are looked for in :func:`statistics_files`. **Code that is
             pickled in these files is run.**
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from dem_apps.errors import InputError, nearest, run_command
+from dem_apps.errors import InputError, nearest
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
+from seg.methods import METHODS
 
 _USAGE = """usage: python -m seg.data {check,cache} [--config FILE] [any setting of python -m seg.train]
 
@@ -20,14 +22,15 @@ cache   write decoded, resized copies once, which training then reads instead of
 
 
 def _check(config: TrainConfig) -> None:
-    if check_pair(open_pair(config, labels_must_exist=False), config.workers):
+    pair = open_pair(config.source, config.target, config.classes, config.validation_part, labels_must_exist=False)
+    if check_pair(pair, config.workers):
         sys.exit(1)
 
 
 def _cache(config: TrainConfig) -> None:
-    pair = open_pair(config)
+    pair = open_pair(config.source, config.target, config.classes, config.validation_part)
     splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
-    if config.method == "source":
+    if not METHODS[config.method].uses_target:
         del splits["target train"]
     fill_cache(splits, config.workers)
 

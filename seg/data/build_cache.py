@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def fill_cache(splits: dict[str, SegmentationDataset], workers: int = 0) -> None
     Raises:
         InputError: too little space on the disk, found before anything is written; a file that cannot be read.
     """
-    needed = sum(_bytes_needed(dataset) for dataset in splits.values())
+    needed = sum(_bytes_needed(dataset, index) for dataset in splits.values() for index in range(len(dataset)))
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,8 +39,7 @@ def fill_cache(splits: dict[str, SegmentationDataset], workers: int = 0) -> None
         )
     print(f"{_text(needed)} to write, {_text(free)} free in {folder}", flush=True)
     for title, dataset in splits.items():
-        write = functools.partial(_write_copies, dataset)
-        for _ in in_order(write, len(dataset), workers, f"copying {title}"):
+        for _ in in_order(dataset.write_copies, len(dataset), workers, f"copying {title}"):
             pass
         print(f"{title}: {len(dataset):,} images in {dataset.copies.folder}", flush=True)
 
@@ -50,15 +48,7 @@ def _text(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
-def _write_copies(dataset: SegmentationDataset, index: int) -> None:
-    dataset.write_copies(index)
-
-
-def _bytes_needed(dataset: SegmentationDataset) -> int:
-    return sum(_bytes_of(dataset, index) for index in range(len(dataset)))
-
-
-def _bytes_of(dataset: SegmentationDataset, index: int) -> int:
+def _bytes_needed(dataset: SegmentationDataset, index: int) -> int:
     missing = dataset.missing_copies(index)
     if not missing:
         return 0

@@ -17,14 +17,12 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
-from dem_apps.runtime.terminal import printable
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.domains import DomainPair
-from seg.data.image_io import without_alpha
+from seg.data.image_io import decode, without_alpha
 from seg.data.labels import IGNORE_INDEX
-from seg.data.layouts import decode
 from seg.data.parallel_map import in_order
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.

@@ -19,11 +19,10 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.data.cache import ResizedCopies
-from seg.data.image_io import without_alpha
+from seg.data.image_io import decode, without_alpha
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
-from seg.data.layouts import LAYOUTS, Layout, Pairs, decode
-
-__all__ = ["LAYOUTS", "Layout", "Sample", "SegmentationDataset"]
+from seg.data.layouts import LAYOUTS
+from seg.data.layouts.layout import Pairs
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from seg.config import DataConfig, TrainConfig
+from seg.config import DataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.labels import ClassSet, load_classes
@@ -27,22 +27,34 @@ class DomainPair:
     classes: ClassSet
 
 
-def open_pair(config: TrainConfig, labels_must_exist: bool = True) -> DomainPair:
+def open_pair(
+    source: DataConfig,
+    target: DataConfig,
+    classes_file: str | None = None,
+    validation_part: Sequence[float] = (0.0, 1.0),
+    labels_must_exist: bool = True,
+) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
     Args:
-        config: names the roots, layouts, sizes and classes.
+        source: root, layout, size and excluded images of the labelled domain.
+        target: likewise, of the domain that is adapted to.
+        classes_file: see :func:`seg.data.labels.load_classes`.
+        validation_part: see :func:`open_validation`.
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label.
     """
-    if (config.source.root is None) != (config.target.root is None):
-        given, missing = ("source", "target") if config.source.root else ("target", "source")
+    if (source.root is None) != (target.root is None):
+        given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
-    classes = load_classes(config.classes)
-    source_root, target_root = _roots(config)
-    source, target = config.source, config.target
+    classes = load_classes(classes_file)
+    if source.root is None or target.root is None:
+        demo = _demo_pair()
+        source_root, target_root = demo.source_root, demo.target_root
+    else:
+        source_root, target_root = Path(source.root), Path(target.root)
     source_train = SegmentationDataset(
         source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
         classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
@@ -52,7 +64,7 @@ def open_pair(config: TrainConfig, labels_must_exist: bool = True) -> DomainPair
         target_root, target.layout, "train", labelled=False, size=_size(target, "target"),
         classes=classes, exclude=target.exclude,
     )  # fmt: skip
-    target_val = open_validation(target, classes, config.validation_part, target_root, labels_must_exist)
+    target_val = open_validation(target, classes, validation_part, target_root, labels_must_exist)
     return DomainPair(source_train, target_train, target_val, classes)
 
 
@@ -88,26 +100,14 @@ def open_validation(
     )  # fmt: skip
 
 
-def _roots(config: TrainConfig) -> tuple[Path, Path]:
-    if config.source.root is None or config.target.root is None:
-        pair = _demo_pair()
-        return pair.source_root, pair.target_root
-    return Path(config.source.root), Path(config.target.root)
-
-
 def _demo_pair() -> DemoPair:
     folder = cache_dir() / "demo"
     try:
-        return ensure_demo_pair(folder, progress=_report)
+        return ensure_demo_pair(folder)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(
             f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"
         ) from error
-
-
-def _report(done: int, total: int) -> None:
-    if done == 1:
-        print(f"drawing the demo pair, {total} images, once, into {cache_dir() / 'demo'}", flush=True)
 
 
 def _size(data: DataConfig, domain: str) -> tuple[int, int] | None:

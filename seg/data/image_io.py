@@ -1,4 +1,4 @@
-"""Images as people have them: any folder, any format that Pillow reads, any size and mode."""
+"""Images as people have them, of any format, size and mode, and label images, whose pixels are ids."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from dem_apps.runtime.images import opened_image
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 #: Pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
+#: What labels come in: a format that rounds numbers, as JPEG does, makes other classes of them.
+LOSSLESS = ("PNG",)
 
 
 def find_images(source: Path) -> list[Path]:
@@ -76,6 +78,35 @@ def read_image(file: Path) -> NDArray[np.uint8]:
     """
     with opened_image(file) as picture:
         return as_rgb(ImageOps.exif_transpose(picture), file)
+
+
+def decode(file: Path) -> Image.Image:
+    """An image file's pixels as they are stored.
+
+    Raises:
+        InputError: it is missing, damaged, cut short or too large.
+    """
+    with opened_image(file) as picture:
+        picture.load()
+    return picture
+
+
+def read_index_image(file: Path) -> NDArray[np.uint8]:
+    """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8.
+
+    Raises:
+        InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
+    """
+    with opened_image(file, LOSSLESS) as picture:
+        tiles = getattr(picture, "tile", [])
+        stored = tiles[0][3] if tiles else None  # .args from Pillow 11 on
+        picture.load()
+    if picture.mode not in ("P", "L"):
+        raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
+    if stored in ("L;2", "L;4"):
+        # decoders spread the 4 or 16 shades over 0 to 255, and nobody knows whether ids or shades were meant
+        raise InputError(f"{file}: a label image in grey has 8 bits per pixel, this one has {stored[2:]}; save 8")
+    return np.asarray(picture)
 
 
 def without_alpha(picture: Image.Image, file: Path) -> Image.Image:

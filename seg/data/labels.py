@@ -75,6 +75,9 @@ LABELS: tuple[Label, ...] = (
     Label("bicycle", 33, 18, (119, 11, 32)),
 )
 
+CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}
+"""Name of each label id: what labels in Cityscapes' numbering hold."""
+
 LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
 """Label id of a name: ``LABEL_ID["road"]`` is 7."""
 

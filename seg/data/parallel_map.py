@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.data import DataLoader, Dataset
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.progress import track
 
 Result = TypeVar("Result")
-
-_SECONDS_BETWEEN_LINES = 15.0
 
 
 def in_order(function: Callable[[int], Result], count: int, workers: int, title: str) -> Iterator[Result]:
@@ -30,7 +26,7 @@ def in_order(function: Callable[[int], Result], count: int, workers: int, title:
         InputError: the first one that ``function`` raises.
     """
     loader = DataLoader(_Calls(function, count), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
-    for result in _watched(loader, count, title):
+    for result in track(loader, count, title):
         if isinstance(result, InputError):
             raise result
         yield result
@@ -55,19 +51,3 @@ class _Calls(Dataset[Result | InputError], Generic[Result]):
 
 def _as_it_is(item: Result) -> Result:
     return item
-
-
-def _watched(results: DataLoader[Result], count: int, title: str) -> Iterator[Result]:
-    if sys.stdout.isatty():
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns) as progress:
-            yield from progress.track(results, total=count, description=title)
-        return
-    started = last = time.monotonic()
-    for done, result in enumerate(results, start=1):
-        yield result
-        now = time.monotonic()
-        if now - last > _SECONDS_BETWEEN_LINES:
-            last = now
-            left = time.strftime("%H:%M:%S", time.gmtime((now - started) / done * (count - done)))
-            print(f"{title}: {done:,}/{count:,}, {left} left", flush=True)

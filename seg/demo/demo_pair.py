@@ -9,21 +9,19 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from dem_apps.runtime.progress import track
 from seg.data.labels import LABEL_ID_PALETTE
 from seg.demo.street.world import CAMERA_STREET, GAME_STREET, WORLD_VERSION, Domain, draw_street
 
 CITY = "demostadt"
 MANIFEST = "manifest.json"
-
-Progress = Callable[[int, int], None]
-"""Called with (pictures written, pictures in all) after every picture."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ def ensure_demo_pair(
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
-    progress: Progress | None = None,
 ) -> DemoPair:
     """Return the pair kept under ``cache_dir``, drawing it first where it is missing.
 
@@ -65,6 +62,7 @@ def ensure_demo_pair(
     name = f"street-world-v{WORLD_VERSION}-seed{seed}-{size[0]}x{size[1]}-{'-'.join(map(str, counts))}"
     root = Path(cache_dir) / name
     if _read_manifest(root) != _manifest(seed, size, counts):
+        print(f"drawing the demo pair, {sum(counts)} images, once, into {cache_dir}", flush=True)
         return write_demo_pair(
             root,
             seed=seed,
@@ -72,7 +70,6 @@ def ensure_demo_pair(
             source_train=source_train,
             target_train=target_train,
             target_val=target_val,
-            progress=progress,
         )
     return _pair(root)
 
@@ -85,7 +82,6 @@ def write_demo_pair(
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
-    progress: Progress | None = None,
 ) -> DemoPair:
     """Draw the pair into ``root``, which appears only when the last picture is written.
 
@@ -100,7 +96,6 @@ def write_demo_pair(
         source_train: number of labelled source pictures.
         target_train: number of target training pictures (their labels serve oracles only).
         target_val: number of target validation pictures.
-        progress: called as ``progress(done, total)`` after every picture.
 
     Raises:
         ValueError: for a negative seed, a count below 1 or a size too small for a street.
@@ -116,11 +111,8 @@ def write_demo_pair(
     draft = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
     try:
         draft.chmod(0o755)  # mkdtemp's 0700 would lock out other users of a shared cache.
-        jobs = list(_jobs(counts))
-        for done, job in enumerate(jobs, start=1):
+        for job in track(_jobs(counts), sum(counts), "drawing the demo pair"):
             _write(draft, job, seed, size)
-            if progress is not None:
-                progress(done, len(jobs))
         (draft / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _publish(draft, root, manifest)
     finally:

@@ -61,6 +61,36 @@ def normalised_entropy(logits: Tensor) -> NDArray[np.float32]:
     return entropy
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What a network says of one image.
+
+    Args:
+        classes: (H, W) uint8 train ids.
+        entropy: (H, W) float32, 0 to 1: Shannon entropy / log C.
+    """
+
+    classes: NDArray[np.uint8]
+    entropy: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, logits: Tensor) -> Prediction:
+        """From (C, H, W) logits."""
+        return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), normalised_entropy(logits))
+
+    @property
+    def caption(self) -> str:
+        """The mean entropy, for a title."""
+        return f"mean {self.entropy.mean():.2f}"
+
+    def tiles(self, palette: Sequence[Colour]) -> dict[str, NDArray[np.uint8]]:
+        """(H, W, 3) ``prediction`` and ``entropy`` in colours."""
+        return {
+            "prediction": coloured_prediction(self.classes, palette),
+            "entropy": coloured_entropy(self.entropy),
+        }
+
+
 def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
     """(H, W) train ids → (H, W, 3) colours."""
     coloured: NDArray[np.uint8] = np.asarray(palette, dtype=np.uint8)[prediction]
@@ -107,16 +137,12 @@ def map_pictures(
     Returns:
         (H, W, 3) uint8 ``image``; ``prediction``, ``entropy`` and ``label`` of (H', W', 3); and the panel.
     """
-    entropy, prediction = normalised_entropy(logits), logits.argmax(0).cpu().numpy()
-    tiles = {
-        "image": image,
-        "prediction": coloured_prediction(prediction, classes.colors),
-        "entropy": coloured_entropy(entropy),
-    }
+    prediction = Prediction.of(logits)
+    tiles = {"image": image, **prediction.tiles(classes.colors)}
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
-    names = legend(np.bincount(prediction.ravel(), minlength=len(classes)), classes)
-    return tiles, panel(image, tiles["prediction"], tiles["entropy"], f"mean {entropy.mean():.2f}", names)
+    names = legend(np.bincount(prediction.classes.ravel(), minlength=len(classes)), classes)
+    return tiles, panel(image, tiles["prediction"], tiles["entropy"], prediction.caption, names)
 
 
 def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:

@@ -1,1 +1,12 @@
-"""Adaptation methods."""
+"""Adaptation methods: the table of ``--method``, and one file for each."""
+
+from seg.methods.advent import AdvEnt
+from seg.methods.method import Method
+from seg.methods.minent import MinEnt
+from seg.methods.source import SourceOnly
+
+METHODS: dict[str, type[Method]] = {
+    "source": SourceOnly,
+    "minent": MinEnt,
+    "advent": AdvEnt,
+}

@@ -7,21 +7,101 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.settings import option
+from seg.methods.method import Method
+from seg.methods.minent import HeadObjectives
+from seg.models.predictor import Predictor
+from seg.training.optimization import MicroBatch, Values, update
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.
 _SMALLEST_SIDE = 32
 
 
-class AdvEnt(nn.Module):
-    """The discriminators of both heads, and the two losses that meet in them.
+@dataclass(frozen=True)
+class DiscriminatorConfig:
+    """Discriminators of --method advent, one per head."""
+
+    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
+    channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
+
+
+@dataclass(frozen=True)
+class AdversarialWeights:
+    """How much the fooling loss counts, among the other weights of the loss."""
+
+    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
+    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
+
+
+class AdvEnt(Method):
+    """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
+
+    summary = "the objective, and discriminators to fool"
+    sections: ClassVar[Mapping[str, type]] = {"discriminator": DiscriminatorConfig, "weights": AdversarialWeights}
+
+    def __init__(
+        self,
+        network: Predictor,
+        num_classes: int,
+        make_objectives: Callable[[], HeadObjectives],
+        *,
+        discriminator: DiscriminatorConfig,
+        weights: AdversarialWeights,
+    ) -> None:
+        super().__init__(network, num_classes, make_objectives)
+        device = network.accelerator.device
+        self.objectives = make_objectives().to(device)
+        per_head = {head: getattr(weights, f"adversarial_{head}") for head in network.heads}
+        self.adversary = Adversary(num_classes, per_head, discriminator.channels)
+        self.adversary.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        group = {"params": list(self.adversary.parameters()), "base_lr": discriminator.lr}
+        adam = torch.optim.Adam([group], discriminator.lr, betas=(0.9, 0.99))
+        self.optimizer = network.accelerator.prepare_optimizer(adam)
+        self.modules = {"minent": self.objectives, "adversary": self.adversary}
+        self.optimizers = {"adversary_optimizer": self.optimizer}
+        self._source: list[dict[str, Tensor]] = []
+        self._target: list[dict[str, Tensor]] = []
+
+    def after_source(self, logits: dict[str, Tensor]) -> None:
+        """Keep what the discriminators learn from."""
+        self._source.append(logits)
+
+    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+        """The objective and the fooling loss, which share a forward."""
+        logits = self.network(batch.target["image"], "target")
+        self._target.append({head: values.detach() for head, values in logits.items()})
+        objective, values = self.objectives(logits)
+        with self.network.accelerator.autocast():
+            fooling, of_fooling = self.adversary.fooling_loss(logits)
+        values |= {name: value.detach() for name, value in of_fooling.items()}
+        return fooling if objective is None else objective + fooling, values
+
+    def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
+        """The discriminators' step: with fp16 each optimiser undoes the loss scale its gradients were made with."""
+        accelerator = self.network.accelerator
+        self.optimizer.zero_grad()
+        logged = []
+        for source, target in zip(self._source, self._target, strict=True):
+            with accelerator.autocast():
+                loss, values = self.adversary.discriminator_loss(source, target)
+            accelerator.backward(loss / len(batches))
+            logged.append({name: value.detach() for name, value in values.items()})
+        self._source, self._target = [], []
+        return update(self.adversary, self.optimizer, logged, batches, step)
+
+
+class Adversary(nn.Module):
+    """The discriminators of the heads, and the two losses that meet in them.
 
     Args:
         num_classes: C, the channels of a self-information map.
@@ -34,7 +114,7 @@ class AdvEnt(nn.Module):
         self.weights = dict(weights)
         self.discriminators = nn.ModuleDict({head: build_discriminator(num_classes, channels) for head in weights})
 
-    def fooling_loss(self, logits: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def fooling_loss(self, logits: Mapping[str, Tensor]) -> tuple[Tensor, Values]:
         """What the network minimises on target: its maps should be taken for source. No gradient for discriminators.
 
         Args:
@@ -56,9 +136,7 @@ class AdvEnt(nn.Module):
         ).sum()
         return total, values
 
-    def discriminator_loss(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def discriminator_loss(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[Tensor, Values]:
         """What the discriminators minimise: source is 0, target is 1, each domain counts half. None for the network.
 
         Args:

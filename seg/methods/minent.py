@@ -1,27 +1,26 @@
-"""Losses on the network's two heads: cross-entropy on source labels, an entropy objective on target (MinEnt).
+"""MinEnt: an entropy objective on the target predictions of every head.
 
-Source: Vu et al., ADVENT, CVPR 2019 (MinEnt), with the objective exchangeable. Main and auxiliary head are two
-predictors, so each has an objective, and a class table, of its own.
+Source: Vu et al., ADVENT, CVPR 2019, with the objective exchangeable. Main and auxiliary head are two predictors, so
+each has an objective, and class marginals, of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dem_apps import build_objective
-from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.objectives import OBJECTIVES
+from seg.methods.method import Method
+from seg.models.predictor import Predictor
+from seg.training.optimization import MicroBatch, Values
 
-#: Objectives in nats that ADVENT's weights expect as a share of log C. AdaDEM is not divided: it is no entropy.
-_DIVIDED_BY_LOG_C = ("entropy", "cadf", "dem")
 
-
-class MinEnt(nn.Module):
+class HeadObjectives(nn.Module):
     """Objective values on target predictions, weighted per head.
 
     Args:
@@ -38,13 +37,14 @@ class MinEnt(nn.Module):
         super().__init__()
         self.weights = dict(weights)
         self.reduction = reduction
-        self.scale = 1.0 / math.log(num_classes) if loss in _DIVIDED_BY_LOG_C else 1.0
+        divided = loss != "none" and OBJECTIVES[loss].divided_by_log_c
+        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
             self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
 
-    def forward(self, logits: Mapping[str, Tensor]) -> tuple[Tensor | None, dict[str, Tensor]]:
+    def forward(self, logits: Mapping[str, Tensor]) -> tuple[Tensor | None, Values]:
         """The weighted loss of a target batch, or None if there is none, and values to log.
 
         Args:
@@ -61,33 +61,19 @@ class MinEnt(nn.Module):
         return torch.stack(losses).sum(), values
 
 
-def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
-    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does unless told otherwise; in float32."""
-    return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)
+class MinEnt(Method):
+    """The objective on target; with ``--loss none`` target images are only passed through the network (control)."""
 
+    summary = "the objective on target"
 
-def supervised_loss(
-    logits: Mapping[str, Tensor], label: Tensor, weights: Mapping[str, float], ignore_index: int
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Weighted cross-entropy of both heads, the mean over labelled pixels, and values to log.
+    def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
+        super().__init__(network, num_classes, make_objectives)
+        self.objectives = make_objectives().to(network.accelerator.device)
+        self.modules = {"minent": self.objectives}
 
-    Args:
-        logits: (B, C, H, W) per head, at the labels' size.
-        label: (B, H, W) train ids, with ``ignore_index`` where nothing counts.
-        weights: weight per head.
-        ignore_index: the label that counts nowhere.
-
-    Returns:
-        the loss; 0 where nothing is labelled. Labelled pixels of every process are counted, so that the mean of the
-        processes' losses is the loss of the joined batch.
-    """
-    (labelled,) = summed_over_processes((label != ignore_index).sum().double())
-    share = (world_size() / labelled.clamp_min(1)).float()
-    # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
-    reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"
-    losses = {
-        head: share * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction=reduction).sum()
-        for head in weights
-    }
-    total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()
-    return total, {f"source/cross_entropy_{head}": loss.detach() for head, loss in losses.items()}
+    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+        """See :meth:`HeadObjectives.forward`."""
+        with torch.set_grad_enabled(bool(self.objectives.objectives)):
+            logits = self.network(batch.target["image"], "target")
+        loss, values = self.objectives(logits)
+        return loss, values

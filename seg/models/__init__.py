@@ -1,1 +1,74 @@
-"""Networks, their batch normalisation, and how they are read back from runs."""
+"""Networks by name, their batch normalisation, and how they are read back from runs.
+
+A network of this project is a :class:`seg.models.network.SegmentationNetwork`. To add one, write it in a file of its
+own and enter its builder in ``NETWORKS``: docs/howto/add_a_network.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from dem_apps.errors import InputError, nearest
+from seg.models.deeplabv2 import DeepLabV2
+from seg.models.deeplabv2_advent import build_advent_network
+from seg.models.network import SegmentationNetwork
+from seg.models.smp_network import SMP_NETWORKS
+
+#: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
+NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
+    "deeplabv2": DeepLabV2,
+    "deeplabv2-advent": build_advent_network,
+    **SMP_NETWORKS,
+}
+
+
+def build_model(
+    name: str = "deeplabv2",
+    encoder: str = "resnet101",
+    num_classes: int = 19,
+    output_stride: int | None = None,
+    depth: int | None = None,
+    weights: str | None = None,
+    **options: Any,
+) -> SegmentationNetwork:
+    """A segmentation network by name.
+
+    Args:
+        name: ``deeplabv2`` (:class:`seg.models.deeplabv2.DeepLabV2`), ``deeplabv2-advent``
+            (:class:`seg.models.deeplabv2_advent.AdventDeepLabV2`), or an architecture of segmentation-models-pytorch
+            such as ``unet`` or ``segformer`` (:class:`seg.models.smp_network.SmpNetwork`).
+        encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm).
+        num_classes: C.
+        output_stride: input pixels per feature of the encoder; None is the network's default.
+        depth: stages of the encoder in use; None is the network's default.
+        weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
+        options: of that network alone.
+
+    Returns:
+        a module that maps (B, 3, H, W) images to ``{"main": (B, C, h, w)}``, and ``"aux"`` where its ``heads`` say so.
+
+    Raises:
+        InputError: a name that is not known, an option that the network does not have or does not take so, or weights
+            that cannot be had.
+
+    >>> import torch
+    >>> model = build_model("deeplabv2", encoder="resnet18", num_classes=4, output_stride=8)
+    >>> {head: tuple(logits.shape) for head, logits in model(torch.zeros(1, 3, 64, 96)).items()}
+    {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
+    >>> build_model("fpn", encoder="resnet18", num_classes=4)(torch.zeros(2, 3, 64, 96))["main"].shape
+    torch.Size([2, 4, 16, 24])
+    """
+    if name not in NETWORKS:
+        raise InputError(f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}")
+    builder = NETWORKS[name]
+    options |= {"depth": depth, "output_stride": output_stride}
+    given = {option: value for option, value in options.items() if value is not None}
+    signature = inspect.signature(builder)
+    try:
+        signature.bind(encoder, num_classes, weights=weights, **given)
+    except TypeError as error:
+        own = [option for option in signature.parameters if option not in ("encoder", "num_classes", "weights")]
+        raise InputError(f"model: {name} {error}; its options are {', '.join(own) or 'none'}") from error
+    return builder(encoder, num_classes, weights=weights, **given)

@@ -2,6 +2,9 @@
 
 A score depends on it: with frozen affine parameters the running statistics still move, and the last batch seen is
 one of the target. So the choice is a setting with a name, and every score says which one it was made with.
+
+Layer and group normalisation, as in transformers, have no running statistics, and no policy concerns them. A network
+without any batch normalisation takes the default policy alone, and its scores say that it has none.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dem_apps.errors import InputError, nearest
 from dem_apps.reduction import world_size
 
+#: The first is the default, and of a network without batch normalisation the only one.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
 
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
@@ -41,9 +45,14 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
         the model, or its replacement if it is itself a batch normalisation.
 
     Raises:
-        InputError: an unknown policy.
+        InputError: an unknown policy, or another than the default for a network without batch normalisation.
     """
     _check(policy)
+    if policy != BATCH_NORM_POLICIES[0] and not _layers(model):
+        raise InputError(
+            f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave it "
+            f"at {BATCH_NORM_POLICIES[0]}"
+        )
     if synchronised:
         model = _joined(model) if _device(model) == "cpu" else _synchronised(model)
     for layer in _layers(model):
@@ -69,14 +78,17 @@ def feed_batch_norm(model: nn.Module, policy: str, domain: Literal["source", "ta
         layer.track_running_stats = moved
 
 
-def describe(policy: str) -> str:
-    """One sentence about a policy, for the protocol beside a score.
+def describe(policy: str, model: nn.Module) -> str:
+    """One sentence about a policy and what it has come to in this network, for the protocol beside a score.
 
     Raises:
         InputError: an unknown policy.
     """
     _check(policy)
-    return f"{policy}: {_DESCRIPTIONS[policy]}"
+    if not _layers(model):
+        return "none: the network has no batch normalisation"
+    encoder = getattr(model, "encoder", model)
+    return f"{policy}: {_DESCRIPTIONS[policy]}" + ("" if _layers(encoder) else "; the encoder has none")
 
 
 class JoinedBatchNorm2d(nn.BatchNorm2d):

@@ -13,13 +13,12 @@ Shapes: B batch, C classes, h × w feature resolution, about an eighth of the im
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from seg.models.atrous_head import AtrousHead
+from seg.models.network import SegmentationNetwork
 
 #: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
 ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
@@ -33,7 +32,7 @@ _EXPANSION = 4
 _STAGES = ((3, 64, 1, 1), (4, 128, 2, 1), (23, 256, 1, 2), (3, 512, 1, 4))
 
 
-class AdventDeepLabV2(nn.Module):
+class AdventDeepLabV2(SegmentationNetwork):
     """ADVENT's network behind this project's interface.
 
     A random start is ADVENT's: convolutions from a normal distribution of deviation 0.01. Parameters are named as in
@@ -42,6 +41,8 @@ class AdventDeepLabV2(nn.Module):
     Args:
         num_classes: C.
     """
+
+    heads = ("main", "aux")
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -54,14 +55,6 @@ class AdventDeepLabV2(nn.Module):
         """(B, 3, H, W) normalised RGB images → logits ``main`` and ``aux``, (B, C, h, w) each."""
         before_last, last = self.encoder(self.to_bgr(images))
         return {"main": self.main_head(last), "aux": self.auxiliary_head(before_last)}
-
-    def parameter_groups(self, learning_rate: float, head_factor: float) -> list[dict[str, Any]]:
-        """Encoder at ``learning_rate``, heads at ``head_factor`` times that; ``base_lr`` is kept for schedules."""
-        heads = [*self.main_head.parameters(), *self.auxiliary_head.parameters()]
-        return [
-            {"params": list(self.encoder.parameters()), "base_lr": learning_rate},
-            {"params": heads, "base_lr": learning_rate * head_factor},
-        ]
 
 
 class BgrMinusMean(nn.Module):
@@ -146,7 +139,7 @@ class Bottleneck(nn.Module):
 
 
 def build_advent_network(
-    encoder: str, num_classes: int, output_stride: int, depth: int, weights: str | None
+    encoder: str, num_classes: int, weights: str | None = None, depth: int = DEPTH, output_stride: int = OUTPUT_STRIDE
 ) -> AdventDeepLabV2:
     """The network, after a look at settings that it leaves no choice in.
 

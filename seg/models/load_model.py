@@ -13,9 +13,9 @@ from dem_apps.runtime import load_state as restore
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import from_dict
-from seg.config import ModelConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.data.labels import ClassSet, load_classes
-from seg.models.deeplabv2 import build_model
+from seg.models import build_model
 
 CLASSES_FILE = "classes.json"
 #: Of its tensors' names, in every network here.
@@ -30,7 +30,7 @@ class LoadedModel:
         config: the settings of its run.
         classes: what its C outputs mean.
         model: the network, in ``eval()`` mode.
-        checkpoint: the name of the checkpoint that was read.
+        checkpoint: the name of the checkpoint that was read, never ``auto``.
         step: the training step that it was saved at.
     """
 
@@ -46,13 +46,15 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
 
     Args:
         run: the run folder.
-        checkpoint: ``last``, ``selected`` (chosen without labels) or ``best`` (chosen with target labels).
+        checkpoint: ``last``, ``selected`` (chosen without labels), ``best`` (chosen with target labels), or ``auto``:
+            selected where there is one, else last.
         device: where the network goes.
 
     Raises:
         InputError: no run folder, no such checkpoint, or weights that do not fit the settings.
     """
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    checkpoint = _resolved(run, checkpoint)
     state = load_checkpoint(run / "checkpoints", checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     restore.required(state, where, model=dict)
@@ -61,17 +63,9 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     # the run's own copy, since the file that its settings name may be elsewhere or may have changed
     own = run / CLASSES_FILE
     classes = load_classes(str(own) if own.is_file() else config.classes)
-    # the checkpoint brings every weight
-    model = network(config.model, len(classes), pretrained=False)
+    model = build_model(**config.model.architecture(), num_classes=len(classes))  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
     return LoadedModel(config, classes, model.to(device).eval(), checkpoint, restore.checked_step(state, where))
-
-
-def checkpoint_name(run: Path, wanted: str) -> str:
-    """``auto`` is the run's checkpoint ``selected``, chosen without labels, where it has one, else ``last``."""
-    if wanted != "auto":
-        return wanted
-    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
 
 
 def saved_weights(run: Path) -> dict[str, Tensor]:
@@ -81,7 +75,7 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
         InputError: no run folder, or one without a checkpoint.
     """
     read_config(run)
-    state = load_checkpoint(run / "checkpoints", checkpoint_name(run, "auto"))
+    state = load_checkpoint(run / "checkpoints", _resolved(run, "auto"))
     restore.required(state, str(run), model=dict)
     weights: dict[str, Tensor] = state["model"]
     return weights
@@ -102,27 +96,21 @@ def start_from(model: nn.Module, run: Path) -> None:
     load_weights(model, weights, str(run))
 
 
+def _resolved(run: Path, checkpoint: str) -> str:
+    if checkpoint != "auto":
+        return checkpoint
+    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
+
+
 def _encoder_alone(weights: dict[str, Tensor]) -> bool:
     return bool(weights) and all(str(name).startswith(_ENCODER) for name in weights)  # whoever wrote them
-
-
-def network(settings: ModelConfig, num_classes: int, pretrained: bool = True) -> nn.Module:
-    """The network that the settings describe; without ``pretrained`` their encoder weights are not fetched."""
-    return build_model(
-        settings.name,
-        settings.encoder,
-        num_classes,
-        settings.output_stride,
-        settings.depth,
-        settings.encoder_weights if pretrained else None,
-    )
 
 
 def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None:
     """Put weights into a network.
 
     Raises:
-        InputError: weights of another network or class count, or weights that are no numbers.
+        InputError: weights of another network or class count, or weights that are not finite.
     """
     try:
         restore.load_weights(model, state, where)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from support.paper_reference import Paper
 from torch import Tensor
 
 from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.report.page import render
-from dem_apps.report.run import read_runs
+from dem_apps.runtime.run_reader import read_runs
 
 #: Largest error allowed, relative to the largest expected number: about twice what is seen (ten times for float64).
 #: Half precision rounds a gradient twice, the first time before the table's part cancels most of it.
@@ -24,18 +23,10 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, to
 needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="session")
 def paper() -> type[Any]:
-    """The class ``Paper`` of paper_reference.py."""
-    return _sibling("paper_reference").Paper
+    """The paper's pseudo code, slow and plain."""
+    return Paper
 
 
 @pytest.fixture(params=["reference", "eager", pytest.param("compiled", marks=needs_kernel)])
@@ -98,12 +89,3 @@ def open_report(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert complaints == []
-
-
-def _sibling(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -25,7 +25,12 @@ class Settings:
     """Train something."""
 
     loss: str = option("adadem", "objective", choices=("none", "entropy", "adadem"))
-    max_steps: int = option(100, "steps")
+    optimizer: Literal["adamw", "sgd"] = option("adamw", "optimiser")
+    checkpoint: Literal["last", "best"] | None = option(None, "which checkpoint")
+    max_steps: int = option(100, "steps", at_least=1)
+    raw: list[str] = option([], "formats", choices=("png16", "npz"))
+    threads: int | None = option(None, "threads", at_least=1, at_most=64)
+    share: list[float] = option([0.0, 1.0], "part", at_least=0, at_most=1)
     learning_rate: float = option(0.1, "step size")
     source: Source = dataclasses.field(default_factory=Source)
     hyperparameters: dict[str, float] = option({}, "of the algorithm")
@@ -63,6 +68,9 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "changes"),
     [
+        (["--checkpoint", "best"], {"checkpoint": "best"}),
+        (["--checkpoint", "null"], {}),
+        (["--threads", "64"], {"threads": 64}),
         (["--max_steps", "5"], {"max_steps": 5}),
         (["--max_steps=5"], {"max_steps": 5}),
         (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
@@ -99,6 +107,13 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
         (["--loss=focal"], r"^--loss: 'focal' is not one of none, entropy, adadem$"),
         (["--classes", "[1, x]"], r"^--classes: expected int, got 'x'$"),
+        (["--optimizer", "adam"], r"^--optimizer: 'adam' is not one of adamw, sgd; did you mean 'adamw'\?$"),
+        (["--checkpoint", "lost"], r"^--checkpoint: 'lost' is not one of last, best; did you mean 'last'\?$"),
+        (["--max-steps", "0"], r"^--max-steps: expected 1 or more, got 0$"),
+        (["--threads", "65"], r"^--threads: expected 64 at most, got 65$"),
+        (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
+        (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
+        (["--threads", "x"], r"^--threads: expected int or null, got 'x'$"),
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
     ],
 )
@@ -115,6 +130,8 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
         ("max_steps: many", r"^--max-steps: expected int, got 'many'$"),
         ("loss: adadme", r"^--loss: 'adadme' is not one of .*did you mean 'adadem'\?$"),
+        ("max_steps: -1", r"^--max-steps: expected 1 or more, got -1$"),
+        ("checkpoint: 3", r"^--checkpoint: '3' is not one of last, best"),
         ("max_steps: [1", r"^--config: not valid YAML"),
         ("- 1", r"^--config: expected a mapping"),
         ("# comments alone\n", r"^--config: expected a mapping"),
@@ -140,6 +157,8 @@ def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     [
         "settings:",
         "--loss {none,entropy,adadem} objective (default: adadem)",
+        "--optimizer {adamw,sgd} optimiser (default: adamw)",
+        "--checkpoint {last,best} which checkpoint",
         "--max-steps N steps (default: 100)",
         "--learning-rate X step size (default: 0.1)",
         "--hyperparameters HYPERPARAMETERS of the algorithm",
@@ -169,6 +188,13 @@ def test_to_dict_and_back() -> None:
     [
         ({"max_step": 5}, r"^config\.yaml: unknown key 'max_step'; did you mean 'max_steps'\?$"),
         ({"source": {"rot": 1}}, r"^config\.yaml, source: unknown key 'rot'; did you mean 'root'\?$"),
+        ({"max_steps": 0}, r"^config\.yaml, max_steps: expected 1 or more, got 0$"),
+        ({"optimizer": "adam"}, r"^config\.yaml, optimizer: 'adam' is not one of adamw, sgd"),
+        ({"optimizer": None}, r"^config\.yaml, optimizer: expected str, got null$"),
+        (
+            {"source": {"crop_size": None}},
+            r"^config\.yaml, source, crop_size: expected int, got null$",
+        ),
         ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, found int$"),
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
     ],

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -26,7 +26,7 @@ class Inner:
 
 @dataclasses.dataclass(frozen=True)
 class Middle:
-    name: str = option("a", "a name", choices=("a", "b"))
+    name: Literal["a", "b"] = option("a", "a name")
     inner: Inner = dataclasses.field(default_factory=Inner)
 
 
@@ -99,24 +99,16 @@ def assert_sound(settings: Any) -> None:
 
 
 @given(mappings(anything))
-@example({"innre": {}})
 @example({"innre": None})
-@example({"inner": None})
 @example({"inner": ""})
 @example({"inner": []})
 @example({"inner": {"rooot": {}}})
-@example({"middle": {"inner": {"rot": {}}}})
 @example({"middle": {"name": None}})
-@example({"steps": None})
 @example({"steps": True})
 @example({"steps": 1 << 70})
 @example({"shares": [math.nan]})
 @example({"rate": math.inf})
-@example({"inner": {"share": math.nan}})
 @example({"exclude": ["a", None]})
-@example({"free": {"a": b"x"}})
-@example({"danger": True})
-@example({"danger": False})
 @example({"middle.inner": {"root": "x"}})
 @example({"middle.inner.root": "x"})
 @example({"middle.inner.rot": {}})

@@ -12,7 +12,7 @@ from torch import Tensor
 from dem_apps import entropy
 
 C = 5
-FORBIDDEN = torch.tensor([[False, True, False, False, True]])
+CLASS_MASK = torch.tensor([[False, True, False, False, True]])
 
 
 def logits_of(*shape: int, seed: int = 0, spread: float = 2.0) -> Tensor:
@@ -26,31 +26,31 @@ def gradient_of(function: Any, logits: Tensor, **arguments: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
-@pytest.mark.parametrize("forbidden", [None, FORBIDDEN])
-def test_gradcheck(dim: int, forbidden: Tensor | None) -> None:
+@pytest.mark.parametrize("class_mask", [None, CLASS_MASK])
+def test_gradcheck(dim: int, class_mask: Tensor | None) -> None:
     logits = logits_of(4, C).movedim(-1, dim).contiguous().requires_grad_()
-    forbidden = None if forbidden is None else forbidden.movedim(-1, dim)
+    class_mask = None if class_mask is None else class_mask.movedim(-1, dim)
     calibration = logits_of(4, C, seed=1).softmax(-1).movedim(-1, dim)
     delta = logits_of(4, seed=2).abs() + 1
     for function in (
-        lambda z: entropy.cadf(z, dim, forbidden=forbidden),
-        lambda z: entropy.cadf(z, dim, tau=0.6, forbidden=forbidden),
-        lambda z: entropy.gmc(z, dim, alpha=1.3, forbidden=forbidden),
-        lambda z: entropy.dem(z, dim, tau=0.7, alpha=1.4, forbidden=forbidden),
-        lambda z: entropy.dem(z, dim, tau=1.5, alpha=0.0, forbidden=forbidden),
-        lambda z: entropy.shannon_entropy(z, dim, forbidden=forbidden),
+        lambda z: entropy.cadf(z, dim, class_mask=class_mask),
+        lambda z: entropy.cadf(z, dim, tau=0.6, class_mask=class_mask),
+        lambda z: entropy.gmc(z, dim, alpha=1.3, class_mask=class_mask),
+        lambda z: entropy.dem(z, dim, tau=0.7, alpha=1.4, class_mask=class_mask),
+        lambda z: entropy.dem(z, dim, tau=1.5, alpha=0.0, class_mask=class_mask),
+        lambda z: entropy.shannon_entropy(z, dim, class_mask=class_mask),
     ):
         assert torch.autograd.gradcheck(function, logits)
-    if forbidden is not None:
-        calibration = calibration.masked_fill(forbidden, 0.0)
+    if class_mask is not None:
+        calibration = calibration.masked_fill(class_mask, 0.0)
     for alpha in (1.0, 0.4):
         assert torch.autograd.gradcheck(
-            lambda z, c=alpha * calibration: entropy.calibrated_cadf(z, c, delta, dim, forbidden), logits
+            lambda z, c=alpha * calibration: entropy.calibrated_cadf(z, c, delta, dim, class_mask), logits
         )
 
 
-@pytest.mark.parametrize("forbidden", [None, FORBIDDEN])
-def test_rewards_are_negative_gradients(forbidden: Tensor | None) -> None:
+@pytest.mark.parametrize("class_mask", [None, CLASS_MASK])
+def test_rewards_are_negative_gradients(class_mask: Tensor | None) -> None:
     logits = logits_of(8, C)
     for reward, of in (
         (entropy.cadf_reward, entropy.cadf),
@@ -58,7 +58,10 @@ def test_rewards_are_negative_gradients(forbidden: Tensor | None) -> None:
         (entropy.entropy_reward, entropy.shannon_entropy),
     ):
         torch.testing.assert_close(
-            reward(logits, forbidden=forbidden), -gradient_of(of, logits, forbidden=forbidden), rtol=1e-12, atol=1e-13
+            reward(logits, class_mask=class_mask),
+            -gradient_of(of, logits, class_mask=class_mask),
+            rtol=1e-12,
+            atol=1e-13,
         )
 
 
@@ -163,21 +166,21 @@ def test_second_derivative_at_uniform_logits(tau: float, alpha: float, level: fl
 
 def test_forbidden_classes_are_as_if_they_were_not_there() -> None:
     logits = logits_of(6, C)
-    narrow = logits[:, ~FORBIDDEN[0]]
+    narrow = logits[:, ~CLASS_MASK[0]]
     for junk in (0.0, -1e8, 1e8, -torch.inf, torch.inf, torch.nan):
-        filled = logits.masked_fill(FORBIDDEN, junk)
+        filled = logits.masked_fill(CLASS_MASK, junk)
         for function in (
             entropy.shannon_entropy, entropy.cadf, entropy.gmc, entropy.dem,
-            lambda z, forbidden=None: entropy.dem(z, tau=0.6, alpha=1.3, forbidden=forbidden),
+            lambda z, class_mask=None: entropy.dem(z, tau=0.6, alpha=1.3, class_mask=class_mask),
         ):  # fmt: skip
-            torch.testing.assert_close(function(filled, forbidden=FORBIDDEN), function(narrow))
-            gradient = gradient_of(lambda z, f=function: f(z, forbidden=FORBIDDEN), filled)
-            assert torch.equal(gradient[:, FORBIDDEN[0]], torch.zeros(6, 2, dtype=torch.float64))
-        torch.testing.assert_close(entropy.reward_norm(filled, forbidden=FORBIDDEN), entropy.reward_norm(narrow))
+            torch.testing.assert_close(function(filled, class_mask=CLASS_MASK), function(narrow))
+            gradient = gradient_of(lambda z, f=function: f(z, class_mask=CLASS_MASK), filled)
+            assert torch.equal(gradient[:, CLASS_MASK[0]], torch.zeros(6, 2, dtype=torch.float64))
+        torch.testing.assert_close(entropy.reward_norm(filled, class_mask=CLASS_MASK), entropy.reward_norm(narrow))
         for function in (entropy.probabilities, entropy.cadf_reward, entropy.gmc_reward, entropy.entropy_reward):
-            actual = function(filled, forbidden=FORBIDDEN)
-            torch.testing.assert_close(actual[:, ~FORBIDDEN[0]], function(narrow))
-            assert (actual[:, FORBIDDEN[0]] == 0).all()
+            actual = function(filled, class_mask=CLASS_MASK)
+            torch.testing.assert_close(actual[:, ~CLASS_MASK[0]], function(narrow))
+            assert (actual[:, CLASS_MASK[0]] == 0).all()
 
 
 def test_marginal_entropy_calibrator_restricts_and_renormalises() -> None:
@@ -186,10 +189,10 @@ def test_marginal_entropy_calibrator_restricts_and_renormalises() -> None:
     rows = entropy.marginal_entropy_calibrator(table, predicted, dim=1)
     assert rows.shape == (2, C, 2)
     assert torch.equal(rows[1, :, 0], table[3])
-    forbidden = FORBIDDEN.view(1, C, 1)
-    rows = entropy.marginal_entropy_calibrator(table, predicted, dim=1, forbidden=forbidden)
+    class_mask = CLASS_MASK.view(1, C, 1)
+    rows = entropy.marginal_entropy_calibrator(table, predicted, dim=1, class_mask=class_mask)
     torch.testing.assert_close(rows.sum(1), torch.ones(2, 2, dtype=torch.float64))
-    allowed = ~FORBIDDEN[0]
+    allowed = ~CLASS_MASK[0]
     torch.testing.assert_close(rows[0, allowed, 1], table[2, allowed] / table[2, allowed].sum())
     assert (rows[:, ~allowed] == 0).all()
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from dem_apps.errors import InputError, Interrupted, _thread_failed, disk_error, nearest, run_command
+from dem_apps.errors import InputError, Interrupted, disk_error, nearest
+from dem_apps.runtime.command import _thread_failed, run_command
 
 
 @pytest.fixture(autouse=True)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from typing import Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import pytest
 import torch
 
-from dem_apps import OBJECTIVE_NAMES, build_objective
-from dem_apps.entropy import ObjectiveSpec
+import dem_apps
+from dem_apps import DEM, OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
+from dem_apps.entropy import ObjectiveSpec, probabilities
 from dem_apps.errors import InputError
-from dem_apps.objectives import objective_options
+from dem_apps.objectives import OBJECTIVES, objective_options
 
 C = 4
 
 
 def test_names_are_the_promised_ones() -> None:
-    assert OBJECTIVE_NAMES == ("entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec")
+    promised = "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max"
+    assert promised == OBJECTIVE_NAMES
+    assert {OBJECTIVES[name].__name__ for name in promised} <= set(dem_apps.__all__)
 
 
 def test_options_are_the_promised_ones() -> None:
     assert objective_options("entropy") == objective_options("cadf") == []
+    assert objective_options("max-squares") == objective_options("info-max") == []
     assert objective_options("dem") == ["tau", "alpha"]
     assert objective_options("adadem") == ["momentum", "alpha", "norm", "delta"]
     assert objective_options("adadem-norm") == ["alpha", "norm", "delta"]
@@ -30,7 +35,7 @@ def test_options_are_the_promised_ones() -> None:
 
 def test_defaults_are_the_papers() -> None:
     objective = build_objective("adadem", C)
-    assert objective.terms == ObjectiveSpec("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
+    assert objective.spec == ObjectiveSpec("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
     assert objective.momentum == 0.1
     assert objective.backend == "auto"
 
@@ -117,10 +122,79 @@ def test_inside_proposition_a1_is_silent(tau: float, alpha: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         objective = build_objective("dem", C, tau=tau, alpha=alpha)
-    assert (objective.terms.tau, objective.terms.alpha) == (tau, alpha)
+    assert (objective.spec.tau, objective.spec.alpha) == (tau, alpha)
 
 
 def test_it_shows_what_it_is() -> None:
     shown = repr(build_objective("adadem", C, momentum=0.2, norm="l2"))
     for part in ("mec", "l2", "num_classes=4", "momentum=0.2", "auto"):
         assert part in shown
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_a_class_is_what_its_name_builds(name: str) -> None:
+    made_of = OBJECTIVES[name]
+    options = {option: inspect.signature(made_of).parameters[option].default for option in objective_options(name)}
+    direct = made_of(num_classes=C, backend="eager", balance=0.5, **options)
+    assert repr(direct) == repr(build_objective(name, C, "eager", 0.5))
+
+
+def test_the_example_of_a_class_with_all_its_options() -> None:
+    objective = AdaDEM(num_classes=19, momentum=0.2, alpha=0.9, norm="l2", delta="cadf", backend="auto", balance=1.0)
+    assert objective.spec == ObjectiveSpec("mec", alpha=0.9, norm="l2")
+    assert objective.class_marginals.shape == (19, 19)
+
+
+@pytest.mark.parametrize("option", dict.fromkeys(o for name in OBJECTIVE_NAMES for o in objective_options(name)))
+def test_an_option_means_the_same_wherever_it_is(option: str) -> None:
+    """The commands have one flag for all of them, with one line of help."""
+    declared = []
+    for name in OBJECTIVE_NAMES:
+        if option in objective_options(name):
+            hint = get_type_hints(OBJECTIVES[name].__init__, include_extras=True)[option]
+            declared.append((hint, inspect.signature(OBJECTIVES[name]).parameters[option].default))
+    assert declared == [declared[0]] * len(declared)
+    assert get_origin(declared[0][0]) is Annotated, "its help stands with its type"
+
+
+class Collision(EntropyObjective):
+    """−log Σ p², an equation without any fast form."""
+
+    def values(self, logits: torch.Tensor, dim: int, class_mask: torch.Tensor | None, _batch: Any) -> torch.Tensor:
+        """One value per element."""
+        return -probabilities(logits, dim, class_mask=class_mask).square().sum(dim).log()
+
+
+class CollisionBelowAdaDEM(AdaDEM):
+    """The same below a class whose fast forms are those of another equation."""
+
+    values = Collision.values
+
+
+@pytest.mark.parametrize("made_of", [Collision, CollisionBelowAdaDEM])
+@pytest.mark.parametrize("backend", ["auto", "compiled", "eager", "reference"])
+def test_one_equation_is_enough_in_every_backend(made_of: type[EntropyObjective], backend: str) -> None:
+    objective = made_of(C, backend=backend)
+    logits = torch.randn(2, C, 90, 100, generator=torch.Generator().manual_seed(0))  # enough for the fast forms
+    values = -logits.softmax(1).square().sum(1).log()
+    mask, predicted = logits[:, 0] > 0, logits.argmax(1)
+    torch.testing.assert_close(objective(logits), values.mean())
+    torch.testing.assert_close(objective(logits, mask=mask), values[mask].mean())
+    torch.testing.assert_close(objective(logits, mask=mask, reduction="sum"), values[mask].sum())
+    torch.testing.assert_close(
+        objective(logits, reduction="balanced"), torch.stack([values[predicted == k].mean() for k in range(C)]).mean()
+    )
+    torch.testing.assert_close(objective(logits, reduction="none"), values)
+    one = torch.tensor([True, False, False, False]).view(1, C, 1, 1)
+    torch.testing.assert_close(
+        objective(logits, class_mask=one), -logits[:, 1:].softmax(1).square().sum(1).log().mean()
+    )
+    logits[0, 2, 5] = -torch.inf  # p is 0 there, and nobody said so
+    assert objective(logits).isnan()
+
+
+@pytest.mark.parametrize("build", [lambda: build_objective("dem", C, tau=3.0), lambda: DEM(C, tau=3.0)])
+def test_the_warning_points_at_who_asked_for_it(build: Any) -> None:
+    with pytest.warns(UserWarning, match="tau = 3") as caught:
+        build()
+    assert caught[0].filename == __file__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from support import gloo_worker as worker
 
 import dem_apps.runtime.launcher
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.fused.build_kernel import load_kernel
+from dem_apps.runtime.command import run_command
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 
@@ -23,25 +24,13 @@ BACKENDS = ["reference", "eager"] + (["compiled"] if load_kernel() is not None e
 
 
 @pytest.fixture(scope="module")
-def worker() -> Any:
-    """gloo_worker.py, importable by the same name in the spawned processes (they inherit sys.path)."""
-    folder = str(Path(__file__).parent)
-    sys.path.insert(0, folder)
-    import gloo_worker
-
-    yield gloo_worker
-    sys.path.remove(folder)
-
-
-@pytest.fixture(scope="module")
-def joined(worker: Any) -> dict[str, Any]:
+def joined() -> dict[str, Any]:
     """What a single process computes."""
-    torch.set_num_threads(1)
     return {backend: worker.losses_and_gradients(backend, 0, 1) for backend in BACKENDS}
 
 
 @pytest.fixture(scope="module")
-def shared(worker: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Any]]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Any]]:
     """What each of two, and of three, processes computes; all in one start, since starting takes seconds."""
     folder = tmp_path_factory.mktemp("gloo")
     torch.multiprocessing.spawn(worker.run, ([2, 3], BACKENDS, str(folder)), nprocs=3)
@@ -54,7 +43,7 @@ def shared(worker: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, l
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_agree_with_one(
-    backend: str, world: int, joined: dict[str, Any], shared: dict[int, list[Any]], worker: Any
+    backend: str, world: int, joined: dict[str, Any], shared: dict[int, list[Any]]
 ) -> None:
     last = 2 * worker.STEPS
     for case, expected in joined[backend].items():

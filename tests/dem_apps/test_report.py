@@ -6,27 +6,40 @@ import html
 import json
 import math
 import re
-import runpy
 import statistics
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dem_apps.report.settings_text import flat, shown
 from PIL import Image
+from support import report_runs as make
 
+import dem_apps.report
 from dem_apps.errors import InputError
 from dem_apps.report.__main__ import main
 from dem_apps.report.charts import Series, line_chart, short, ticks
-from dem_apps.report.curves import entropy_chart, reliability_chart
-from dem_apps.report.groups import against, differing, grouped, t_quantile
+from dem_apps.report.curves import histogram_chart, reliability_chart
+from dem_apps.report.groups import differing, grouped
+from dem_apps.report.intervals import difference_interval, mean_band, mean_interval
 from dem_apps.report.page import MOST_BYTES, render
 from dem_apps.report.part import build_part
 from dem_apps.report.pictures import embed, find_pictures, panel_boxes
-from dem_apps.report.run import flat, number, read_run, read_runs, shown
-from dem_apps.report.scores import SEG_SCORES, class_table, comparison_table
+from dem_apps.report.tables import class_table, comparison_table
+from dem_apps.runtime.metrics_info import (
+    FILE,
+    UNDESCRIBED,
+    Checkpoint,
+    Metric,
+    MetricsInfo,
+    Score,
+    read_metrics_info,
+)
+from dem_apps.runtime.run_reader import number, read_run, read_runs
+from rl.results.described_metrics import described_metrics as described_by_rl
+from seg.scores.described_metrics import SCORES, described_metrics
 
-make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
+INFO = described_metrics("im")
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)<script>"
 
 
@@ -180,7 +193,7 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     Image.new("RGB", (30, 30)).save(run / "entropy_maps" / "plain.png")
     pictures, unreadable = find_pictures(read_run(run))
     assert unreadable == ["entropy_maps/bad.png is no picture that can be read."]
-    assert [one.view for one in pictures if one.name == "plain"] == ["panel"]
+    assert [one.view.name for one in pictures if one.name == "plain"] == ["panel"]
 
 
 def test_a_view_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
@@ -189,7 +202,7 @@ def test_a_view_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     tile.write_bytes(tile.read_bytes()[:-40])
     (run / "entropy_maps" / "b" / "label.png").unlink()
     pictures, sentences = find_pictures(read_run(run))
-    assert [(one.name, one.view) for one in pictures] == [
+    assert [(one.name, one.view.name) for one in pictures] == [
         ("a", "image"), ("a", "prediction"), ("a", "label"), ("b", "image"), ("b", "prediction"), ("b", "entropy"),
     ]  # fmt: skip
     assert sentences == [
@@ -236,7 +249,7 @@ def test_seeds_are_put_together_and_settings_told_apart(tmp_path: Path) -> None:
         ("entropy", [0, 1]), ("adadem", [0, 1]),
     ]  # fmt: skip
     assert differing([group.settings for group in groups]) == {"loss": ["entropy", "adadem"]}
-    table = comparison_table(SEG_SCORES, groups, groups[0])
+    table = comparison_table(SCORES, groups, groups[0])
     (name, seeds, cells) = table.rows[1]
     # differences by seed 4 and 6: mean 5, t(1) = 12.706, standard error 1
     assert (name, seeds, cells[0].main, cells[0].small) == ("adadem", "2 runs", "35.50 ± 2.12", "+5.00 [-7.71, +17.71]")
@@ -253,26 +266,138 @@ def test_lost_settings_belong_to_no_group(tmp_path: Path) -> None:
     assert len(grouped(read_runs(paths))) == 2
 
 
-@pytest.mark.parametrize(
-    ("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216), (30, 2.04227)]
-)
-def test_t_quantiles(freedom: int, expected: float) -> None:
-    assert t_quantile(freedom) == pytest.approx(expected, rel=1e-5)  # any printed table
+@pytest.mark.parametrize(("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216)])
+def test_the_mean_has_students_interval(freedom: int, expected: float) -> None:
+    values = np.random.default_rng(freedom).normal(size=freedom + 1)
+    interval = mean_interval(values.tolist())
+    half = expected * statistics.stdev(values) / math.sqrt(freedom + 1)  # any printed table has the quantile
+    assert (interval.low, interval.high) == pytest.approx((values.mean() - half, values.mean() + half), rel=1e-5)
+    band = mean_band(np.stack([values, np.ones(freedom + 1)], axis=1))
+    assert [float(end[0]) for end in band] == pytest.approx([interval.estimate, interval.low, interval.high], rel=1e-12)
+    assert [float(end[1]) for end in band] == [1.0, 1.0, 1.0]
 
 
 def test_intervals() -> None:
-    paired = against({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 2.5})
+    paired = difference_interval({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 2.5})
     differences = [2.0, 3.0, 1.5]
     half = 4.30265 * statistics.stdev(differences) / math.sqrt(3)
-    assert (paired.paired, paired.difference) == (True, pytest.approx(statistics.fmean(differences)))
-    assert paired.high == pytest.approx(paired.difference + half, rel=1e-4)
+    assert (paired.paired, paired.estimate) == (True, pytest.approx(statistics.fmean(differences)))
+    assert paired.high == pytest.approx(paired.estimate + half, rel=1e-4)
     assert paired.excludes_zero
-    welch = against({0: 1.0, 1: 2.0, 2: 3.0}, {7: 4.0, 8: 6.0, 9: 8.0})
-    # variances 1 and 4: 2.94 degrees of freedom, rounded down to 2
-    assert welch.low == pytest.approx(-4 - 4.30265 * math.sqrt(5 / 3), rel=1e-4)
+    welch = difference_interval({0: 1.0, 1: 2.0, 2: 3.0}, {7: 4.0, 8: 6.0, 9: 8.0})
+    # variances 1 and 4: 50 / 17 = 2.941 degrees of freedom, whose quantile lies between those of 2 and 3
+    assert -4 - 4.30265 * math.sqrt(5 / 3) < welch.low < -4 - 3.18245 * math.sqrt(5 / 3)
+    assert welch.low == pytest.approx(-4 - 3.21839 * math.sqrt(5 / 3), rel=1e-3)
     assert not welch.paired
-    alone = against({0: 1.0}, {0: 2.0})
-    assert (alone.difference, alone.low, alone.excludes_zero) == (-1.0, None, False)
+    alone = difference_interval({0: 1.0}, {0: 2.0})
+    assert (alone.estimate, alone.low, alone.excludes_zero) == (-1.0, None, False)
+
+
+# -- what a run says about itself --------------------------------------------------------------------------------
+
+LAPS = MetricsInfo(
+    "Racing",
+    settings=("car",),
+    steps="laps",
+    metrics=(
+        Metric("lap/time", "lap time", "Times", "seconds", "lower"),
+        Metric("lap/best", "best so far", "Times", "seconds", "lower"),
+        Metric("fuel", "fuel left", unit="litres"),
+    ),
+    scores=(Score("race.time", "time of the race", "seconds", "lower", digits=1),),
+    checkpoints=(Checkpoint("last", "the flag", "race.time", "race.laps"),),
+    checkpoint_score="seconds",
+)
+
+
+def race(path: Path, time: float, car: str, seed: int = 0) -> Path:
+    config = {"car": car, "laps": 4, "seed": seed}
+    lines = [{"step": lap, "lap/time": time / 4, "lap/best": time / 5, "fuel": 9.0 - lap, "own": 1} for lap in (1, 2)]
+    return make.write_run(path, config, lines, {"race": {"time": time, "laps": 4}}, LAPS)
+
+
+def test_a_run_of_any_application_is_shown_as_it_describes_itself(tmp_path: Path) -> None:
+    source = page(race(tmp_path / "run", 80.25, "red"))
+    shown = text_of(source)
+    assert "car red seed 0 steps 2 of 4 state finished" in shown
+    assert "time of the race seconds, lower is better 80.2" in shown
+    assert "last 4 80.2 the flag" in shown
+    assert "Times seconds, lower is better" in shown
+    assert source.count('class="chart"') == 3  # times, fuel, and what nobody describes
+    assert "fuel left fuel, litres" in shown
+    assert "2 further metrics" in shown
+    assert "Missing or broken in" not in shown
+
+
+def test_the_direction_says_which_difference_is_better(tmp_path: Path) -> None:
+    runs = [race(tmp_path / f"{car}-seed{seed}", time + seed, car, seed)
+            for car, time in (("red", 80.0), ("blue", 78.0), ("old", 90.0)) for seed in range(2)]  # fmt: skip
+    (row,) = build_part(read_runs(runs), None, (), 0).tables[0].rows
+    assert [cell.small for cell in row[2]] == ["baseline", "-2.0 [-2.0, -2.0], better", "+10.0 [+10.0, +10.0], worse"]
+
+
+def test_runs_that_describe_themselves_differently_are_not_compared(tmp_path: Path) -> None:
+    shown = text_of(page(race(tmp_path / "a", 80.0, "red"), make.rl_run(tmp_path / "b"), race(tmp_path / "c", 1, "x")))
+    assert [shown.count(heading) for heading in ("Racing", "Reinforcement learning", "What differs")] == [1, 1, 1]
+
+
+def test_a_run_without_a_description_goes_by_the_names_that_it_logged(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    (run / FILE).unlink()
+    assert read_run(run).info == UNDESCRIBED
+    shown = text_of(page(run))
+    assert "miou 0.300" in shown
+    assert "val/miou" in shown
+    assert "Pictures" in shown
+    assert "Missing or broken" not in shown  # an older version wrote all of it
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"heading": 3}, "3 is no str"),
+        ({"metrics": [{"name": "x"}]}, "a Metric has no 'title'"),
+        ({"metrics": [{"name": "x", "title": "x", "better": "more"}]}, "'more' is no"),
+        ({"metrics": [{"name": "x", "title": "x", "low": 1e300}]}, "1e+300 is no float"),
+        ({"scores": [{"key": "x", "title": "x", "digits": 100}]}, "100 is no int"),
+        ({"pictures": {"heading": "", "folder": "../../secret", "views": []}}, "no plain name of a file"),
+        ({"pictures": {"heading": "", "folder": "..", "views": []}}, "no plain name of a file"),
+        ({"pictures": {"heading": "", "folder": "a", "views": [{"name": "/etc", "alt": ""}]}}, "no plain name of a f"),
+    ],
+)
+def test_a_description_that_is_none_is_a_sentence(tmp_path: Path, change: dict, sentence: str) -> None:
+    run = make.rl_run(tmp_path / "run")
+    make.write_json(run / FILE, INFO.document() | change)
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        read_metrics_info(run / FILE)
+    shown = text_of(page(run))
+    assert f"{FILE} cannot be read (" in shown
+    assert "eval/mean_return_sampled" in shown
+
+
+def test_a_description_survives_its_file_and_newer_keys(tmp_path: Path) -> None:
+    make.write_json(tmp_path / FILE, INFO.document() | {"of_the_future": 1})
+    assert read_metrics_info(tmp_path / FILE) == INFO
+
+
+def test_a_description_is_text_and_no_program(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    document = INFO.document()
+    document["pictures"]["views"][0]["alt"] = "{run.__class__} {0} " + EVIL
+    make.write_json(run / FILE, document)
+    source = page(run)
+    assert "{run.__class__}" in source
+    assert "<img src=x" not in source
+
+
+def test_the_report_knows_no_application() -> None:
+    """No metric, score or setting of seg or of rl stands in its code or templates."""
+    folder = Path(dem_apps.report.__file__).parent
+    code = "".join(file.read_text() for file in folder.rglob("*") if file.suffix in (".py", ".html", ".js", ".css"))
+    for info in (INFO, described_by_rl()):
+        for name in (*(metric.name for metric in info.metrics), *(score.key for score in info.scores)):
+            assert not re.search(rf"\b{re.escape(name)}\b", code), name
+    assert re.findall(r"miou|mean_return|per_class_iu|\bseg\b|\brl\b|segmentation", code, flags=re.I) == []
 
 
 def test_distributions_are_pooled_by_pixels(tmp_path: Path) -> None:
@@ -280,18 +405,18 @@ def test_distributions_are_pooled_by_pixels(tmp_path: Path) -> None:
     document = make.seg_evaluation(0.3)
     document["reliability"] = {"pixels": [0, 90, 0], "confidence": [None, 0.6, None], "accuracy": [None, 0.8, None]}
     make.write_json(paths[1] / "eval.json", document)
-    chart = reliability_chart(grouped(read_runs(paths)))
+    chart = reliability_chart(INFO.reliability, grouped(read_runs(paths)))
     assert chart is not None
     # (30 · 0.5 + 90 · 0.6) / 120 and (30 · 0.4 + 90 · 0.8) / 120
     assert chart.rows[0] == ["0.5750", "0.7000"]
-    histogram = entropy_chart(grouped(read_runs(paths)))
+    histogram = histogram_chart(INFO.histogram, grouped(read_runs(paths)))
     assert histogram is not None
     assert histogram.rows == [["0.2500", "0.6000", "0.1000"], ["0.7500", "0.1000", "0.2000"]]
 
 
 def test_tail_classes_by_name(tmp_path: Path) -> None:
     run = read_run(make.seg_run(tmp_path / "run"))
-    table = class_table(grouped([run]), ["pole"])
+    table = class_table(INFO.classes, grouped([run]), ["pole"])
     assert table is not None
     assert [name for name, mark, _ in table.rows if mark == "tail"] == ["pole"]
     assert table.rows[-1][0] == "mean over tail classes"

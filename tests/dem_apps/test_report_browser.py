@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
+from support import report_runs as make
 
-make = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("report_runs.py"))))
 Open = Callable[..., Any]
 
 
@@ -49,28 +46,6 @@ def test_the_slider_moves(open_report: Open, tmp_path: Path) -> None:
     assert over.get_attribute("src") == under.get_attribute("src")  # both runs saw one image, held once
     page.locator("select[data-side=image]").select_option("1")
     assert under.get_attribute("alt") == "right: image b"
-
-
-@pytest.mark.parametrize("kind", ["rl", "seg"])
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_it_is_as_wide_as_the_window(open_report: Open, tmp_path: Path, kind: str, width: int, scheme: str) -> None:
-    maker = getattr(make, f"{kind}_run")
-    runs = [
-        maker(tmp_path / f"{loss}-seed{seed}", loss=loss, seed=seed) for loss in ("entropy", "x") for seed in range(3)
-    ]
-    page = open_report(*runs, width=width, scheme=scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator("svg .band").count() > 0
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 28)"}[scheme]
-
-
-def test_an_episode_plays(open_report: Open, tmp_path: Path) -> None:
-    run = make.rl_run(tmp_path / "run")
-    make.write_gif(run / "videos" / "best.gif")
-    page = open_report(run)
-    film = page.get_by_alt_text("recorded episode best.gif of run")
-    assert film.evaluate("image => image.naturalWidth") == 16
 
 
 def test_a_run_cannot_run_a_script(open_report: Open, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import rl.train
@@ -60,8 +59,6 @@ LOW_CONTRAST = """() => {
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs: entropy and AdaDEM with one seed, AdaDEM with three, and one of PPO."""
     folder = tmp_path_factory.mktemp("runs")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     pair = write_demo_pair(folder / "pair", size=(96, 48), source_train=4, target_train=3, target_val=3)
     roots = ["--source.root", str(pair.source_root), "--target.root", str(pair.target_root)]
     short = ["--max-steps", "4", "--eval-every", "2", "--log-every", "1", "--maps", "2"]
@@ -73,7 +70,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--hyperparameters.n_envs", "2", "--hyperparameters.n_steps", "128", "--hyperparameters.n_epochs", "1",
         "--video", "--run-dir", str(folder / "rl"),
     ])  # fmt: skip
-    torch.set_num_threads(threads)
     return folder
 
 
@@ -93,8 +89,9 @@ def test_it_reads_well_at_every_width_and_in_both_colour_schemes(open_report: Op
     for width in (1280, 400):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        for scheme in ("light", "dark"):
+        for scheme, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 24, 28)")):
             page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == background
             assert page.evaluate(LOW_CONTRAST) == []
     assert page.locator(".warning").count() == 0  # nothing of a finished run is missing
     assert page.locator(".chart svg").count() >= 5
@@ -187,7 +184,8 @@ def test_a_run_that_was_killed_says_what_it_lacks(open_report: Open, damaged: Pa
 
 
 def test_a_run_of_an_older_version_shows_its_panels(open_report: Open, damaged: Path) -> None:
-    (damaged / "classes.json").unlink()
+    for file in ("classes.json", "metrics_info.json"):
+        (damaged / file).unlink()
     for folder in [entry for entry in (damaged / "entropy_maps").iterdir() if entry.is_dir()]:
         tiles = [Image.open(folder / f"{view}.png").convert("RGB") for view in ("image", "prediction", "entropy")]
         panel(*map(np.asarray, tiles), "mean 0.50").save(folder.with_suffix(".png"))

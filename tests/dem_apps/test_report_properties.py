@@ -10,13 +10,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dem_apps.report.page import render
-from dem_apps.report.run import read_runs
+from dem_apps.runtime.metrics_info import FILE
+from dem_apps.runtime.run_reader import read_runs
+from rl.results.described_metrics import described_metrics as described_by_rl
+from seg.scores.described_metrics import described_metrics as described_by_seg
 
 KEYS = st.one_of(
     st.sampled_from([
         "step", "miou", "per_class_iu", "checkpoints", "last", "best", "selected", "reliability", "pixels",
         "confidence", "accuracy", "entropy_histogram", "edges", "wrong", "right", "mean_return", "sampled", "greedy",
         "seed", "env", "algo", "source", "target", "max_steps", "alarm", "val/miou", "eval/mean_return_sampled",
+        "heading", "metrics", "scores", "pictures", "title", "folder", "views", "alt",
         "label_free", "per_class_label_share", "per_class_entropy", "classes", "color", "name", "protocol",
         "<script>alert(1)</script>",
     ]),
@@ -39,6 +43,9 @@ def folders(draw: st.DrawFn) -> dict[str, str]:
     for name in ("eval.json", "environment.json", "classes.json"):
         if draw(st.booleans()):
             files[name] = json.dumps(draw(DOCUMENTS))
+    described = st.sampled_from([described_by_rl().document(), described_by_seg("im").document()])
+    if draw(st.booleans()):
+        files[FILE] = json.dumps(draw(described | DOCUMENTS | st.builds(lambda a, b: a | b, described, DOCUMENTS)))
     if draw(st.booleans()):
         files["config.yaml"] = json.dumps(draw(DOCUMENTS))
     return files

@@ -86,7 +86,7 @@ def test_weights_that_are_no_mapping(weights: Any) -> None:
         (lambda s: s.update(param_groups=[]), "parameter groups are not those"),
         (lambda s: s.update(param_groups=[3]), "parameter groups are not those"),
         (lambda s: s["param_groups"][0].update(params=[0, 1, 2]), "parameter groups are not those"),
-        (lambda s: s["param_groups"][0].update(lr="fast"), "'lr' is 'fast', no number"),
+        (lambda s: s["param_groups"][0].update(lr="fast"), "'lr' is 'fast', not a finite number"),
         (lambda s: s["param_groups"][0].update(lr=float("nan")), "'lr' is nan"),
         (lambda s: s["param_groups"][0].pop("lr"), "'lr' is None"),
         (lambda s: s["state"].update({9: s["state"][0]}), "a parameter 9"),

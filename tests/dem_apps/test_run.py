@@ -16,7 +16,9 @@ import pytest
 import torch
 import yaml
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
+from dem_apps.runtime.metrics_info import FILE, Metric, MetricsInfo, read_metrics_info
 from dem_apps.runtime.run_folder import (
     RunFolder,
     checkpoint_to_resume,
@@ -26,12 +28,13 @@ from dem_apps.runtime.run_folder import (
     read_last_checkpoint,
     read_metrics,
 )
+from dem_apps.runtime.run_reader import read_run
 
 CONFIG = {"loss": "adadem", "source": {"root": None}}
 
 
 def create(path: Path) -> RunFolder:
-    return RunFolder.create(path, CONFIG, seed=3, device="cpu")
+    return RunFolder.create(path, CONFIG, seed=3, device="cpu", info=MetricsInfo("Racing"))
 
 
 @pytest.fixture
@@ -63,6 +66,41 @@ def test_a_new_run(tmp_path: Path) -> None:
     assert torch.__version__.startswith(recorded["packages"]["torch"])
     assert list(run.path.glob("events.out.tfevents.*"))
     assert not list(run.path.glob("*.tmp"))
+
+
+def test_a_run_says_what_its_metrics_are(tmp_path: Path) -> None:
+    info = MetricsInfo("Racing", metrics=(Metric("lap/time", "lap time", better="lower"),))
+    run = RunFolder.create(tmp_path / "new", CONFIG, 0, "cpu", info)
+    run.close()
+    assert read_metrics_info(run.path / FILE) == info
+    older = RunFolder.create(tmp_path / "older", CONFIG, 0, "cpu")
+    older.close()
+    assert not (older.path / FILE).exists()
+    RunFolder.resume(older.path, None, info).close()
+    assert read_metrics_info(older.path / FILE) == info
+    RunFolder.resume(older.path, None, MetricsInfo("Another version")).close()
+    assert read_metrics_info(older.path / FILE) == info
+
+
+def test_one_reader_shows_faults_or_refuses(ran: Path) -> None:
+    (ran / "eval.json").write_text("[]")
+    (ran / "metrics.jsonl").write_text('{"step": 1}\n{"step": "x"}\n{"step": 2}\n')
+    run = read_run(ran)
+    assert [line["step"] for line in run.metrics] == [1, 2]
+    assert "metrics.jsonl: line 2 cannot be read and is left out." in run.missing
+    run.require("config.yaml", "environment.json")
+    with pytest.raises(InputError, match=r"eval\.json: expected a mapping of keys, found list$"):
+        run.require("config.yaml", "eval.json")
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2: expected a mapping with a whole number 'step'$"):
+        run.require("metrics.jsonl")
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: expected a mapping with a whole number 'step'$"):
+        read_metrics(ran)
+    (ran / "metrics.jsonl").write_text('{"step": 1}\n{"step"')  # as a kill leaves it
+    read_run(ran).require("metrics.jsonl")
+    assert steps(ran) == [1]
+    (ran / "eval.json").unlink()
+    with pytest.raises(InputError, match=r"eval\.json: is missing$"):
+        read_run(ran).require("eval.json")
 
 
 def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
@@ -158,7 +196,7 @@ def test_environment_can_be_written_as_json() -> None:
 
 
 def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path: Path) -> None:
-    for name in ("environment.json", "environment.json.tmp", "config.yaml.tmp"):
+    for name in ("environment.json", "environment.json.tmp", FILE, f"{FILE}.tmp", "config.yaml.tmp"):
         (tmp_path / name).write_text("{")
     create(tmp_path).close()
     assert read_config(tmp_path) == CONFIG

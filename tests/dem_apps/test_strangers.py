@@ -13,20 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.strangers import Payload
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.run_folder import RunFolder, read_config, read_metrics
-
-
-class Payload:
-    """What a malicious pickle does when it is opened."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
 
 
 def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.progress import TrainingProgress
-from dem_apps.runtime.terminal import console, control_character, print_anything, printable
+from dem_apps.errors import InputError, printable
+from dem_apps.runtime.progress import Progress, track
+from dem_apps.runtime.terminal import console, control_character, print_anything
 
 ALARM = "target mIoU 12.34 %; alarm: 99.9 % of the pixels are predicted as one class, [road]"
 
@@ -36,7 +36,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
         monkeypatch.setenv(name, value)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    progress = TrainingProgress(500_000)
+    progress = Progress(500_000)
     monkeypatch.setattr(progress, "_started", progress._started - 40)
     try:
         progress.update(100_000)
@@ -71,6 +71,29 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, TERM="dumb")
     assert "\x1b" not in text
     assert re.match(r"step 100,000/500,000  target mIoU 12\.34 %", text)
+
+
+def test_long_work_prints_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 10_000, 5))  # every look at the clock takes 5 s
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    assert list(track("abcdefgh", 8, "export")) == list("abcdefgh")
+    printed = capsys.readouterr().out.splitlines()
+    assert 1 <= len(printed) < 8
+    assert re.fullmatch(r"export: 4/8  0\.\d\d images/s  0:0\d:\d\d left", printed[0])
+
+
+def test_a_terminal_that_is_left_early_gets_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    for item in track("abc", 3, "copying"):
+        if item == "b":
+            break
+    del item
+    assert "copying" in terminal.getvalue()
+    assert terminal.getvalue().rstrip("\n").endswith("\x1b[?25h")
 
 
 def test_a_stream_without_utf8_spells_what_it_cannot_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +162,8 @@ def test_markup_in_a_name_is_the_name() -> None:
 
 def test_a_terminal_without_utf8_and_a_name_without_are_no_crash() -> None:
     program = (
-        "from dem_apps.errors import InputError, run_command\n"
+        "from dem_apps.errors import InputError\n"
+        "from dem_apps.runtime.command import run_command\n"
         "def main():\n    print('± \\udcff')\n    raise InputError('± \\udcff')\nrun_command(main)"
     )
     environment = {"PYTHONIOENCODING": "ascii", "PATH": "", "PYTHONPATH": ":".join(sys.path)}

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from support import pages
 
-pages = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("pages.py"))))
 HOWTOS = sorted((pages.ROOT / "docs" / "howto").glob("add_*.md"))
 SOURCES = ("dem_apps/", "seg/", "rl/")
 #: Of a table: the line that enters the name, and the import that brings what stands there.

@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from support import pages
 from torch import nn
 
 import dem_apps.runtime.settings
@@ -24,7 +22,6 @@ from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.cache import cache_dir
 
-pages = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("pages.py"))))
 ROOT: Path = pages.ROOT
 TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.PAGES}
 COMMANDS = [command for page in pages.PAGES for command in pages.page_commands(page)] + [
@@ -36,14 +33,6 @@ READERS = ("parse_config", "parse_search", "_options")
 
 class Parsed(Exception):
     """Raised in place of what a command would do with its settings."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def with_blocks(*languages: str) -> list[str]:
@@ -202,11 +191,16 @@ def test_the_table_of_equations_names_what_there_is() -> None:
         for name in pages.defined(file)
         if name.startswith("test_")
     }
-    rows = [line.split("|") for line in TEXTS["docs/method.md"].splitlines() if re.match(r"\| (Eq|Sec|Alg)\.", line)]
+    rows = [
+        line.split("|")
+        for line in TEXTS["docs/method.md"].splitlines()
+        if re.match(r"\| (Eq\.|Sec\.|Alg\.|\w+ et al\.)", line)
+    ]
     functions, names, checks = (
         [re.findall(r"`([^`]+)`", row[column]) for row in rows if "`" in row[column]] for column in (3, 4, 5)
     )
-    assert {name for row in functions for name in row} <= pages.defined(ROOT / "dem_apps" / "entropy.py")
+    equations = [ROOT / "dem_apps" / "entropy.py", *(ROOT / "dem_apps" / "objectives").glob("*.py")]
+    assert {name for row in functions for name in row} <= {name for file in equations for name in pages.defined(file)}
     assert {row[0]: row[1:] for row in names} == {name: objective_options(name) for name in OBJECTIVE_NAMES}
     assert len(checks) == len(rows)
     assert {name for row in checks for name in row} <= tests

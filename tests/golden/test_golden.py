@@ -5,19 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import dem_apps.objectives
-
-sys.path.insert(0, str(Path(__file__).parent))
 import record
 from trajectories import A2C, ADVENT, FAMILIES, RL, SEG, TOLERANCES, inputs, reinforcement, segmentation
 
-sys.path.pop(0)
+from dem_apps import AdaDEM, AdaDEMMEC
 
 RUNS = [(family, run) for family, runs in FAMILIES.items() for run in runs]
 TABLES = [("core", "adadem, mean"), ("core", "adadem-mec, balanced"), ("seg", "minent adadem balanced")]
@@ -72,9 +67,10 @@ def test_one_percent_of_a_weight_is_seen_on_any_platform(
 @pytest.mark.parametrize(("family", "run"), [*TABLES, ("rl", "ppo fast adadem"), ("rl", "a2c adadem")])
 def test_another_momentum_is_seen_on_any_platform(family: str, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_the_recorded_inputs(family)
-    for name in ("adadem", "adadem-mec"):
-        builder = functools.partial(dem_apps.objectives._BUILDERS[name], momentum=0.11)
-        monkeypatch.setitem(dem_apps.objectives._BUILDERS, name, builder)
+    for objective in (AdaDEM, AdaDEMMEC):
+        first, *others = objective.__init__.__defaults__
+        assert first == 0.1
+        monkeypatch.setattr(objective.__init__, "__defaults__", (0.11, *others))
     assert record.complaint(family, run, FAMILIES[family][run](), elsewhere(family)) is not None
 
 

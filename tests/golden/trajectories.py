@@ -29,9 +29,11 @@ from dem_apps.runtime.run_folder import read_metrics
 from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
 from rl.envs.make import make_env
-from seg.config import DataConfig, DiscriminatorConfig, ModelConfig, OptimizerConfig, WeightConfig
+from rl.training import between_rollouts
+from seg.config import DataConfig, ModelConfig, OptimizerConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+from seg.methods.advent import DiscriminatorConfig
 
 Values = dict[str, list[float]]
 Runs = dict[str, Callable[[], Values]]
@@ -59,7 +61,7 @@ def updates_of_a_logit_table(
         losses.append(loss.item())
     end = logits.detach()
     values = {"loss": losses, "logits, mean": end.mean(0).tolist(), "logits, size": end.square().mean(0).tolist()}
-    if objective.has_table:
+    if hasattr(objective, "class_marginals"):
         values["class table"] = objective.class_marginals.flatten().tolist()
     return values
 
@@ -224,11 +226,11 @@ def _pictures() -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def _every_update_logged() -> Iterator[None]:
-    before, rl.train.STEPS_PER_LINE = rl.train.STEPS_PER_LINE, 1
+    before, between_rollouts.STEPS_PER_LINE = between_rollouts.STEPS_PER_LINE, 1
     try:
         yield
     finally:
-        rl.train.STEPS_PER_LINE = before
+        between_rollouts.STEPS_PER_LINE = before
 
 
 @contextlib.contextmanager

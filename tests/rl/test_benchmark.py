@@ -23,9 +23,10 @@ from rich.console import Console
 
 import rl.benchmark
 import rl.plots
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.job import Job, flags
 from dem_apps.jobs.progress import GridProgress
+from dem_apps.runtime.command import run_command
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,8 +22,6 @@ from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
 
-torch.set_num_threads(1)
-
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
     ("adadem", {}),

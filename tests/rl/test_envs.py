@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -20,8 +19,6 @@ from dem_apps.errors import InputError
 from rl import with_entropy_objective
 from rl.config import ALGORITHMS, TrainConfig, resolve
 from rl.envs.make import make_env, make_training_envs
-
-torch.set_num_threads(1)
 
 DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -81,7 +78,7 @@ def test_a_replayed_environment_goes_on_as_the_original(env_id: str, wrapper: st
     for _ in range(steps):
         observation = play(original, original.action_space.sample())[0]
     record = json.loads(json.dumps(original.episode_record()))
-    assert np.array_equal(copy.replay(record), observation)
+    assert np.array_equal(copy.restore(record), observation)
     for _ in range(400):  # over the end of the episode, into the next ones
         action = original.action_space.sample()
         one, two = play(original, action), play(copy, action)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import pickletools
 import subprocess
@@ -17,20 +16,22 @@ import torch
 import yaml
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.strangers import Payload
 
 import rl.benchmark
 import rl.export
 import rl.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env
 from rl.evaluate import read_run
-from rl.training.build import build_envs, build_model, restore_policy
+from rl.train import untrained_model
+from rl.training.build import restore_policy
 from rl.training.sb3_import import start_from_zip
 
-torch.set_num_threads(1)
 ENV = "CartPole-v1"
 ALGORITHMS = {"ppo": PPO, "a2c": A2C}
 
@@ -63,7 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def own_model(run: Path, checkpoint: str = "last") -> Any:
     config = read_run(run)
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     restore_policy(model, load_checkpoint(run / "checkpoints", checkpoint))
     return model
 
@@ -158,16 +159,6 @@ def test_mistakes_are_one_sentence(
 # -- and back -----------------------------------------------------------------------------------------------------
 
 
-class Payload:
-    """What a malicious pickle does when it is opened."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
-
-
 def test_a_zip_without_the_flag_is_refused_unopened(tmp_path: Path, capsys: Any) -> None:
     marker, outside = tmp_path / "marker", tmp_path / "outside"
     model = PPO("MlpPolicy", ENV)
@@ -224,9 +215,29 @@ def test_a_strangers_run_folder_opens_no_zip(run: Path, tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+def test_nor_does_one_without_a_checkpoint(run: Path, tmp_path: Path) -> None:
+    """It begins again, with a zip that its settings trust and that whoever resumes it may not."""
+    rl.export.export(run, "last", tmp_path / "model.zip")
+    marker, copied = tmp_path / "marker", tmp_path / "run"
+    copied.mkdir()
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config |= {"start_from_zip": str(tmp_path / "evil.zip"), "trust_pickled_code": True}
+    with zipfile.ZipFile(tmp_path / "model.zip") as good, zipfile.ZipFile(tmp_path / "evil.zip", "w") as evil:
+        for name in good.namelist():
+            evil.writestr(name, good.read(name))
+    (tmp_path / "evil.vecnormalize.pkl").write_bytes(pickle.dumps(Payload(marker)))
+    (copied / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(InputError, match="--resume: the run starts from a zip once more; add --trust-pickled-code"):
+        rl.train.main(["--resume", str(copied)])
+    assert not marker.exists()
+    with pytest.raises(InputError, match="holds no statistics of VecNormalize"):
+        rl.train.main(["--resume", str(copied), "--trust-pickled-code"])
+    assert marker.exists(), "with the flag it is opened, so this test can fail"
+
+
 def start(zip_file: Path, folder: Path, **more: Any) -> Any:
     config = resolve(_parsed(arguments(folder, **more)))
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     start_from_zip(model, config.algo, zip_file)
     return model
 

@@ -215,7 +215,7 @@ def test_envpool_ends_single_environments_and_pays_as_minigrid() -> None:
 
 def test_envpool_mistakes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("envpool") is not None:
-        with pytest.raises(InputError, match=r"has no 'CartPole-v1'.*--engine minigrid has every environment"):
+        with pytest.raises(InputError, match=r"has no 'CartPole-v1'.*--engine gymnasium has every environment"):
             check_envpool("CartPole-v1")
         with pytest.raises(InputError, match="knows env_wrapper"):
             make_envpool_envs(DOORKEY, None, 2, 0)

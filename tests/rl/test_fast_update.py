@@ -13,18 +13,15 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from torch import nn
 
-from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
-from dem_apps.entropy import ObjectiveSpec
+from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
 from dem_apps.errors import InputError
+from dem_apps.fused.numpy_objective import NumpyObjective, entropy_gradient
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
 from rl.envs.zoo import hyperparameter, normalisation
-from rl.fast.numpy_objective import SmallObjective, entropy_gradient, small_term
-from rl.fast.ppo import FastPPO
+from rl.fast.ppo import FastPPO, by_equations
 from rl.fast.update import log_softmax
 from rl.hook import policy as objective_policy
-
-torch.set_num_threads(1)
 
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "ent_coef": 0.01}
@@ -95,7 +92,7 @@ def test_every_setting_means_what_it_means_in_sb3(arguments: dict[str, Any]) -> 
         assert one[name] == pytest.approx(two[name], rel=2e-3, abs=2e-5), name
 
 
-@pytest.mark.parametrize("loss", ["entropy", "none", "cadf", "adadem-norm"])
+@pytest.mark.parametrize("loss", [*OBJECTIVE_NAMES, "none"])
 def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
     stock, fast = (
         trained(with_entropy_objective(algorithm, loss), "CartPole-v1", 512, ent_coef=0.1)
@@ -106,28 +103,32 @@ def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
         assert fast.logger.name_to_value[name] == pytest.approx(stock.logger.name_to_value[name], abs=1e-5)
 
 
-def test_an_objective_without_a_numpy_form_goes_by_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+class Collision(EntropyObjective):
+    """An equation that no fast form knows."""
+
+    def values(self, logits: torch.Tensor, dim: int, *_rest: Any) -> torch.Tensor:
+        return -logits.softmax(dim).square().sum(dim).log()
+
+
+class CollisionBelowAdaDEM(AdaDEM):
+    """The same below a class that has fast forms, which are not those of its equation."""
+
+    values = Collision.values
+
+
+@pytest.mark.parametrize("made_of", [Collision, CollisionBelowAdaDEM])
+def test_an_objective_without_a_numpy_form_goes_by_its_equations(
+    made_of: type[EntropyObjective], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It used to be trained as AdaDEM-Norm, without a word."""
-
-    class MaximumSquares(EntropyObjective):
-        def _values(self, logits: torch.Tensor, dim: int, p: torch.Tensor, *_rest: Any) -> torch.Tensor:
-            return -0.5 * logits.softmax(dim).square().sum(dim)
-
-        def _chosen_backend(self, logits: torch.Tensor) -> str:
-            return "reference"
-
-    def build(_name: str, num_classes: int, **_options: Any) -> EntropyObjective:
-        return MaximumSquares(ObjectiveSpec("squares"), num_classes)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(objective_policy, "build_objective", build)
+    monkeypatch.setattr(objective_policy, "build_objective", lambda _name, num_classes: made_of(num_classes))
     stock, fast = (
         trained(with_entropy_objective(algorithm, "adadem"), "CartPole-v1", 512, ent_coef=0.5)
         for algorithm in (PPO, FastPPO)
     )
     assert fast.not_fast is None
     assert difference(stock, fast) <= 1e-5
-    with pytest.raises(ValueError, match="no numpy form of the calibrator 'squares'"):
-        SmallObjective(build("", num_classes=2))
+    assert made_of(2).numpy_form() is None
 
 
 OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
@@ -139,7 +140,8 @@ OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) -> None:
     module = build_objective(name, num_classes=7, **options).train()
-    small = small_term(copy.deepcopy(module))
+    twin = copy.deepcopy(module)
+    small = twin.numpy_form() or by_equations(twin)
     generator = torch.Generator().manual_seed(0)
     for scale in (0.01, 3.0, 100.0):
         logits = torch.randn(64, 7, generator=generator) * scale
@@ -151,8 +153,9 @@ def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) ->
         value, by_logits = small(array, log_softmax(array)[1])
         assert value == pytest.approx(expected.item(), rel=1e-5, abs=2e-6 * scale)
         np.testing.assert_allclose(by_logits, gradient.numpy(), rtol=1e-4, atol=1e-7 * max(scale, 1))
-    if isinstance(small, SmallObjective) and module.has_table:
-        np.testing.assert_allclose(small._table, module.class_marginals.numpy(), atol=1e-6)
+    assert isinstance(small, NumpyObjective) == (module.fused_spec() is not None)
+    for marginals, of_the_module in zip(twin.buffers(), module.buffers(), strict=True):
+        torch.testing.assert_close(marginals, of_the_module, rtol=0, atol=1e-6)
 
 
 def test_entropy_gradient() -> None:

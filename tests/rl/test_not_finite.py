@@ -17,14 +17,13 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 
 import rl.train
-from dem_apps.errors import NotFiniteError, run_command
+from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.load_state import all_finite
 from dem_apps.runtime.run_folder import read_metrics
 from rl.fast import ppo as fast_ppo
 from rl.fast.ppo import FastPPO
-
-torch.set_num_threads(1)
 
 ENV = "StrangeNumbers-v0"
 ENTRY = {"n_envs": 2, "n_steps": 32, "policy": "MlpPolicy", "n_timesteps": 320}
@@ -118,7 +117,7 @@ def test_a_number_that_is_none_stops_the_training(
         saved.append((between.model.num_timesteps, content(tmp_path / "run" / "checkpoints")))
 
     monkeypatch.setattr(rl.train.BetweenRollouts, "_save", noted)
-    monkeypatch.setattr("rl.train.STEPS_PER_LINE", 64)
+    monkeypatch.setattr("rl.training.between_rollouts.STEPS_PER_LINE", 64)
     with pytest.raises(SystemExit) as left:
         run_command(lambda: rl.train.main(arguments(tmp_path, "--update", update, algo=algo, normalize=normalize)))
     assert left.value.code == 1
@@ -146,7 +145,7 @@ def test_an_update_that_ruins_the_policy_is_never_saved(
                 model.policy.value_net.bias.fill_(math.nan)
 
     monkeypatch.setattr(algorithm, "train", ruining)
-    monkeypatch.setattr("rl.train.STEPS_PER_LINE", 64)
+    monkeypatch.setattr("rl.training.between_rollouts.STEPS_PER_LINE", 64)
     message = rf"^{ENV}, step 192: the update has left weights that are NaN.*/last of step 128 is from before"
     with pytest.raises(NotFiniteError, match=message):
         rl.train.main(arguments(tmp_path, "--update", update))

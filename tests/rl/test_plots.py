@@ -1,4 +1,4 @@
-"""The statistics against slow references, and the table, figures and CSV files of run folders."""
+"""The table, figures and CSV files of run folders, and that a page about the same runs has the same numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,14 @@ import yaml
 
 import rl.plots
 from dem_apps.errors import InputError
-from rl.plots import curves_figure, write_report
-from rl.results.read_runs import Result, find_runs, markdown_table, read_results, write_runs
-from rl.results.statistics import improvement, improvement_interval, iqm, iqm_interval
+from dem_apps.report.intervals import difference_interval, mean_band, mean_interval
+from dem_apps.report.part import build_part
+from dem_apps.runtime.metrics_info import FILE
+from dem_apps.runtime.run_reader import read_runs
+from rl.plots import curves_figure, ordered, write_report
+from rl.results.described_metrics import described_metrics
+from rl.results.read_runs import Result, find_results, find_runs, read_results, write_runs
+from rl.results.returns_table import NOTE, by_seed, markdown_table
 
 ENV = "MiniGrid-Unlock-v0"
 
@@ -51,71 +55,66 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 10])
-def test_iqm_is_the_mean_of_the_middle_half(count: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    values = np.random.default_rng(count).normal(size=(count, 3))
-    assert np.allclose(iqm(values), stats.trim_mean(values, 0.25, axis=0), rtol=1e-12)
-    assert np.allclose(iqm(values.T, axis=1), iqm(values), rtol=1e-12)
-
-
-def test_improvement_counts_pairs() -> None:
-    random = np.random.default_rng(0)
-    ours = [random.integers(0, 4, 5).astype(float), random.integers(0, 4, 3).astype(float)]
-    baseline = [random.integers(0, 4, 4).astype(float), random.integers(0, 4, 6).astype(float)]
-    expected = np.mean(
-        [
-            np.mean([1.0 if x > y else 0.5 if x == y else 0.0 for x, y in product(x_task, y_task)])
-            for x_task, y_task in zip(ours, baseline, strict=True)
-        ]
-    )
-    assert improvement(ours, baseline) == pytest.approx(expected, rel=1e-12)
-    assert improvement(baseline, ours) == pytest.approx(1 - expected, rel=1e-12)
-    low, high = improvement_interval(ours, baseline)
-    assert 0 <= low < expected < high <= 1
-
-
-def test_the_interval_covers_as_often_as_it_says() -> None:
-    """Of 200 samples of 40 numbers around 0, the 95 % interval of the IQM holds 0 in some 190."""
-    random = np.random.default_rng(1)
-    intervals = [iqm_interval([random.normal(size=40)], seed) for seed in range(200)]
-    assert 0.89 <= np.mean([low <= 0 <= high for low, high in intervals]) <= 0.99
-
-
-def test_the_bootstrap_draws_within_each_task() -> None:
-    """Two tasks without any spread of their own: drawn within tasks there is none, drawn from the heap there is."""
-    low, high = iqm_interval([np.zeros(4), np.ones(4)])
-    assert (low, high) == (0.5, 0.5)
-    values = np.arange(12.0).reshape(4, 3)
-    assert iqm_interval([values])[0].shape == (3,)
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
 
 
 def test_the_table_says_what_the_runs_say(runs: Path) -> None:
     results = read_results(find_runs([runs / "none", runs / "adadem"]))
-    rows = [re.split(r" *\| *", line)[1:-1] for line in markdown_table(results, "none").splitlines()]
+    rows = cells(markdown_table(results, "none"))
     assert rows[0] == [
-        "environment", "arm", "seeds", "sampled: mean ± std", "IQM [95 %]", "P(> none) [95 %]",
-        "greedy: mean ± std", "IQM [95 %]", "P(> none) [95 %]",
+        "environment", "arm", "seeds", "sampled: mean [95 %]", "− none [95 %]", "greedy: mean [95 %]", "− none [95 %]",
     ]  # fmt: skip
     none, adadem = rows[2:]
     assert none[:3] == ["Unlock", "none", "4"]
-    # of 0.2, 0.3, 0.4, 0.5, each 0.3 wide: the episodes' spread and the seeds' spread add up
-    assert none[3] == f"0.350 ± {np.sqrt(0.3**2 + 0.0125):.3f}"
-    assert none[4].startswith("0.350 [0.2")
-    assert none[5] == ""
-    # 0.5 to 0.8 against 0.2 to 0.5: better in 15 pairs of 16, equal in one
-    assert adadem[5].startswith("0.97 [")
-    assert adadem[6].startswith("0.217 ±")
-    assert "P(" not in markdown_table(results, None)
+    # of 0.2, 0.3, 0.4, 0.5: standard error 0.06455, t(3) = 3.18245
+    assert none[3] == "0.350 [0.145, 0.555]"
+    assert none[4] == ""
+    # every seed is 0.3 better, so there is no doubt
+    assert adadem[4] == "**+0.300 [+0.300, +0.300]**"
+    assert adadem[5].startswith("0.217 [")
+    assert len(cells(markdown_table(results, None))[0]) == 5
 
 
-def test_environments_come_together_in_the_last_rows(runs: Path, tmp_path: Path) -> None:
+def test_a_difference_within_the_scatter_is_not_bold(runs: Path) -> None:
+    make_run(runs / "adadem" / "seed4", 0.0, loss="adadem", seed=4)
+    make_run(runs / "none" / "seed4", 0.9, loss="none", seed=4)
+    row = cells(markdown_table(read_results(find_runs([runs])), "none"))[2]
+    # 0.3 four times and -0.9: mean 0.06, standard error 0.24, t(4) = 2.77645
+    assert row[1:5] == ["adadem", "5", "0.520 [0.133, 0.907]", "+0.060 [-0.606, +0.726]"]
+
+
+def test_environments_come_together_in_the_last_rows_seed_by_seed(runs: Path, tmp_path: Path) -> None:
     for seed in range(2):
-        make_run(tmp_path / "more" / f"{seed}", 1.0, env="CartPole-v1", loss="adadem", seed=seed)
-    lines = markdown_table(read_results(find_runs([runs, tmp_path / "more"])), None).splitlines()
-    assert lines[-1].startswith("| all 2 | adadem | 6 |  | 0.775 [")  # 0.6, 0.7, 0.8, 1.0
-    table = markdown_table(read_results(find_runs([runs, tmp_path / "more"])), "none")
-    assert "no baseline" in table
+        make_run(tmp_path / "more" / f"{seed}", 1.0 - 0.4 * seed, env="CartPole-v1", loss="adadem", seed=seed)
+    results = read_results(find_runs([runs, tmp_path / "more"]))
+    assert by_seed(results, [ENV, "CartPole-v1"], "adadem", "sampled") == pytest.approx({0: 0.75, 1: 0.6})
+    row = cells(markdown_table(results, None))[-1]
+    interval = mean_interval([0.75, 0.6])
+    assert row[:4] == ["all 2", "adadem", "2", f"0.675 [{interval.low:.3f}, {interval.high:.3f}]"]
+    assert "no baseline" in markdown_table(results, "none")
+    make_run(tmp_path / "more" / "other", 0.1, env="CartPole-v1", loss="none", seed=9)
+    assert "no seed in all of them" in markdown_table(read_results(find_runs([runs, tmp_path / "more"])), None)
+
+
+def test_a_page_about_the_same_runs_has_the_same_numbers(runs: Path) -> None:
+    """And so has the one function that both take them from."""
+    make_run(runs / "adadem" / "seed4", 0.3, loss="adadem", seed=4)
+    make_run(runs / "none" / "seed4", 0.35, loss="none", seed=4)
+    paths = find_runs([runs / "none", runs / "adadem"])
+    for path in paths:
+        (path / FILE).write_text(json.dumps(described_metrics().document()))
+    results = read_results(paths)
+    page = build_part(read_runs(paths), None, (), 0).tables[0]
+    assert [name for name, _ in page.header[1:]] == ["none", "adadem"]
+    table = cells(markdown_table(results, "none"))[3]
+    for position, actions in ((3, "sampled"), (5, "greedy")):
+        title, _, (_, of_adadem) = next(row for row in page.rows if row[0] == f"return, {actions}")
+        ours, theirs = (by_seed(results, [ENV], arm, actions) for arm in ("adadem", "none"))
+        interval = difference_interval(ours, theirs)
+        text = f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+        assert (of_adadem.small, table[position + 1]) == (f"{text}, better", f"**{text}**"), title
+        assert of_adadem.main.split(" ± ")[0] == table[position].split(" [")[0]
 
 
 def test_csv_has_a_line_per_run_at_full_precision(runs: Path, tmp_path: Path) -> None:
@@ -126,6 +125,45 @@ def test_csv_has_a_line_per_run_at_full_precision(runs: Path, tmp_path: Path) ->
         ("adadem", "1", repr(0.6 / 3)), ("none", "0", repr(0.2 / 3)),
     }  # fmt: skip
     assert {row["best_step"] for row in rows} == {"40"}
+
+
+def test_the_csv_files_stand_for_the_runs(runs: Path, tmp_path: Path) -> None:
+    table = write_report(read_results(find_runs([runs])), tmp_path / "one", "none")
+    again = write_report(find_results([tmp_path / "one" / "runs.csv"]), tmp_path / "two", "none")
+    assert again == table
+    assert NOTE in table
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+    with pytest.raises(InputError, match="leave one out"):
+        find_results([tmp_path / "one" / "runs.csv", runs])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("last_mean_return_greedy", "other", "line 2: has no column 'last_mean_return_greedy'"),
+        (",0.5,0.3,", ",nan,0.3,", "holds NaN or infinite figures"),
+        (",0.5,0.3,", ",x,0.3,", "could not convert string to float: 'x'"),
+    ],
+)
+def test_a_csv_file_of_something_else_is_one_sentence(
+    old: str, new: str, message: str, runs: Path, tmp_path: Path
+) -> None:
+    write_report(read_results(find_runs([runs])), tmp_path, "none")
+    file = tmp_path / "runs.csv"
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(InputError, match=re.escape(message)):
+        find_results([file])
+    (tmp_path / "curves.csv").unlink()
+    with pytest.raises(InputError, match=r"curves\.csv: cannot be read \(no such file\)"):
+        find_results([file])
+
+
+@pytest.mark.parametrize("name", ["paper", "coefficients"])
+def test_the_published_table_is_that_of_the_published_values(name: str) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    results = ordered(find_results([docs / "results" / f"rl_{name}_runs.csv"]))
+    assert markdown_table(results, "none") in (docs / "reinforcement_learning.md").read_text()
 
 
 def test_equal_runs_write_equal_files(runs: Path, tmp_path: Path) -> None:
@@ -140,7 +178,7 @@ def test_equal_runs_write_equal_files(runs: Path, tmp_path: Path) -> None:
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
 
 
-def test_the_figure_shows_the_iqm_and_its_interval(runs: Path) -> None:
+def test_the_figure_shows_the_mean_and_its_interval(runs: Path) -> None:
     for seed in range(4, 10):
         make_run(runs / "adadem" / f"seed{seed}", 0.5 + 0.1 * seed, loss="adadem", seed=seed)
     results = read_results(find_runs([runs]))
@@ -149,16 +187,20 @@ def test_the_figure_shows_the_iqm_and_its_interval(runs: Path) -> None:
     curves = [line for line in panel.lines if line.get_marker() not in ("None", "")]
     values = (0.5 + 0.1 * np.arange(10))[:, None] * np.array([10, 20, 30, 40]) / 40
     assert np.array_equal(curves[0].get_xdata(), [10, 20, 30, 40])
-    assert any(np.allclose(curve.get_ydata(), iqm(values)) for curve in curves)
-    low, high = iqm_interval([values])
+    assert any(np.allclose(curve.get_ydata(), values.mean(axis=0)) for curve in curves)
+    _, low, high = mean_band(values)
     edges = [line.get_ydata() for line in panel.lines]
     assert any(np.allclose(edge, low) for edge in edges)
     assert any(np.allclose(edge, high) for edge in edges)
 
 
+def made(env: str, arm: str, seed: int) -> Result:
+    return Result(env, arm, seed, {}, dict.fromkeys((10, 20), (0.5, 0.5)), {}, Path())
+
+
 def test_a_nine_panel_figure_of_three_arms() -> None:
     results = [
-        Result(Path(), arm, {"env": f"Env{number}", "seed": seed}, {}, dict.fromkeys((10, 20), (0.5, 0.5)))
+        made(f"Env{number}", arm, seed)
         for number in range(9)
         for arm in ("none", "entropy", "adadem")
         for seed in range(2)
@@ -175,11 +217,7 @@ def test_a_nine_panel_figure_of_three_arms() -> None:
 
 @pytest.mark.parametrize("count", [2, 9])
 def test_no_legend_is_wider_than_its_figure(count: int) -> None:
-    results = [
-        Result(Path(), f"adadem, ent-coef 0.00{arm}", {"env": env, "seed": 0}, {}, dict.fromkeys((10, 20), (0.5, 0.5)))
-        for env in ("EnvA", "EnvB")
-        for arm in range(1, count + 1)
-    ]
+    results = [made(env, f"adadem, ent-coef 0.00{arm}", 0) for env in ("EnvA", "EnvB") for arm in range(1, count + 1)]
     figure = curves_figure(results, "sampled")
     figure.savefig(io.BytesIO())  # places everything
     box = figure.legends[0].get_window_extent()
@@ -188,10 +226,7 @@ def test_no_legend_is_wider_than_its_figure(count: int) -> None:
 
 
 def test_a_place_without_an_environment_stays_empty() -> None:
-    results = [
-        Result(Path(), "none", {"env": f"Env{number}", "seed": 0}, {}, dict.fromkeys((10, 20), (0.5, 0.5)))
-        for number in range(5)
-    ]
+    results = [made(f"Env{number}", "none", 0) for number in range(5)]
     assert [axes.axison for axes in curves_figure(results, "greedy").axes] == [True] * 5 + [False]
 
 
@@ -220,7 +255,7 @@ def test_a_run_that_is_older_than_a_setting_is_of_the_same_arm(tmp_path: Path) -
 def test_the_command_reads_any_run_folders(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     rl.plots.main([str(runs / "adadem"), str(runs / "none" / "seed2"), "--out", str(tmp_path / "report")])
     output = capsys.readouterr().out
-    assert "| Unlock | none | 1 | 0.400 ± 0.300 | 0.400 |  |" in output
+    assert "| Unlock | none | 1 | 0.400 |  |" in output
     assert "5 runs; figures" in output
 
 

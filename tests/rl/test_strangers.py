@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import pickle
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +16,21 @@ import torch
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.strangers import Payload, places, replaced
+from support.strangers import refused as one_line
 
 import rl.evaluate
 import rl.plots
 import rl.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl.config import TrainConfig, resolve
 from rl.envs.zoo import parsed_expression
 from rl.evaluate import read_run
 from rl.results.read_runs import find_runs, read_results
-from rl.training.build import build_envs, build_model
-from rl.training.resume import restore_training_state
+from rl.train import untrained_model
+from rl.training.resume import restore_train_state
 
-torch.set_num_threads(1)
 ENV = "CartPole-v1"
 ENTRY = {
     "n_envs": 2, "n_steps": 32, "policy": "MlpPolicy", "n_timesteps": 128, "normalize": True, "batch_size": 32,
@@ -55,24 +54,9 @@ def run(good: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(good, tmp_path / "run"))
 
 
-class Payload:
-    """What a malicious pickle does when it is opened."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
-
-
 def refused(main: Any, argv: list[str], capsys: Any) -> str:
     """The one line with which a command ends."""
-    with pytest.raises(SystemExit) as left:
-        run_command(lambda: main(argv))
-    assert left.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    return str(line)
+    return one_line(lambda: main(argv), capsys)
 
 
 @pytest.mark.parametrize(
@@ -167,31 +151,6 @@ def state(good: Path) -> dict[str, Any]:
     return load_checkpoint(good / "checkpoints", "last")
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place of a nested state, long lists thinned out."""
-    yield path
-    if isinstance(value, dict):
-        for key in value:
-            yield from places(value[key], (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index in range(min(len(value), 3)):
-            yield from places(value[index], (*path, index))
-
-
-def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """A copy with another value at a place; ``KeyError`` takes it out."""
-    if not path:
-        return by
-    inner = replaced(value[path[0]], path[1:], by)
-    if isinstance(value, dict):
-        changed = {**value, path[0]: inner}
-        if len(path) == 1 and by is KeyError:
-            del changed[path[0]]
-        return changed
-    items = [*value[: path[0]], inner, *value[path[0] + 1 :]]
-    return tuple(items) if isinstance(value, tuple) else items
-
-
 JUNK = st.sampled_from([
     None, True, -1, 3, 10**30, 1e308, math.nan, "x", "", [], [1], [[1]], {}, {"a": 1}, (), KeyError, torch.zeros(0),
     torch.full((1,), math.nan), np.zeros(0), np.full(4, np.nan), np.zeros((2, 4), np.float32), np.array([-1, 99]),
@@ -203,10 +162,10 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(good: Path, state: A
     path = data.draw(st.sampled_from([place for place in places(state) if place]))
     spoilt = replaced(state, path, data.draw(JUNK))
     config = read_run(good)
-    model = build_model(config, build_envs(config))
+    model = untrained_model(config)
     model.set_logger(rl.train.Logger(None, []))
     try:
-        restore_training_state(model, copy.deepcopy(spoilt))
+        restore_train_state(model, copy.deepcopy(spoilt))
     except InputError as error:
         sentence = str(error)
     else:
@@ -278,7 +237,7 @@ def test_any_hyperparameters_make_a_model_or_a_sentence(good: Path, entry: dict[
     try:
         file = str(good.parent / "entry.yaml")
         config = resolve(TrainConfig(env=ENV, hyperparameters=entry, hyperparameters_file=file))
-        build_model(config, build_envs(config))
+        untrained_model(config)
     except InputError as error:
         sentence = str(error)
     else:

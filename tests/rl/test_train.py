@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from stable_baselines3 import PPO
+from support.glossary import explained, keys_of
 
 import rl.evaluate
 import rl.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder, read_metrics
+from dem_apps.runtime.run_reader import read_run
 from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve
 from rl.envs.make import StackedEnvs
 from rl.training.build import build_envs
 
 ROOT = Path(__file__).resolve().parents[2]
-glossary = SimpleNamespace(**runpy.run_path(str(ROOT / "tests/docs/glossary.py")))
 SMALL = [
     "--env", "MiniGrid-Empty-Random-5x5-v0", "--hyperparameters.n_envs", "4", "--hyperparameters.n_steps", "64",
     "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
@@ -67,7 +67,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = run(*SMALL, "--run-dir", folder)
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
     assert "steps/s" in output
-    for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments (minigrid), 8,192 steps, cpu, 1 thread", str(folder)):
+    for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments (gymnasium), 8,192 steps, cpu, 1 thread", str(folder)):
         assert what in output
     assert output.splitlines()[-1] == f"report      python -m dem_apps.report {folder}"
     return folder
@@ -185,9 +185,22 @@ def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
 
 def test_every_key_is_explained(unbroken: Path) -> None:
     scores = json.loads((unbroken / "eval.json").read_text())
-    assert glossary.keys_of(scores) == glossary.explained("Reinforcement learning: `eval.json`")
+    assert keys_of(scores) == explained("Reinforcement learning: `eval.json`")
     logged = set().union(*read_metrics(unbroken))
-    assert logged | OF_OTHERS == glossary.explained("Reinforcement learning: `metrics.jsonl`")
+    assert logged | OF_OTHERS == explained("Reinforcement learning: `metrics.jsonl`")
+
+
+def test_the_run_describes_every_metric_that_it_writes_and_no_other(unbroken: Path) -> None:
+    run = read_run(unbroken)
+    named = {metric.name for metric in run.info.metrics}
+    assert named | {"step"} == explained("Reinforcement learning: `metrics.jsonl`")
+    assert all(run.score(score.key) is not None for score in run.info.scores)
+    described = {key for score in run.info.scores for key in (score.key, score.std) if key}
+    kinds = [f"{policy}{actions}" for policy in ("", "best.") for actions in ("sampled", "greedy")]
+    assert described == {f"{kind}.{name}" for kind in kinds for name in run.evaluation["sampled"]}
+    assert [(one.name, run.score(one.step)) for one in run.info.checkpoints] == [
+        ("last", run.evaluation["step"]), ("best", run.evaluation["best"]["step"]),
+    ]  # fmt: skip
 
 
 def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path, capsys: Any) -> None:
@@ -222,9 +235,10 @@ def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path: Path) -> None
 def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> None:
     arguments = ["--timesteps", "2048", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
     rl.train.main([*arguments, "--loss", "entropy", "--update", "sb3", "--run-dir", str(tmp_path / "run")])
+    config = resolve(TrainConfig())
     stock = PPO(
-        "MlpPolicy", build_envs(resolve(TrainConfig())), n_steps=128, batch_size=64, n_epochs=10, gamma=0.99,
-        gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=3, device="cpu",
+        "MlpPolicy", build_envs(config.env, config.hyperparameters), n_steps=128, batch_size=64, n_epochs=10,
+        gamma=0.99, gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=3, device="cpu",
     ).learn(2048)  # fmt: skip
     trained = policy(tmp_path / "run")
     assert trained.keys() == stock.policy.state_dict().keys()
@@ -235,7 +249,8 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
     "arguments",
     [
         ["--loss", "none"], ["--loss", "cadf"], ["--loss", "dem", "--tau", "0.9", "--alpha", "1.1"],
-        ["--loss", "adadem-norm"], ["--loss", "adadem-mec"],
+        ["--loss", "adadem-norm", "--norm", "linf", "--delta", "entropy"],
+        ["--loss", "adadem-mec", "--momentum", "0.5"], ["--loss", "max-squares"], ["--loss", "info-max"],
         ["--algo", "a2c", "--hyperparameters", "{n_steps: 20}"],
         ["--hyperparameters.learning_rate", "lin_2.5e-4"],
     ],
@@ -247,7 +262,7 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
     rl.train.main([*tiny, *arguments, "--run-dir", str(tmp_path / "run")])
     line = read_metrics(tmp_path / "run")[-1]
     assert 0 < line["train/policy_entropy"] < 1.95
-    assert set(line) <= glossary.explained("Reinforcement learning: `metrics.jsonl`")
+    assert set(line) <= explained("Reinforcement learning: `metrics.jsonl`")
     assert line["train/entropy_objective"] == pytest.approx(-line["train/entropy_loss"], abs=0.05)
     if "none" in arguments:
         assert line["train/entropy_objective"] == 0
@@ -265,6 +280,8 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
         (["--los", "adadem"], "unknown argument '--los'; did you mean '--loss'"),
         (["--loss", "dem", "--tau", "-1"], "tau"),
         (["--tau", "2"], "--tau: belongs to --loss dem"),
+        (["--loss", "entropy", "--momentum", "0.2"], "--momentum: belongs to --loss adadem, adadem-mec, not to"),
+        (["--norm", "l3"], "--norm: 'l3' is not one of l1, l2, linf"),
         (["--timesteps", "0"], "--timesteps: expected a number above 0"),
         (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
         (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),

@@ -19,8 +19,9 @@ import pytest
 import yaml
 
 import rl.tune
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.tune import median_after
+from dem_apps.runtime.command import run_command
 from rl.config import TrainConfig, resolve
 from rl.tune import TuneConfig, search_space, settings_of, tune
 

@@ -19,10 +19,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from rl import evaluate
 from rl.envs.make import make_env, make_training_envs
-from rl.evaluate import FINAL, Evaluator, summary
+from rl.results import evaluator
 from rl.results.episodes import Episode, normalised, play
+from rl.results.evaluator import FINAL, Evaluator, summary
 from rl.results.frame import Moment, draw
 from rl.results.video import (
     MOST_FRAMES,
@@ -33,8 +33,6 @@ from rl.results.video import (
     record_episodes,
     rendering_env,
 )
-
-torch.set_num_threads(1)
 
 EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -72,9 +70,9 @@ def test_greedy_episodes_do_not_depend_on_how_many_environments_play(count: int,
 
 def test_an_evaluation_opens_few_environments(monkeypatch: pytest.MonkeyPatch, model: OnPolicyAlgorithm) -> None:
     opened = []
-    monkeypatch.setattr(evaluate, "make_env", lambda *args: opened.append(args) or make_env(*args))
+    monkeypatch.setattr(evaluator, "make_env", lambda *args: opened.append(args) or make_env(*args))
     figures = Evaluator(EMPTY, FLAT, 23, seed=0, purpose=FINAL)(model)
-    assert len(opened) == evaluate.SIDE_BY_SIDE
+    assert len(opened) == evaluator.SIDE_BY_SIDE
     assert set(figures) == {"greedy", "sampled"}
 
 

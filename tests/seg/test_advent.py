@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.methods.advent import AdvEnt, build_discriminator, weighted_self_information
+from seg.methods.advent import Adversary, build_discriminator, weighted_self_information
 
 C = 5
 WEIGHTS = {"main": 0.5, "aux": 0.25}
@@ -20,9 +20,9 @@ def logits_of(seed: int, requires_grad: bool = False) -> dict[str, torch.Tensor]
 
 
 @pytest.fixture
-def adversary() -> AdvEnt:
+def adversary() -> Adversary:
     torch.manual_seed(0)
-    return AdvEnt(C, WEIGHTS, channels=4)
+    return Adversary(C, WEIGHTS, channels=4)
 
 
 def test_self_information_adds_up_to_the_normalised_entropy() -> None:
@@ -48,7 +48,7 @@ def test_discriminator_is_the_papers_five_convolutions() -> None:
     assert discriminator(torch.zeros(1, 19, 64, 128)).shape == (1, 1, 2, 4)
 
 
-def test_fooling_loss_is_the_cross_entropy_of_target_against_the_source_label(adversary: AdvEnt) -> None:
+def test_fooling_loss_is_the_cross_entropy_of_target_against_the_source_label(adversary: Adversary) -> None:
     logits = logits_of(1)
     total, values = adversary.fooling_loss(logits)
     expected = {
@@ -60,21 +60,21 @@ def test_fooling_loss_is_the_cross_entropy_of_target_against_the_source_label(ad
         torch.testing.assert_close(values[f"target/fooling_{head}"], expected[head])
 
 
-def test_fooling_loss_teaches_the_network_alone(adversary: AdvEnt) -> None:
+def test_fooling_loss_teaches_the_network_alone(adversary: Adversary) -> None:
     logits = logits_of(1, requires_grad=True)
     adversary.fooling_loss(logits)[0].backward()
     assert all(float(values.grad.abs().sum()) > 0 for values in logits.values())
     assert all(parameter.grad is None for parameter in adversary.parameters())
 
 
-def test_discriminator_loss_teaches_the_discriminators_alone(adversary: AdvEnt) -> None:
+def test_discriminator_loss_teaches_the_discriminators_alone(adversary: Adversary) -> None:
     source, target = logits_of(1, requires_grad=True), logits_of(2, requires_grad=True)
     adversary.discriminator_loss(source, target)[0].backward()
     assert all(values.grad is None for values in (*source.values(), *target.values()))
     assert all(float(parameter.grad.abs().sum()) > 0 for parameter in adversary.parameters())
 
 
-def test_discriminator_loss_counts_each_domain_half(adversary: AdvEnt) -> None:
+def test_discriminator_loss_counts_each_domain_half(adversary: Adversary) -> None:
     source, target = logits_of(1), logits_of(2)
     total, values = adversary.discriminator_loss(source, target)
     expected = {}
@@ -86,7 +86,7 @@ def test_discriminator_loss_counts_each_domain_half(adversary: AdvEnt) -> None:
     torch.testing.assert_close(total, sum(expected.values()))
 
 
-def test_discriminators_learn_to_tell_the_domains_apart(adversary: AdvEnt) -> None:
+def test_discriminators_learn_to_tell_the_domains_apart(adversary: Adversary) -> None:
     source = {head: 8 * values for head, values in logits_of(1).items()}  # sure
     target = {head: 0.1 * values for head, values in logits_of(2).items()}  # unsure
     optimizer = torch.optim.Adam(adversary.parameters(), lr=1e-2)
@@ -102,7 +102,7 @@ def test_discriminators_learn_to_tell_the_domains_apart(adversary: AdvEnt) -> No
 
 
 @pytest.mark.parametrize("domain", ["source", "target"])
-def test_images_smaller_than_a_region_are_refused_with_their_flag(adversary: AdvEnt, domain: str) -> None:
+def test_images_smaller_than_a_region_are_refused_with_their_flag(adversary: Adversary, domain: str) -> None:
     large = logits_of(3)
     small = {head: values[..., :31, :] for head, values in large.items()}
     source, target = (small, large) if domain == "source" else (large, small)

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from seg import build_model
 from seg.data.loader import normalised
 from seg.models.deeplabv2_advent import AdventDeepLabV2, AdventResNet101, BgrMinusMean, Bottleneck
+from seg.models.network import parameter_groups
 
 MEAN_BGR = np.array((104.00698793, 116.66876762, 122.67891434))
 
@@ -115,7 +116,7 @@ def test_the_conversion_is_in_no_checkpoint(shapes_only):
 
 
 def test_parameter_groups_hold_every_parameter_once(shapes_only):
-    encoder, heads = shapes_only.parameter_groups(2.5e-4, 10.0)
+    encoder, heads = parameter_groups(shapes_only, 2.5e-4, 10.0)
     assert (encoder["base_lr"], heads["base_lr"]) == (2.5e-4, 2.5e-3)
     ids = [id(parameter) for group in (encoder, heads) for parameter in group["params"]]
     assert sorted(ids) == sorted(id(parameter) for parameter in shapes_only.parameters())

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from support import batch_norm_worker as worker
 from timm.layers import BatchNormAct2d
 from torch import nn
 
@@ -87,18 +85,18 @@ def test_after_a_frozen_step_another_policy_trains_again(model, images):
     torch.testing.assert_close(model(images), by_batch(model, images))
 
 
-def test_every_policy_has_a_sentence_of_its_own():
-    sentences = [describe(policy) for policy in BATCH_NORM_POLICIES]
+def test_every_policy_has_a_sentence_of_its_own(model):
+    sentences = [describe(policy, model) for policy in BATCH_NORM_POLICIES]
     assert len(set(sentences)) == len(BATCH_NORM_POLICIES)
-    assert "parameters fixed" in describe("affine-frozen")
-    assert "both domains" in describe("affine-frozen")
-    assert "target alone" in describe("target")
+    assert "parameters fixed" in describe("affine-frozen", model)
+    assert "both domains" in describe("affine-frozen", model)
+    assert "target alone" in describe("target", model)
 
 
 @pytest.mark.parametrize("call", [
     lambda model: set_up_batch_norm(model, "freeze", False),
     lambda model: feed_batch_norm(model, "freeze", "source"),
-    lambda _: describe("freeze"),
+    lambda model: describe("freeze", model),
 ])  # fmt: skip
 def test_an_unknown_policy_is_one_sentence(model, call):
     with pytest.raises(ValueError, match=r"batch_norm: 'freeze' is not one of .*; did you mean 'frozen'"):
@@ -117,18 +115,7 @@ def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
 
 
 @pytest.fixture(scope="module")
-def worker():
-    """batch_norm_worker.py, importable by the same name in the spawned processes (they inherit sys.path)."""
-    folder = str(Path(__file__).parent)
-    sys.path.insert(0, folder)
-    import batch_norm_worker
-
-    yield batch_norm_worker
-    sys.path.remove(folder)
-
-
-@pytest.fixture(scope="module")
-def shared(worker, tmp_path_factory):
+def shared(tmp_path_factory):
     """What each of two processes computes, per way to share the images; this process is the first of them."""
     folder = tmp_path_factory.mktemp("gloo")
     other = torch.multiprocessing.spawn(worker.run, (str(folder), 1), join=False)
@@ -138,7 +125,7 @@ def shared(worker, tmp_path_factory):
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
-def test_processes_agree_with_one_on_the_joined_batch(worker, shared):
+def test_processes_agree_with_one_on_the_joined_batch(shared):
     for case in worker.cases():
         policy, dtype, _shards = case
         expected = worker.train(policy, dtype, 0, (worker.IMAGES,))

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, TrainConfig
+from seg.config import DataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
@@ -166,14 +166,14 @@ def test_a_file_cut_short_is_named(source, folder, kept):
 
 def test_a_pair_needs_both_roots(source):
     with pytest.raises(InputError, match=r"--target.root is missing: --source.root is given"):
-        open_pair(TrainConfig(source=DataConfig(root=str(source), layout="gta5")))
+        open_pair(DataConfig(root=str(source), layout="gta5"), DataConfig())
 
 
 @pytest.mark.parametrize("size", [[96], [0, 5], [1, 2, 3]])
 def test_a_wrong_size_is_named(tiny_pair, size):
     source = DataConfig(root=str(tiny_pair.source_root), layout="gta5", size=size)
     with pytest.raises(InputError, match=r"--source.size: expected \[width, height\]"):
-        open_pair(TrainConfig(source=source, target=DataConfig(root=str(tiny_pair.target_root))))
+        open_pair(source, DataConfig(root=str(tiny_pair.target_root)))
 
 
 def synthia_label(file: Path, ids: np.ndarray) -> None:
@@ -277,9 +277,7 @@ def test_excluded_images_are_left_out(source, tiny_pair):
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True, exclude=exclude)
     assert names(dataset) == [whole[1], *whole[4:]]
     config = DataConfig(root=str(source), layout="gta5", exclude=exclude)
-    assert (
-        len(open_pair(TrainConfig(source=config, target=DataConfig(root=str(tiny_pair.target_root)))).source_train) == 3
-    )
+    assert len(open_pair(config, DataConfig(root=str(tiny_pair.target_root))).source_train) == 3
     with pytest.raises(InputError, match="every image is excluded"):
         SegmentationDataset(source, "gta5", "train", labelled=True, exclude=[Path(name).stem for name in whole])
 

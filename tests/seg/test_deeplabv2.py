@@ -5,6 +5,7 @@ import torch
 
 from seg import build_model
 from seg.models.atrous_head import DILATIONS, AtrousHead
+from seg.models.network import parameter_groups
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_gradients_reach_every_parameter():
     logits = model(torch.randn(2, 3, 64, 64))
     (logits["main"].square().sum() + logits["aux"].square().sum()).backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
-    groups = model.parameter_groups(0.1, 10.0)
+    groups = parameter_groups(model, 0.1, 10.0)
     assert [group["base_lr"] for group in groups] == [0.1, 1.0]
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
 
@@ -47,7 +48,7 @@ def test_gradients_reach_every_parameter():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "deeplabv3"}, "model: 'deeplabv3' is not one of deeplabv2"),
+        ({"name": "deeplabv4"}, "model: 'deeplabv4' is not one of deeplabv2, .*; did you mean 'deeplabv"),
         ({"encoder": "resnet102"}, "did you mean 'resnet1"),
         ({"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
         ({"encoder": "mobilenet_v2", "output_stride": 4}, "needs a ResNet-like encoder"),

@@ -121,27 +121,28 @@ def test_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert all(first[name] != other[name] for name in first)
 
 
-def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
-    def interrupt(done: int, total: int) -> None:
-        if done == 4:
+def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(folder: Path, job: demo._Job, *arguments: Any) -> None:
+        genuine(folder, job, *arguments)
+        if job.split == "val":
             raise KeyboardInterrupt
 
+    genuine = demo._write
+    monkeypatch.setattr(demo, "_write", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        demo.write_demo_pair(tmp_path / "pair", progress=interrupt, **SMALL)
+        demo.write_demo_pair(tmp_path / "pair", **SMALL)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ensure_writes_once(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-
-    def note(done: int, total: int) -> None:
-        seen.append((done, total))
-
-    pair = demo.ensure_demo_pair(tmp_path, progress=note, **SMALL)
-    assert seen == [(done, 7) for done in range(1, 8)]
-    assert demo.ensure_demo_pair(tmp_path, progress=note, **SMALL) == pair
+def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[demo._Job] = []
+    genuine = demo._write
+    monkeypatch.setattr(demo, "_write", lambda *arguments: (seen.append(arguments[1]), genuine(*arguments)))
+    pair = demo.ensure_demo_pair(tmp_path, **SMALL)
+    assert len(seen) == len(set(seen)) == 7
+    assert demo.ensure_demo_pair(tmp_path, **SMALL) == pair
     assert len(seen) == 7
-    other = demo.ensure_demo_pair(tmp_path, seed=1, progress=note, **SMALL)
+    other = demo.ensure_demo_pair(tmp_path, seed=1, **SMALL)
     assert other != pair
     assert len(seen) == 14
 
@@ -157,15 +158,18 @@ def test_ensure_draws_a_pair_of_another_world_anew(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [root]
 
 
-def test_a_second_writer_keeps_the_first_pair(tmp_path: Path) -> None:
+def test_a_second_writer_keeps_the_first_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "pair"
+    genuine = demo._publish
 
-    def finish_elsewhere(done: int, total: int) -> None:
-        if done == total:
-            demo.write_demo_pair(root, **SMALL)
-            (root / "written-by-the-first").touch()
+    def finish_elsewhere(*arguments: Any) -> None:
+        monkeypatch.setattr(demo, "_publish", genuine)
+        demo.write_demo_pair(root, **SMALL)
+        (root / "written-by-the-first").touch()
+        genuine(*arguments)
 
-    demo.write_demo_pair(root, progress=finish_elsewhere, **SMALL)
+    monkeypatch.setattr(demo, "_publish", finish_elsewhere)
+    demo.write_demo_pair(root, **SMALL)
     assert (root / "written-by-the-first").exists()
     assert list(tmp_path.iterdir()) == [root]
 

@@ -7,7 +7,6 @@ import torch
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.report.pictures import VIEWS
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.maps.entropy_maps import (
     Row,
@@ -22,6 +21,7 @@ from seg.maps.entropy_maps import (
     save_panel,
     save_tiles,
 )
+from seg.scores.described_metrics import VIEWS
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
 
@@ -166,7 +166,7 @@ def shown(label: np.ndarray | None) -> tuple[dict[str, np.ndarray], Image.Image]
 
 def test_tiles_are_the_views_that_a_report_looks_for():
     tiles, _ = shown(np.zeros((24, 48), np.uint8))
-    assert tuple(tiles) == VIEWS
+    assert tuple(tiles) == tuple(view.name for view in VIEWS)
     assert {tile.shape for tile in tiles.values()} == {(24, 48, 3)}
     np.testing.assert_array_equal(tiles["prediction"][0, [0, 47]], [CITYSCAPES_CLASSES.colors[i] for i in (0, 13)])
     np.testing.assert_array_equal(tiles["entropy"], coloured_entropy(np.zeros((24, 48), np.float32)))

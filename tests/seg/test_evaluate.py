@@ -17,20 +17,24 @@ from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
+from seg import build_model
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.loader import normalised
-from seg.evaluate import PredictionWriter, _main, checkpoints_table, evaluate, predicted, protocol, score_table
-from seg.methods.minent import upsampled
-from seg.models.load_model import network
+from seg.evaluate import _main, evaluate, predicted
+from seg.maps.label_ids import PredictionWriter
+from seg.models.predictor import upsampled
 from seg.scores.metrics import SegmentationScores
+from seg.scores.protocol import protocol
+from seg.scores.tables import checkpoints_table, score_table
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))
@@ -253,7 +257,7 @@ def test_predictions_are_never_overwritten(tmp_path):
 
 def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
     config = TrainConfig(selection="snd", precision="bf16", model=ModelConfig(align_corners=False, batch_norm="frozen"))
-    how = {name: protocol(config, name, 7) for name in ("last", "selected", "best")}
+    how = {name: protocol(config, Pixelwise(), name, 7) for name in ("last", "selected", "best")}
     assert {name: part["used_target_labels"] for name, part in how.items()} == {
         "last": False, "selected": False, "best": True,
     }  # fmt: skip
@@ -264,9 +268,9 @@ def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
     assert last["batch_norm"].startswith("frozen")
     assert last["initialisation"] == "random"
     started = TrainConfig(model=ModelConfig(start_from="runs/first", encoder_weights="imagenet"))
-    assert protocol(started, "last", 1)["initialisation"] == "runs/first"
+    assert protocol(started, Pixelwise(), "last", 1)["initialisation"] == "runs/first"
     assert torch.__version__.startswith(last["versions"]["torch"])
-    scaled = protocol(config, "last", 7, scales=(0.5, 1.0), flip=True)
+    scaled = protocol(config, Pixelwise(), "last", 7, scales=(0.5, 1.0), flip=True)
     assert (scaled["scales"], scaled["flip"]) == ([0.5, 1.0], True)
     json.dumps(how)
 
@@ -298,7 +302,7 @@ def run(tmp_path_factory, tiny_pair):
     folder.close()
     for step, name in ((6, "last"), (3, "selected"), (2, "best")):
         torch.manual_seed(step)
-        state = {"model": network(config.model, 19).state_dict(), "step": step}
+        state = {"model": build_model(**config.model.architecture(), num_classes=19).state_dict(), "step": step}
         save_checkpoint(folder.checkpoints, name, state, str(step))
     return folder.path
 

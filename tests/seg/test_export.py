@@ -16,12 +16,13 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import parse_config, to_dict
+from seg import build_model
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.data.image_io import find_images, output_names, read_image
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.loader import normalised
-from seg.export import ExportConfig, _gathered, _main, _Progress, export, predict
-from seg.models.load_model import network, open_trained
+from seg.export import ExportConfig, _gathered, _main, export, predict
+from seg.models.load_model import open_trained
 
 CPU = torch.device("cpu")
 KINDS = ("prediction", "overlay", "entropy", "panel")
@@ -34,7 +35,7 @@ def write_run(path: Path, seed: int, checkpoints: tuple[str, ...] = ("last",), *
     (path / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     for step, checkpoint in enumerate(checkpoints):
         torch.manual_seed(seed + step)
-        model = network(config.model, len(CITYSCAPES_CLASSES))
+        model = build_model(**config.model.architecture(), num_classes=len(CITYSCAPES_CLASSES))
         state = {name: 30 * value if "main_head" in name else value for name, value in model.state_dict().items()}
         save_checkpoint(path / "checkpoints", checkpoint, {"model": state, "step": step}, tag=str(step))
     return path
@@ -186,14 +187,14 @@ def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, 
 )
 def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch, error):
     draw("a.png")
-    monkeypatch.setattr("seg.export.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
 def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
     draw("a.png")
-    monkeypatch.setattr("seg.export.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         export(settings(run, tmp_path))
 
@@ -362,10 +363,3 @@ def test_several_runs_are_given_as_one_would_write_them(arguments):
 def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
     config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
     assert (config.run, config.raw, config.label_ids) == (["a"], ["png16"], True)
-
-
-def test_a_long_export_prints_a_line_now_and_then(capsys):
-    with _Progress(120) as progress:
-        for _ in range(120):
-            progress.advance()
-    assert capsys.readouterr().out.split("\n")[:2] == ["50 of 120 images", "100 of 120 images"]

@@ -19,9 +19,10 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.terminal import control_character
-from seg.data.image_io import read_image, without_alpha
+from seg.data.image_io import read_image, read_index_image, without_alpha
 from seg.data.labels import ClassSet, load_classes
-from seg.data.layouts import LAYOUTS, read_index_image, read_synthia_label
+from seg.data.layouts import LAYOUTS
+from seg.data.layouts.synthia import read_synthia_label
 
 MODES = (
     "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "I;16B", "F",

@@ -8,7 +8,9 @@ from torch.nn import functional as F
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.runtime.determinism import deterministic_algorithms
-from seg.methods.minent import MinEnt, supervised_loss, upsampled
+from seg.methods.minent import HeadObjectives
+from seg.models.predictor import upsampled
+from seg.step import supervised_loss
 
 WEIGHTS = {"main": 0.5, "aux": 0.1}
 SIZE = (12, 16)
@@ -23,9 +25,9 @@ def logits():
 @pytest.mark.parametrize("loss", OBJECTIVE_NAMES)
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
 def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
-    adaptation = MinEnt(loss, 5, WEIGHTS, reduction, {})
+    adaptation = HeadObjectives(loss, 5, WEIGHTS, reduction, {})
     total, values = adaptation(logits)
-    scale = 1 / math.log(5) if loss in ("entropy", "cadf", "dem") else 1.0
+    scale = 1 / math.log(5) if loss in ("entropy", "cadf", "dem", "info-max") else 1.0
     expected = sum(
         WEIGHTS[head] * scale * build_objective(loss, 5)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
     )
@@ -36,13 +38,13 @@ def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
 
 
 def test_entropy_is_advents_formula(logits):
-    total, _ = MinEnt("entropy", 5, {"main": 1.0}, "mean", {})(logits)
+    total, _ = HeadObjectives("entropy", 5, {"main": 1.0}, "mean", {})(logits)
     p = logits["main"].softmax(1)
     torch.testing.assert_close(total, -(p * p.log()).sum(1).mean() / math.log(5))
 
 
 def test_each_head_has_a_table_of_its_own(logits):
-    adaptation = MinEnt("adadem", 5, WEIGHTS, "mean", {})
+    adaptation = HeadObjectives("adadem", 5, WEIGHTS, "mean", {})
     adaptation(logits)
     tables = [adaptation.state_dict()[f"objectives.{head}.class_marginals"] for head in WEIGHTS]
     assert not torch.equal(*tables)
@@ -50,7 +52,7 @@ def test_each_head_has_a_table_of_its_own(logits):
 
 
 def test_none_adds_nothing_but_reports_entropy(logits):
-    total, values = MinEnt("none", 5, WEIGHTS, "mean", {})(logits)
+    total, values = HeadObjectives("none", 5, WEIGHTS, "mean", {})(logits)
     assert total is None
     assert set(values) == {"target/entropy"}
     assert 0 < values["target/entropy"] <= math.log(5) + 1e-6
@@ -82,8 +84,8 @@ def test_upsampled_is_bilinear_with_or_without_aligned_corners(align_corners):
 
 
 def test_balance_reaches_the_objectives(logits):
-    losses = [MinEnt("entropy", 5, WEIGHTS, "balanced", {"balance": b})(logits)[0] for b in (0.0, 1.0)]
-    plain = MinEnt("entropy", 5, WEIGHTS, "mean", {})(logits)[0]
+    losses = [HeadObjectives("entropy", 5, WEIGHTS, "balanced", {"balance": b})(logits)[0] for b in (0.0, 1.0)]
+    plain = HeadObjectives("entropy", 5, WEIGHTS, "mean", {})(logits)[0]
     torch.testing.assert_close(losses[0], plain)
     assert not torch.allclose(losses[1], plain)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +12,39 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from support import not_finite_worker as worker
 
 import seg.train
-from dem_apps.errors import NotFiniteError, run_command
+from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
-from seg.step import set_up, training_step
-
-
-@pytest.fixture(scope="module")
-def worker():
-    """not_finite_worker.py, importable by the same name in spawned processes (they inherit sys.path)."""
-    folder = str(Path(__file__).parent)
-    sys.path.insert(0, folder)
-    import not_finite_worker
-
-    yield not_finite_worker
-    sys.path.remove(folder)
+from seg.methods.advent import AdvEnt
+from seg.step import training_step
+from seg.train import build_state
 
 
 def poisoned_at(step: int, monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
-    """Let ``plant(training, passes)`` spoil something before that step of seg.train."""
+    """Let ``plant(state, micro_batches)`` spoil something before that step of seg.train."""
     genuine = seg.train.training_step
 
-    def spoilt(training: Any, config: Any, accelerator: Any, passes: Any) -> Any:
-        if training.step + 1 == step:
-            plant(training, passes)
-        return genuine(training, config, accelerator, passes)
+    def spoilt(state: Any, micro_batches: Any) -> Any:
+        if state.step + 1 == step:
+            plant(state, micro_batches)
+        return genuine(state, micro_batches)
 
     monkeypatch.setattr(seg.train, "training_step", spoilt)
 
 
-def plant_weight(training: Any, _passes: Any) -> None:
+def plant_weight(state: Any, _micro_batches: Any) -> None:
     with torch.no_grad():
-        training.model.main_head.branches[0].weight[0, 0, 0, 0] = math.nan
+        state.model.main_head.branches[0].weight[0, 0, 0, 0] = math.nan
 
 
-def plant_source_image(_training: Any, passes: Any) -> None:
-    passes[0][0]["image"][1, 0, 3, 3] = math.inf
+def plant_source_image(_state: Any, micro_batches: Any) -> None:
+    micro_batches[0].source["image"][1, 0, 3, 3] = math.inf
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -71,9 +63,9 @@ def test_training_stops_with_one_sentence(
     config = parse_config(TrainConfig, "x", "x", [*flags, "--run-dir", str(run)])
     saved: dict[str, Any] = {}
 
-    def spoil(training: Any, passes: Any) -> None:
-        saved.update(content(run / "checkpoints"), names=[*passes[0][0]["name"]])
-        plant(training, passes)
+    def spoil(state: Any, micro_batches: Any) -> None:
+        saved.update(content(run / "checkpoints"), names=[*micro_batches[0].source["name"]])
+        plant(state, micro_batches)
 
     poisoned_at(3, monkeypatch, spoil)
     with pytest.raises(SystemExit) as left:
@@ -105,11 +97,11 @@ def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monke
     """An update may ruin what no loss has seen yet: here a head that no score looks at."""
     genuine = seg.train.training_step
 
-    def ruining(training: Any, *others: Any) -> Any:
-        values = genuine(training, *others)
-        if training.step == 2:
+    def ruining(state: Any, *others: Any) -> Any:
+        values = genuine(state, *others)
+        if state.step == 2:
             with torch.no_grad():
-                training.model.auxiliary_head.branches[0].weight[0] = math.nan
+                state.model.auxiliary_head.branches[0].weight[0] = math.nan
         return values
 
     monkeypatch.setattr(seg.train, "training_step", ruining)
@@ -122,27 +114,27 @@ def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monke
     assert load_checkpoint(run / "checkpoints", "last")["step"] == 1
 
 
-def test_a_discriminator_that_is_nan_makes_no_step(worker) -> None:
+def test_a_discriminator_that_is_nan_makes_no_step() -> None:
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True)
     config = dataclasses.replace(
         worker.CONFIG, method="advent", model=ModelConfig(encoder="resnet18", depth=3, output_stride=8)
     )
     seed_everything(0)
-    training = set_up(config, worker.CLASSES, accelerator)
-    assert training.adversary is not None
+    state = build_state(config, worker.CLASSES, accelerator)
+    assert isinstance(state.method, AdvEnt)
     # the fooling loss is finite and the discriminators' own is not
-    training.adversary.discriminator_loss = lambda _source, _target: (
+    state.method.adversary.discriminator_loss = lambda _source, _target: (
         torch.tensor(math.nan, requires_grad=True), {"discriminator/loss_main": torch.tensor(math.nan)}
     )  # type: ignore[method-assign]  # fmt: skip
     with pytest.raises(
         NotFiniteError, match=r"discriminator/loss_main \(nan\), with the images source-0.png, target-0"
     ):
-        training_step(training, config, accelerator, worker.passes(0, poisoned=False))
-    assert not training.adversary_optimizer.state_dict()["state"]
+        training_step(state, worker.micro_batches(0, poisoned=False))
+    assert not state.method.optimizer.state_dict()["state"]
 
 
-def test_all_processes_stop_and_name_the_image_of_the_one(worker, tmp_path: Path) -> None:
+def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path: Path) -> None:
     other = torch.multiprocessing.spawn(worker.run, (str(tmp_path), 1), join=False)
     try:
         worker.run(0, str(tmp_path), 0)

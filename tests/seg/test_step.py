@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +13,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.seeds import seed_everything
-from seg.config import DiscriminatorConfig, ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
-from seg.step import Pass, Training, set_up, training_step
+from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
+from seg.methods.advent import AdvEnt, DiscriminatorConfig
+from seg.step import TrainState, training_step
+from seg.train import build_state
+from seg.training.optimization import MicroBatch
 
 C, H, W = 4, 32, 64
 BASE = TrainConfig(
@@ -38,7 +39,7 @@ def accelerator() -> Accelerator:
     return Accelerator(cpu=True)
 
 
-def passes_of(seed: int, images: int = 2) -> list[Pass]:
+def micro_batches(seed: int, images: int = 2) -> list[MicroBatch]:
     generator = torch.Generator().manual_seed(seed)
     source = {
         "image": torch.randn(images, 3, H, W, generator=generator),
@@ -47,12 +48,12 @@ def passes_of(seed: int, images: int = 2) -> list[Pass]:
     }
     source["label"][:, :3] = 255
     target = {"image": torch.randn(images, 3, H, W, generator=generator) + 0.5, "name": ["target"] * images}
-    return [(source, target)]
+    return [MicroBatch(source, target)]
 
 
-def fresh(config: TrainConfig, accelerator: Accelerator) -> Training:
+def fresh(config: TrainConfig, accelerator: Accelerator) -> TrainState:
     seed_everything(0)
-    return set_up(config, C, accelerator)
+    return build_state(config, C, accelerator)
 
 
 def full_size(logits: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -64,14 +65,14 @@ def self_information(logits: torch.Tensor) -> torch.Tensor:
     return -p * torch.log2(p + 1e-30) / math.log2(C)
 
 
-def plain_loop(config: TrainConfig, training: Training, steps: int) -> nn.Module:
+def plain_loop(config: TrainConfig, training: TrainState, steps: int) -> nn.Module:
     """AdvEnt or MinEnt with entropy, written out: one head after the other, loss by loss, on NCHW float32."""
     model, weights = training.model.to(memory_format=torch.contiguous_format), config.weights
     heads = [*model.main_head.parameters(), *model.auxiliary_head.parameters()]
     optimizer = torch.optim.SGD(
         [{"params": list(model.encoder.parameters())}, {"params": heads}], lr=0.0, momentum=0.9, weight_decay=5e-4
     )
-    judges = training.adversary.discriminators if training.adversary else {}
+    judges = training.method.adversary.discriminators if isinstance(training.method, AdvEnt) else {}
     judge_optimizers = {head: torch.optim.Adam(d.parameters(), betas=(0.9, 0.99)) for head, d in judges.items()}
     bce = nn.BCEWithLogitsLoss()
     for step in range(steps):
@@ -82,7 +83,7 @@ def plain_loop(config: TrainConfig, training: Training, steps: int) -> nn.Module
             judge_optimizer.zero_grad()
         optimizer.zero_grad()
         model.train()
-        ((source, target),) = passes_of(step)
+        ((source, target),) = micro_batches(step)
         source_maps = full_size(model(source["image"]))
         loss = weights.seg_main * F.cross_entropy(source_maps["main"], source["label"], ignore_index=255)
         loss = loss + weights.seg_aux * F.cross_entropy(source_maps["aux"], source["label"], ignore_index=255)
@@ -113,15 +114,15 @@ def test_three_steps_equal_a_plain_loop(method: str, loss: str, accelerator: Acc
     ours, theirs = fresh(config, accelerator), fresh(config, accelerator)
     plain_loop(config, theirs, steps=3)
     for step in range(3):
-        training_step(ours, config, accelerator, passes_of(step))
+        training_step(ours, micro_batches(step))
     theirs_model = theirs.model.state_dict()
     for name, value in ours.model.state_dict().items():
         torch.testing.assert_close(value, theirs_model[name], rtol=2e-4, atol=2e-6, msg=name)
     if method == "advent":
         # Adam divides by the gradient's own size, which magnifies the rounding of tiny ones: compare the way gone
-        start = fresh(config, accelerator).adversary.state_dict()
-        expected = theirs.adversary.state_dict()
-        for name, value in ours.adversary.state_dict().items():
+        start = fresh(config, accelerator).method.adversary.state_dict()
+        expected = theirs.method.adversary.state_dict()
+        for name, value in ours.method.adversary.state_dict().items():
             assert float((value - expected[name]).norm()) < 0.02 * float((expected[name] - start[name]).norm()), name
 
 
@@ -129,9 +130,9 @@ def test_control_differs_from_source_only_in_running_statistics_alone(accelerato
     control = dataclasses.replace(BASE, loss="none")
     source_only = dataclasses.replace(BASE, method="source")
     first, second = fresh(control, accelerator), fresh(source_only, accelerator)
-    values = training_step(first, control, accelerator, passes_of(0))
-    ((source, _),) = passes_of(0)
-    training_step(second, source_only, accelerator, [(source, None)])
+    values = training_step(first, micro_batches(0))
+    ((source, _),) = micro_batches(0)
+    training_step(second, [MicroBatch(source, {})])
     assert values["target/entropy"] > 0
     theirs = second.model.state_dict()
     differing = {name for name, value in first.model.state_dict().items() if not torch.equal(value, theirs[name])}
@@ -139,40 +140,21 @@ def test_control_differs_from_source_only_in_running_statistics_alone(accelerato
     assert all("running" in name or "num_batches" in name for name in differing)
 
 
-def test_accumulated_passes_equal_one_larger_batch(accelerator: Accelerator) -> None:
+def test_accumulated_micro_batches_equal_one_larger_batch(accelerator: Accelerator) -> None:
     # frozen: with batch statistics two halves are not the whole
     config = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, batch_norm="frozen"))
-    ((source, target),) = passes_of(0, images=4)
+    ((source, target),) = micro_batches(0, images=4)
     halves = [
-        ({k: v[part] for k, v in source.items()}, {k: v[part] for k, v in target.items()})
+        MicroBatch({k: v[part] for k, v in source.items()}, {k: v[part] for k, v in target.items()})
         for part in (slice(0, 2), slice(2, 4))
     ]
     whole, accumulated = fresh(config, accelerator), fresh(config, accelerator)
-    expected = training_step(whole, config, accelerator, [(source, target)])
-    actual = training_step(accumulated, config, accelerator, halves)
+    expected = training_step(whole, [MicroBatch(source, target)])
+    actual = training_step(accumulated, halves)
     assert actual == pytest.approx(expected, rel=1e-5)
     theirs = whole.model.state_dict()
     for name, value in accumulated.model.state_dict().items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", ["minent", "advent"])
-def test_a_restored_checkpoint_goes_on_to_the_same_numbers(
-    method: str, accelerator: Accelerator, tmp_path: Path
-) -> None:
-    config = dataclasses.replace(BASE, method=method, loss="adadem", optimizer=OptimizerConfig(name="adamw"))
-    unbroken = fresh(config, accelerator)
-    for step in range(2):
-        training_step(unbroken, config, accelerator, passes_of(step))
-    save_checkpoint(tmp_path, "last", unbroken.state(), tag="2")
-    seed_everything(1)
-    resumed = set_up(config, C, accelerator)  # other weights
-    resumed.restore(load_checkpoint(tmp_path, "last"))
-    for step in range(2, 4):
-        values = [training_step(training, config, accelerator, passes_of(step)) for training in (unbroken, resumed)]
-        assert values[0] == values[1]
-    states = [training.model.state_dict() for training in (unbroken, resumed)]
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
 def test_weights_alone_cannot_be_resumed(accelerator: Accelerator) -> None:
@@ -185,31 +167,31 @@ def test_discriminators_follow_the_networks_schedule(accelerator: Accelerator) -
     config = dataclasses.replace(BASE, method="advent")
     training = fresh(config, accelerator)
     training.step = 10
-    training_step(training, config, accelerator, passes_of(0))
+    training_step(training, micro_batches(0))
     factor = 0.5**0.9
-    assert training.adversary_optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor)
+    assert training.method.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor)
     assert [group["lr"] for group in training.optimizer.param_groups] == pytest.approx([0.02 * factor, 0.2 * factor])
 
 
 def test_bf16_keeps_objectives_in_float32_and_stays_near(accelerator: Accelerator) -> None:
     config = dataclasses.replace(BASE, method="advent", loss="adadem")
-    exact = training_step(fresh(config, accelerator), config, accelerator, passes_of(0))
+    exact = training_step(fresh(config, accelerator), micro_batches(0))
     AcceleratorState._reset_state()
     half = Accelerator(cpu=True, mixed_precision="bf16")
     rough = dataclasses.replace(config, precision="bf16")
     training = fresh(rough, half)
-    values = training_step(training, rough, half, passes_of(0))
+    values = training_step(training, micro_batches(0))
     assert values == pytest.approx(exact, rel=0.05)
     assert values != exact
     assert {parameter.dtype for parameter in training.model.parameters()} == {torch.float32}
-    assert training.minent.objectives["main"].class_marginals.dtype == torch.float32
+    assert training.method.objectives.objectives["main"].class_marginals.dtype == torch.float32
 
 
 def test_objectives_of_the_heads_have_tables_of_their_own(accelerator: Accelerator) -> None:
     config = dataclasses.replace(BASE, loss="adadem")
     training = fresh(config, accelerator)
-    training_step(training, config, accelerator, passes_of(0))
-    main, aux = (training.minent.objectives[head].class_marginals for head in ("main", "aux"))
+    training_step(training, micro_batches(0))
+    main, aux = (training.method.objectives.objectives[head].class_marginals for head in ("main", "aux"))
     assert not torch.equal(main, aux)
     uniform = torch.full((C, C), 1 / C)
     assert not torch.equal(main, uniform)
@@ -218,18 +200,18 @@ def test_objectives_of_the_heads_have_tables_of_their_own(accelerator: Accelerat
 
 def test_an_image_without_any_label_adds_nothing(accelerator: Accelerator) -> None:
     training = fresh(BASE, accelerator)
-    ((source, target),) = passes_of(0)
+    ((source, target),) = micro_batches(0)
     source["label"][:] = 255
-    values = training_step(training, BASE, accelerator, [(source, target)])
+    values = training_step(training, [MicroBatch(source, target)])
     assert values["source/cross_entropy_main"] == 0.0
 
 
 def test_a_loss_that_is_not_finite_names_step_and_images(accelerator: Accelerator) -> None:
     training = fresh(BASE, accelerator)
-    ((source, target),) = passes_of(0)
+    ((source, target),) = micro_batches(0)
     target["image"][0, 0, 0, 0] = math.nan
     before = {name: value.clone() for name, value in training.model.named_parameters()}
     message = r"step 1: no finite number for target/\S+ \(nan\) .*images target, target; training has stopped"
     with pytest.raises(NotFiniteError, match=message):
-        training_step(training, BASE, accelerator, [(source, target)])
+        training_step(training, [MicroBatch(source, target)])
     assert all(torch.equal(before[name], value) for name, value in training.model.named_parameters())

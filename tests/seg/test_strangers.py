@@ -12,7 +12,6 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,48 +22,37 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from hypothesis import given
 from hypothesis import strategies as st
+from support.strangers import Payload, places, replaced
+from support.strangers import refused as one_line
 
 import seg.convert
 import seg.evaluate
 import seg.export
 import seg.train
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
+from seg import build_model
 from seg.config import DataConfig, ModelConfig, TrainConfig
 from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.image_io import read_image
-from seg.models.load_model import load_weights, network, open_trained, saved_weights
+from seg.models.load_model import load_weights, open_trained, saved_weights
 from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.step import Training, set_up, training_step
+from seg.step import TrainState, training_step
+from seg.training.optimization import MicroBatch
 
 CPU = torch.device("cpu")
 CLASSES = 19
 
 
-class Payload:
-    """What a malicious pickle does when it is opened."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.marker}",)
-
-
 def refused(main: Any, argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
     """The one line with which a command ends."""
     monkeypatch.setattr("sys.argv", ["command", *argv])
-    with pytest.raises(SystemExit) as left:
-        run_command(main)
-    assert left.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    return str(line)
+    return one_line(main, capsys)
 
 
 # -- pickles for seg.convert --------------------------------------------------------------------------------------
@@ -151,7 +139,12 @@ def good(tmp_path_factory, tiny_pair) -> Path:
     )  # fmt: skip
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     torch.manual_seed(0)
-    save_checkpoint(run / "checkpoints", "last", {"model": network(SMALL, CLASSES).state_dict(), "step": 3}, "3")
+    save_checkpoint(
+        run / "checkpoints",
+        "last",
+        {"model": build_model(**SMALL.architecture(), num_classes=CLASSES).state_dict(), "step": 3},
+        "3",
+    )
     return run
 
 
@@ -178,7 +171,7 @@ def test_the_good_run_opens(run: Path) -> None:
         ("max_steps", "many", "max_steps: expected int, got 'many'"),
         ("max_steps", None, "max_steps: expected int, got null"),
         ("model", None, "model: expected a mapping"),
-        ("model", {"depth": "deep"}, "depth: expected int, got 'deep'"),
+        ("model", {"depth": "deep"}, "depth: expected int or null, got 'deep'"),
         ("model", {"encoder": ["resnet18"]}, "encoder: expected str, got"),
         ("model", {"encoder": "tu-hf-hub:stranger/network"}, "is no network of timm"),
         ("model", {"encoder": "../../evil"}, "is not known to segmentation-models-pytorch"),
@@ -245,7 +238,7 @@ def test_weights_that_are_no_numbers(run: Path, monkeypatch: pytest.MonkeyPatch)
 
 def convert_start(run: Path) -> None:
     """What --model.start-from does."""
-    load_weights(network(SMALL, CLASSES), saved_weights(run), str(run))
+    load_weights(build_model(**SMALL.architecture(), num_classes=CLASSES), saved_weights(run), str(run))
 
 
 @pytest.mark.parametrize("command", ["seg.evaluate", "seg.export", "seg.train"])
@@ -279,44 +272,18 @@ def test_class_names_that_would_steer_the_terminal(name: str, run: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[TrainConfig, Training, CheckpointSelector, list[Any]]:
-    """A training after a step, what it chose, and a batch."""
+def trained() -> tuple[TrainState, CheckpointSelector, list[MicroBatch]]:
+    """A train state after a step, which checkpoints it kept, and a micro-batch."""
     AcceleratorState._reset_state()
     config = TrainConfig(method="advent", model=SMALL, max_steps=5)
     seed_everything(0)
-    training = set_up(config, 4, Accelerator(cpu=True))
+    state = seg.train.build_state(config, 4, Accelerator(cpu=True))
     source = {"image": torch.randn(1, 3, 32, 64), "label": torch.randint(0, 4, (1, 32, 64)), "name": ["s"]}
-    passes = [(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
-    training_step(training, config, Accelerator(cpu=True), passes)
-    choice = CheckpointSelector("im")
-    choice.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
-    return config, training, choice, passes
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place of a nested state, the inner ones of large mappings thinned out."""
-    yield path
-    if isinstance(value, dict):
-        keys = list(value)
-        for key in keys if len(keys) < 30 else keys[:3] + keys[-3:]:
-            yield from places(value[key], (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index in range(min(len(value), 3)):
-            yield from places(value[index], (*path, index))
-
-
-def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """A copy with another value at a place; ``KeyError`` takes it out."""
-    if not path:
-        return by
-    inner = replaced(value[path[0]], path[1:], by)
-    if isinstance(value, dict):
-        changed = {**value, path[0]: inner}
-        if len(path) == 1 and by is KeyError:
-            del changed[path[0]]
-        return changed
-    items = [*value[: path[0]], inner, *value[path[0] + 1 :]]
-    return tuple(items) if isinstance(value, tuple) else items
+    micro_batches = [MicroBatch(source, {"image": torch.randn(1, 3, 32, 64), "name": ["t"]})]
+    training_step(state, micro_batches)
+    selector = CheckpointSelector("im")
+    selector.update(1, {"label_free": {"im": 0.5}, "miou": 0.25})
+    return state, selector, micro_batches
 
 
 JUNK = st.sampled_from([
@@ -327,11 +294,11 @@ JUNK = st.sampled_from([
 
 @given(st.data())
 def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: st.DataObject) -> None:
-    config, training, choice, passes = trained
-    state = {**training.state(), "choice": choice.state()}
+    genuine, selector, micro_batches = trained
+    state = {**genuine.state(), "choice": selector.state()}
     path = data.draw(st.sampled_from([place for place in places(state) if place]))
     spoilt = replaced(state, path, data.draw(JUNK))
-    again = copy.deepcopy(training)
+    again = copy.deepcopy(genuine)
     try:
         again.restore(spoilt)
         CheckpointSelector("im").restore(spoilt.get("choice"))
@@ -339,7 +306,7 @@ def test_a_state_with_anything_anywhere_is_whole_or_refused(trained: Any, data: 
         sentence = str(error)
     else:
         # whatever is taken must be good for a step
-        training_step(again, config, Accelerator(cpu=True), passes)
+        training_step(again, micro_batches)
         return
     assert "\n" not in sentence
 
@@ -383,10 +350,8 @@ def test_names_of_files_do_not_steer_the_terminal(tiny_pair, tmp_path: Path, cap
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_bytes(b"")
-    config = TrainConfig(
-        source=DataConfig(str(tmp_path), "gta5"), target=DataConfig(str(tiny_pair.target_root)), maps=0
-    )
-    assert check_pair(open_pair(config)) == 1
+    pair = open_pair(DataConfig(str(tmp_path), "gta5"), DataConfig(str(tiny_pair.target_root)))
+    assert check_pair(pair) == 1
     shown = capsys.readouterr().out
     assert r"evil\x1b[2J[red]:car:.png: the image cannot be read" in shown
     assert "\x1b" not in shown

@@ -2,28 +2,27 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from PIL import Image
+from support.glossary import explained, keys_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import read_metrics
+from dem_apps.runtime.run_reader import read_run
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 
 REPOSITORY = Path(__file__).parents[2]
-glossary = SimpleNamespace(**runpy.run_path(str(REPOSITORY / "tests/docs/glossary.py")))
 #: What AdvEnt logs beside what every run does.
 OF_ADVENT = {f"{name}_{head}" for name in ("target/fooling", "discriminator/loss") for head in ("main", "aux")}
 
@@ -81,9 +80,33 @@ def test_every_key_is_explained(finished):
     run, _ = finished
     scores = json.loads((run / "eval.json").read_text())
     opened = ("reliability", "entropy_histogram", "label_free", "protocol")
-    assert glossary.keys_of(scores, *opened) == glossary.explained("Segmentation: `eval.json`")
+    assert keys_of(scores, *opened) == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
-    assert set().union(*lines) | {"alarm"} | OF_ADVENT == glossary.explained("Segmentation: `metrics.jsonl`")
+    assert set().union(*lines) | {"alarm"} | OF_ADVENT == explained("Segmentation: `metrics.jsonl`")
+
+
+def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
+    run, _ = finished
+    info = read_run(run).info
+    named = {metric.name for metric in info.metrics}
+    assert named | {"step", "alarm"} == explained("Segmentation: `metrics.jsonl`")
+    scores = read_run(run).evaluation
+    assert all(read_run(run).score(score.key) is not None for score in info.scores)
+    about_scores = {"checkpoint", "checkpoints", "protocol"}
+    assert described_keys(info) == {key for key in scores if key not in about_scores} | {"checkpoints"}
+    views = [view.name for view in info.pictures.views]
+    (folder, *_) = [entry for entry in (run / info.pictures.folder).iterdir() if entry.is_dir()]
+    assert {f"{view}.png" for view in views} == {file.name for file in folder.iterdir()}
+    assert (run / info.pictures.colours).is_file()
+    assert [one.name for one in info.checkpoints] == list(scores["checkpoints"])
+    assert [one.chosen_by for one in info.checkpoints] == [row["chosen_by"] for row in scores["checkpoints"].values()]
+
+
+def described_keys(info):
+    """First parts of the keys of ``eval.json`` that a description names."""
+    keys = [score.key for score in info.scores] + [info.classes.key, info.classes.share, info.classes.beside]
+    keys += [info.reliability.count, info.reliability.x, info.reliability.y, info.histogram.edges]
+    return {key.split(".")[0] for key in [*keys, *(key for _, key in info.histogram.parts)]}
 
 
 def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
@@ -202,11 +225,14 @@ def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
         (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
         (("--model.start-from", "/nowhere"), "/nowhere: not a run folder"),
         (("--max-stesp", "3"), "unknown argument '--max-stesp'; did you mean '--max-steps'?"),
-        (("--tau", "0.5"), "objective 'adadem': unknown option 'tau'"),
+        (("--tau", "0.5"), "--tau: belongs to --loss dem, not to --loss adadem"),
+        (("--loss", "none", "--alpha", "0.5"), "--alpha: belongs to --loss dem, adadem, adadem-norm, adadem-mec, not"),
+        (("--method", "source", "--momentum", "0.2"), "--momentum: is an option of --loss, and this --method trains"),
+        (("--norm", "l3"), "--norm: 'l3' is not one of l1, l2, linf"),
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
         (("--device", "gpu"), "--device: torch cannot use 'gpu' here"),
-        (("--config", "/nowhere.yaml"), "--config: File does not exist"),
+        (("--config", "/nowhere.yaml"), "--config: /nowhere.yaml: cannot be read (no such file)"),
         (("--max-steps", "0"), "--max-steps: expected 1 or more, got 0"),
         (("--seed", "-1"), "--seed: expected 0 or more, got -1"),
         (("--resume",), "--resume: needs --run-dir"),

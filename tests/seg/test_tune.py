@@ -16,12 +16,13 @@ import pytest
 import yaml
 from PIL import Image
 
-from dem_apps.errors import InputError, run_command
+from dem_apps.errors import InputError
 from dem_apps.jobs.executor import LocalExecutor
 from dem_apps.jobs.job import Job, JobFailed, JobKilled
 from dem_apps.jobs.search import DEM_SPACE, TPEPlan
 from dem_apps.jobs.study import StudyFolder
 from dem_apps.jobs.tune import Trials
+from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg.config import DataConfig, TrainConfig
 from seg.tune import TuneConfig, main, trial_jobs, trial_settings

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 #: Bytes of an input at most: longer ones are slower and seldom tell more.
 _LONGEST = 4096
 

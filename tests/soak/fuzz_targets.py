@@ -16,21 +16,20 @@ import yaml
 
 from dem_apps.errors import InputError
 from dem_apps.report.part import build_part
-from dem_apps.report.run import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.images import opened_image
-from dem_apps.runtime.run_folder import read_config, read_metrics
+from dem_apps.runtime.run_reader import read_config, read_metrics, read_run
 from dem_apps.runtime.safe_io import parsed_yaml
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 from rl.config import TrainConfig as RlConfig
 from rl.results.read_runs import read_results
 from seg.config import TrainConfig as SegConfig
+from seg.data.image_io import read_index_image
 from seg.data.labels import load_classes
-from seg.data.layouts import read_index_image
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _PART = re.compile(rb"^=== (\S+)\n", re.MULTILINE)
-_FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json", "classes.json")
+_FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json", "classes.json", "metrics_info.json")
 
 
 def settings(content: bytes) -> None:
@@ -115,6 +114,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 TOKENS = [
     b"&a ", b"*a", b"<<: ", b"!!python/object/apply:os.system ", b"!!binary ", b"null", b".nan", b"1e400", b"9" * 40,
     b"[[[[[[[[", b"{a: ", b"\x1b[2J", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"__tensor__", b"__pairs__", b"__tuple__",
-    b"__array__", b"../", b"\\ud800", b"NaN", b"-Infinity", b"1" + b"0" * 300, b"=== metrics.jsonl\n", b"\n- ", b"? ",
+    b"__array__", b"../", b"\\ud800", b"NaN", b"-Infinity", b"1" + b"0" * 300, b"=== metrics.jsonl\n",
+    b"=== metrics_info.json\n", b"\n- ", b"? ",
     b"<script>alert(1)</script>", b'"data_offsets"', b'"step"', b"step", b"source", b"model", b"hyperparameters",
 ]  # fmt: skip

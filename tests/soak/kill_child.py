@@ -52,7 +52,7 @@ def train(module: str, arguments: Sequence[str], log: Path, stages: Path, moment
     multiprocessing.set_start_method("fork", force=True)
     sys.argv = [module, *arguments]
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    from dem_apps.errors import run_command
+    from dem_apps.runtime.command import run_command
 
     training = importlib.import_module(module)
     _Stages(moment, stages).listen()

@@ -26,9 +26,7 @@ from kill_runs import Tally, Training, ended_at_random, killed_at_every_stage
 from kill_trainings import SOAKED, flags, write_pair
 
 from dem_apps.runtime.checkpoint import write_atomically
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from machine import processor
+from dem_apps.runtime.device import processor
 
 
 def soak(name: str, folder: Path, kills: int, seed: int) -> Tally:

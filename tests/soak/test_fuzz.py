@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from pathlib import Path
 
 import pytest
+from fuzz_readers import Tried, mutations
+from fuzz_targets import TARGETS
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from fuzz_readers import Tried, mutations  # noqa: E402
-from fuzz_targets import TARGETS  # noqa: E402
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import fnmatch
 import re
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from dem_apps.runtime.checkpoint import load_checkpoint
-
-sys.path.insert(0, str(Path(__file__).parent))  # for the processes that are started, too
 from kill_child import Moment
 from kill_runs import NEVER, Tally, Training, differences
 from kill_trainings import flags, write_pair
+
+from dem_apps.runtime.checkpoint import load_checkpoint
 
 TRAININGS = ["seg minent", "rl ppo"]
 

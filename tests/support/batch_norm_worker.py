@@ -1,4 +1,4 @@
-"""One of several processes that share batch statistics; imported by name in each of them by test_batch_norm.py."""
+"""One of several processes that share batch statistics; see seg/test_batch_norm.py."""
 
 from __future__ import annotations
 

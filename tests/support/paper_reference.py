@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper as it is printed there, in float64 with autograd: slow, plain, and independent of dem_apps.
 
 The additions to the printed code are the options the paper ablates (α on the calibrator, norm and source of δ,
-momentum) and the reductions, each written with a loop.
+momentum) and the reductions, each written with a loop. Objectives of other papers stand here in the same way.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Paper:
         rows = rows.reshape(-1, self.num_classes)
         kept = torch.ones(len(rows), dtype=torch.bool) if mask is None else mask.reshape(-1)
         rows = rows[kept]
+        if self.name == "info-max" and reduction != "none" and len(rows):
+            return self.info_max(rows, reduction)
         values = self.values(rows, training)
         if reduction == "none":
             return torch.zeros(len(kept), dtype=torch.float64).masked_scatter(kept, values).reshape(elements)
@@ -49,6 +51,11 @@ class Paper:
 
     def values(self, logits: Tensor, training: bool = True) -> Tensor:
         """One value per row of (N, C) logits."""
+        if self.name == "max-squares":
+            return -(F.softmax(logits, dim=1) ** 2).sum(dim=1) / 2
+        if self.name == "info-max":
+            p = F.softmax(logits, dim=1)
+            return -(p * p.log()).sum(dim=1) + (p * p.detach().mean(dim=0).log()).sum(dim=1)
         if self.name in ("entropy", "cadf", "dem"):
             p_tau = F.softmax(logits / self.tau, dim=1)
             cadf = -(p_tau * logits).sum(dim=1)
@@ -63,6 +70,19 @@ class Paper:
         self.largest_inverse_delta = max([1.0, *(1 / delta).flatten().tolist()])
         p = (p - self.alpha * calibration) / delta
         return -(p * logits).sum(dim=1)
+
+    def info_max(self, logits: Tensor, reduction: str) -> Tensor:
+        """Mean entropy minus entropy of the mean prediction, as SHOT defines it: the latter has a gradient, too."""
+        p = F.softmax(logits, dim=1)
+        entropy = -(p * F.log_softmax(logits, dim=1)).sum(dim=1)
+        pseudo_label = logits.argmax(dim=1)
+        groups = [pseudo_label == label for label in torch.unique(pseudo_label)]
+        if reduction != "balanced":
+            groups = [torch.ones_like(pseudo_label, dtype=torch.bool)]
+        mean_entropy = sum(entropy[group].mean() for group in groups) / len(groups)
+        mean_p = sum(p[group].mean(dim=0) for group in groups) / len(groups)
+        loss = mean_entropy + (mean_p * mean_p.log()).sum()
+        return loss * len(logits) if reduction == "sum" else loss
 
     def update(self, p: Tensor, pseudo_label: Tensor) -> None:
         """The moving average, label by label."""

@@ -12,12 +12,12 @@ def scores(im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.
 
 
 def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
-    choice = CheckpointSelector("im")
-    assert choice.update(10, scores(im=0.5, miou=0.1)) == ["selected", "best"]
-    assert choice.update(20, scores(im=0.6, miou=0.05)) == ["selected"]
-    assert choice.update(30, scores(im=0.4, miou=0.2)) == ["best"]
-    assert choice.update(40, scores(im=0.6, miou=0.2)) == []  # the earlier of equals stays
-    table = choice.table(40, 0.2)
+    selector = CheckpointSelector("im")
+    assert selector.update(10, scores(im=0.5, miou=0.1)) == ["selected", "best"]
+    assert selector.update(20, scores(im=0.6, miou=0.05)) == ["selected"]
+    assert selector.update(30, scores(im=0.4, miou=0.2)) == ["best"]
+    assert selector.update(40, scores(im=0.6, miou=0.2)) == []  # the earlier of equals stays
+    table = selector.table(40, 0.2)
     assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
         "last": (40, 0.2), "selected": (20, 0.05), "best": (30, 0.2),
     }  # fmt: skip
@@ -27,10 +27,10 @@ def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
 
 
 def test_without_target_labels_there_is_no_best() -> None:
-    choice = CheckpointSelector("im")
-    assert choice.update(10, {**scores(im=0.5), "miou": None}) == ["selected"]
-    assert choice.update(20, {**scores(im=0.6), "miou": None}) == ["selected"]
-    table = choice.table(20, None)
+    selector = CheckpointSelector("im")
+    assert selector.update(10, {**scores(im=0.5), "miou": None}) == ["selected"]
+    assert selector.update(20, {**scores(im=0.6), "miou": None}) == ["selected"]
+    table = selector.table(20, None)
     assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
         "last": (20, None), "selected": (20, None),
     }  # fmt: skip
@@ -40,8 +40,8 @@ def test_a_restored_choice_goes_on() -> None:
     first, second = CheckpointSelector("im"), CheckpointSelector("im")
     first.update(10, scores(im=0.5))
     second.restore(first.state())
-    for choice in (first, second):
-        assert choice.update(20, scores(im=0.4, miou=0.9)) == ["best"]
+    for selector in (first, second):
+        assert selector.update(20, scores(im=0.4, miou=0.9)) == ["best"]
     assert first.table(20, 0.9) == second.table(20, 0.9)
 
 
@@ -55,9 +55,9 @@ def test_a_restored_choice_goes_on() -> None:
     ],
 )
 def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) -> None:
-    choice = CheckpointSelector("im")
-    choice.update(10, before)
-    assert choice.alarm(before) is None
-    choice.update(20, now)
-    alarm = choice.alarm(now)
+    selector = CheckpointSelector("im")
+    selector.update(10, before)
+    assert selector.alarm(before) is None
+    selector.update(20, now)
+    alarm = selector.alarm(now)
     assert alarm is None if said is None else said in alarm

@@ -11,6 +11,10 @@ import numpy as np
 import yaml
 from PIL import Image
 
+from dem_apps.runtime.metrics_info import FILE, MetricsInfo
+from rl.results.described_metrics import described_metrics as described_by_rl
+from seg.scores.described_metrics import described_metrics as described_by_seg
+
 CLASSES = ("road", "pole", "train")
 
 
@@ -20,9 +24,13 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def write_run(
-    path: Path, config: dict[str, Any], lines: list[dict[str, Any]], evaluation: dict[str, Any] | None = None
+    path: Path,
+    config: dict[str, Any],
+    lines: list[dict[str, Any]],
+    evaluation: dict[str, Any] | None = None,
+    info: MetricsInfo | None = None,
 ) -> Path:
-    """A run folder; without ``evaluation`` one that has not finished."""
+    """A run folder; without ``evaluation`` one that has not finished, without ``info`` one of an older version."""
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -32,6 +40,8 @@ def write_run(
         (path / "checkpoints" / f"{name}.00000020.ab.safetensors").write_bytes(b"")
     if evaluation is not None:
         write_json(path / "eval.json", evaluation)
+    if info is not None:
+        write_json(path / FILE, info.document())
     return path
 
 
@@ -61,7 +71,7 @@ def seg_run(path: Path, miou: float = 0.3, loss: str = "entropy", seed: int = 0,
         {"step": 10, "alarm": "99.0 % of the pixels are predicted as one class"},
         {"step": 20, "val/miou": miou, "label_free/im": 0.4, "target/entropy": 0.5},
     ]
-    run = write_run(path, config, lines, seg_evaluation(miou) if finished else None)
+    run = write_run(path, config, lines, seg_evaluation(miou) if finished else None, described_by_seg("im"))
     for image in ("a", "b"):
         for view in ("image", "prediction", "entropy", "label"):
             write_picture(
@@ -80,7 +90,7 @@ def rl_run(path: Path, mean: float = 0.9, loss: str = "entropy", seed: int = 0) 
     ]  # fmt: skip
     figures = {"mean_return": mean, "std_return": 0.2, "success_rate": 0.8}
     block = {"checkpoint": "last", "step": 20, **figures, "sampled": figures, "greedy": figures}
-    return write_run(path, config, lines, {**block, "best": {**block, "checkpoint": "best"}})
+    return write_run(path, config, lines, {**block, "best": {**block, "checkpoint": "best"}}, described_by_rl())
 
 
 def write_picture(file: Path, seed: str, size: tuple[int, int] = (48, 24)) -> None:

@@ -1,4 +1,4 @@
-"""One of two processes that train together, one of which meets a NaN; imported by name in each of them."""
+"""One of two processes that train together, one of which meets a NaN; see seg/test_not_finite.py."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, TrainConfig
-from seg.step import Pass, set_up, training_step
+from seg.step import training_step
+from seg.train import build_state
+from seg.training.optimization import MicroBatch
 
 CLASSES = 4
 # batch statistics that are shared would bring the NaN to every process
 CONFIG = TrainConfig(model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="frozen"))
 
 
-def passes(rank: int, poisoned: bool) -> list[Pass]:
+def micro_batches(rank: int, poisoned: bool) -> list[MicroBatch]:
     """A source and a target image; with ``poisoned`` the target image of the second process has a NaN."""
     generator = torch.Generator().manual_seed(rank)
     source = {
@@ -33,7 +35,7 @@ def passes(rank: int, poisoned: bool) -> list[Pass]:
     target = {"image": torch.randn(1, 3, 32, 64, generator=generator), "name": [f"target-{rank}.png"]}
     if poisoned and rank == 1:
         target["image"][0, 0, 0, 0] = math.nan
-    return [(source, target)]
+    return [MicroBatch(source, target)]
 
 
 def run(_index: int, folder: str, rank: int) -> None:
@@ -46,12 +48,12 @@ def run(_index: int, folder: str, rank: int) -> None:
         AcceleratorState._reset_state()
         accelerator = Accelerator(cpu=True)
         seed_everything(0)
-        training = set_up(CONFIG, CLASSES, accelerator)
-        training_step(training, CONFIG, accelerator, passes(rank, poisoned=False))
+        training = build_state(CONFIG, CLASSES, accelerator)
+        training_step(training, micro_batches(rank, poisoned=False))
         before = {name: value.clone() for name, value in training.model.named_parameters()}
         sentence = "no end"
         try:
-            training_step(training, CONFIG, accelerator, passes(rank, poisoned=True))
+            training_step(training, micro_batches(rank, poisoned=True))
         except NotFiniteError as stopped:
             sentence = str(stopped)
         same = all(torch.equal(before[name], value) for name, value in training.model.named_parameters())

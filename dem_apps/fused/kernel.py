@@ -1,0 +1,92 @@
+"""The one pass in C++ (``one_pass.cpp``), called through ctypes; for the CPU, where a compiler was found.
+
+What each output means is said in :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+from dem_apps.fused.build_kernel import load_kernel
+
+#: The kernel's per-thread tables are C × C and stay in the cache up to about this many classes.
+KERNEL_MAX_CLASSES = 256
+_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+_CALIBRATORS = {"gmc": 0, "mec": 1, "self": 2}
+_NORMS = {None: 0, "l1": 1, "l2": 2, "linf": 3}
+
+
+def supports_kernel(logits: Tensor, num_classes: int) -> bool:
+    """Whether the C++ kernel can serve these logits on this machine (the first call builds it)."""
+    name = _DTYPES.get(logits.dtype)
+    if name is None or logits.device.type != "cpu" or num_classes > KERNEL_MAX_CLASSES:
+        return False
+    kernel = load_kernel()
+    return kernel is not None and hasattr(kernel, f"pass_{name}")
+
+
+def kernel_pass(
+    rows: Tensor,
+    counted: Tensor | None,
+    out: tuple[Tensor | None, Tensor | None, Tensor | None],
+    spec: ObjectiveSpec,
+    grouped: bool,
+) -> Tensor:
+    """The C++ form; arguments and result as of :func:`dem_apps.fused.chunked.chunked_pass`."""
+    num_classes = rows.shape[1]
+    length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
+    sums = torch.empty(length, dtype=torch.float64)
+    function = getattr(load_kernel(), f"pass_{_DTYPES[rows.dtype]}")
+    settings = _settings(rows, spec, grouped)
+    function(ctypes.byref(settings), *map(_pointer, [rows, counted, *out, sums]))
+    return sums if grouped else sums[: 2 * num_classes : num_classes]
+
+
+def kernel_finish(
+    rows: Tensor, predicted: Tensor, inverse_delta: Tensor | None, weights: Tensor, weighted_rows: Tensor | None
+) -> None:
+    """Arguments as of :func:`dem_apps.fused.chunked.chunked_finish`."""
+    function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
+    settings = _settings(rows, ObjectiveSpec("gmc"), True)
+    weights = weights.float().contiguous()
+    weighted_rows = None if weighted_rows is None else weighted_rows.float().contiguous()
+    function(ctypes.byref(settings), *map(_pointer, [rows, predicted, inverse_delta, weights, weighted_rows]))
+
+
+class _Settings(ctypes.Structure):
+    """Mirrors ``Settings`` of one_pass.cpp field by field."""
+
+    _fields_ = (
+        *[(name, ctypes.c_int64) for name in ("outer", "classes", "inner")],
+        *[(name, ctypes.c_int64) for name in ("outer_stride", "class_stride", "inner_stride")],
+        *[(name, ctypes.c_int32) for name in ("calibrator", "norm", "delta_of_entropy", "per_class", "threads")],
+        *[(name, ctypes.c_float) for name in ("tau", "alpha", "delta_floor")],
+    )
+
+
+def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> _Settings:
+    outer_stride, class_stride, inner_stride = rows.stride()
+    return _Settings(
+        outer=rows.shape[0],
+        classes=rows.shape[1],
+        inner=rows.shape[2],
+        outer_stride=outer_stride,
+        class_stride=class_stride,
+        inner_stride=inner_stride,
+        calibrator=_CALIBRATORS[spec.calibrator],
+        norm=_NORMS[spec.norm],
+        delta_of_entropy=spec.delta == "entropy",
+        per_class=grouped,
+        threads=torch.get_num_threads(),
+        tau=spec.tau,
+        alpha=spec.alpha,
+        delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
+    )
+
+
+def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -1,0 +1,108 @@
+"""Value and gradient of a decoupled objective on a minibatch of action logits, in numpy.
+
+PPO's minibatches are 64 rows of a few logits, where nearly all of an objective's time goes into calling PyTorch. This
+is the same objective with a few calls to numpy instead: the equations of :mod:`dem_apps.entropy`, with the gradient
+that :mod:`dem_apps.fused.chunked` derives.
+
+Shapes: B rows, C actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+
+#: Logits and their probabilities, (B, C) float32 each, to the objective's mean over the rows and its gradient, (B, C).
+NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+
+
+class NumpyObjective:
+    """The mean of an objective over the rows, and its gradient; moves the class marginals as in ``train()`` mode.
+
+    Args:
+        spec: the member of the family.
+        momentum: π of the class marginals.
+        class_marginals: (C, C) float32, updated in place; None without the calibrator ``mec``.
+    """
+
+    def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
+        self._spec, self._momentum, self._marginals = spec, np.float32(momentum), class_marginals
+
+    def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean over the rows in nats, and its gradient with respect to the logits.
+
+        Args:
+            logits: (B, C) float32.
+            probabilities: (B, C) softmax of the logits.
+
+        Returns:
+            the value and the (B, C) gradient.
+        """
+        spec, rows = self._spec, len(logits)
+        top = logits.max(1, keepdims=True)
+        z, p = logits - top, probabilities
+        softened = p if spec.tau == 1.0 else _softmax(z / np.float32(spec.tau))
+        mean = np.einsum("bc,bc->b", softened, z)[:, None]
+        reward = softened * (z - mean + np.float32(spec.tau)) / np.float32(spec.tau)
+        alpha = np.float32(spec.alpha)
+        if spec.calibrator == "gmc":
+            log_total = np.log(np.exp(z).sum(1, keepdims=True))
+            values, gradient = alpha * (log_total + top) - top - mean, alpha * p - reward
+        else:
+            scale = 1 / _delta(reward, p * (z - mean), spec)
+            calibration = alpha * (p if self._marginals is None else self._updated_rows(logits, p))
+            excess = (calibration.sum(1, keepdims=True) - 1) * top
+            values = (excess - ((p - calibration) * z).sum(1, keepdims=True)) * scale
+            gradient = (calibration - reward) * scale
+        return float(values.mean(dtype=np.float64)), gradient / np.float32(rows)
+
+    def _updated_rows(self, logits: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Move the class marginals towards this minibatch, then the row of each element's most probable action."""
+        assert self._marginals is not None
+        predicted = logits.argmax(1)
+        one_hot = predicted[:, None] == np.arange(p.shape[1])
+        counts = one_hot.sum(0)
+        present = counts > 0
+        means = np.einsum("bk,bc->kc", one_hot, p, dtype=np.float64)[present] / counts[present, None]
+        moved = (1 - self._momentum) * self._marginals[present] + self._momentum * means.astype(np.float32)
+        if np.isfinite(moved).all():  # as in EntropyObjective: NaN would stay for good
+            self._marginals[present] = moved
+        rows: np.ndarray = self._marginals[predicted]
+        return rows
+
+
+def entropy_gradient(log_p: np.ndarray, p: np.ndarray, entropy: np.ndarray) -> np.ndarray:
+    """Gradient of the mean Shannon entropy with respect to the logits, −p (log p + H)/B, (B, C).
+
+    Args:
+        log_p: (B, C) normalised logits.
+        p: (B, C) their probabilities.
+        entropy: (B,) H in nats.
+    """
+    gradient: np.ndarray = -p * (log_p + entropy[:, None]) / np.float32(len(p))
+    return gradient
+
+
+def _softmax(z: np.ndarray) -> np.ndarray:
+    """Of logits whose maximum is 0 or close to it."""
+    exponentials = np.exp(z)
+    softened: np.ndarray = exponentials / exponentials.sum(1, keepdims=True)
+    return softened
+
+
+def _delta(reward: np.ndarray, entropy_reward: np.ndarray, spec: ObjectiveSpec) -> np.ndarray:
+    """δ, (B, 1)."""
+    if spec.norm is None:
+        return np.ones((len(reward), 1), np.float32)
+    measured = entropy_reward if spec.delta == "entropy" else reward
+    if spec.norm == "l1":
+        delta = np.abs(measured).sum(1, keepdims=True)
+    elif spec.norm == "l2":
+        delta = np.sqrt(np.square(measured).sum(1, keepdims=True))
+    else:
+        delta = np.abs(measured).max(1, keepdims=True)
+    floored: np.ndarray = np.maximum(delta, np.float32(ENTROPY_DELTA_FLOOR)) if spec.delta == "entropy" else delta
+    return floored

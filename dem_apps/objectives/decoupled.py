@@ -1,0 +1,239 @@
+"""The family of *Decoupled Entropy Minimization* (Ma, Li, Xiang; NeurIPS 2025): entropy, CADF, DEM and AdaDEM.
+
+The equations are in :mod:`dem_apps.entropy`. All members are cases of one form, :class:`ObjectiveSpec`, and so have the
+one-pass forms of :mod:`dem_apps.fused` in common.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from typing import Annotated, get_args
+
+import torch
+from torch import Tensor
+
+from dem_apps import entropy
+from dem_apps.entropy import DeltaSource, Norm, ObjectiveSpec
+from dem_apps.errors import InputError
+from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective
+from dem_apps.objective import Batch, EntropyObjective
+
+# An option's line of help stands with its type; the commands' flags show it.
+Tau = Annotated[float, "temperature"]
+Alpha = Annotated[float, "weight of what is set against CADF"]
+Momentum = Annotated[float, "weight of a batch in the class marginals"]
+RewardNorm = Annotated[Norm, "norm of the reward that normalises it"]
+RewardOf = Annotated[DeltaSource, "whose reward that norm measures"]
+
+
+class DecoupledObjective(EntropyObjective):
+    """A member of the family by its parts; the classes below and their names are the ones of the paper.
+
+    State: with the calibrator MEC the buffer ``class_marginals`` (C, C), row k being the mean prediction over
+    elements predicted as k. It starts at 1/C, is in ``state_dict`` and moves once per call, before the loss uses
+    it, in ``train()`` mode only. A batch whose probabilities are NaN does not move it.
+
+    Args:
+        spec: which member.
+        num_classes: C.
+        momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
+        backend: see :class:`dem_apps.EntropyObjective`.
+        balance: likewise.
+
+    >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
+    >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
+    >>> objective.class_marginals
+    tensor([[0.5500, 0.4500],
+            [0.5000, 0.5000]])
+    """
+
+    class_marginals: Tensor
+
+    def __init__(
+        self, spec: ObjectiveSpec, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
+    ) -> None:
+        super().__init__(num_classes, backend, balance)
+        if not isinstance(momentum, (int, float)) or not 0.0 <= momentum <= 1.0:
+            raise InputError(f"momentum: expected a number from 0 to 1, got {momentum!r}")
+        self.spec = spec
+        self.momentum = momentum
+        self.needs_class_sums = spec.calibrator == "mec"
+        if self.needs_class_sums:
+            self.register_buffer("class_marginals", torch.full((num_classes, num_classes), 1.0 / num_classes))
+
+    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+        """Eq. 10 or Eq. 11, with the parts that ``spec`` names."""
+        spec = self.spec
+        if spec.calibrator == "gmc":
+            return entropy.dem(logits, dim, spec.tau, spec.alpha, class_mask)
+        if spec.calibrator == "mec":
+            calibration = entropy.marginal_entropy_calibrator(self.class_marginals, batch.predicted, dim, class_mask)
+        else:
+            calibration = entropy.probabilities(logits.detach(), dim, class_mask=class_mask)
+        calibration = calibration.to(entropy.computed_in(logits.dtype))
+        delta = 1.0 if spec.norm is None else entropy.reward_norm(logits, dim, spec.norm, spec.delta, class_mask)
+        return entropy.calibrated_cadf(logits, spec.alpha * calibration, delta, dim, class_mask)
+
+    def observe(self, sums: Tensor, counts: Tensor) -> None:
+        """Move the class marginals towards the batch."""
+        moved = entropy.updated_class_marginals(self.class_marginals, sums, counts, self.momentum)
+        # NaN would stay in them for good; the loss of this batch is NaN, which says enough
+        self.class_marginals.copy_(torch.where(sums.isfinite().all(), moved, self.class_marginals))
+
+    def reset(self) -> None:
+        """Every row of the class marginals becomes uniform, 1/C."""
+        if self.needs_class_sums:
+            self.class_marginals.fill_(1.0 / self.num_classes)
+
+    def fused_spec(self) -> ObjectiveSpec | None:
+        """The parts; None for a subclass with an equation of its own, which the fast forms do not know."""
+        return self.spec if type(self).values is DecoupledObjective.values else None
+
+    def numpy_form(self) -> NumpyForm | None:
+        """The same on numpy arrays; shares the class marginals' memory. None as for :meth:`fused_spec`."""
+        if self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe:
+            return None
+        marginals = self.class_marginals.numpy() if self.needs_class_sums else None
+        return NumpyObjective(self.spec, self.momentum, marginals)
+
+    def extra_repr(self) -> str:
+        """Shown by ``print(module)``."""
+        momentum = f"momentum={self.momentum}, " if self.needs_class_sums else ""
+        return f"{self.spec}, {momentum}{super().extra_repr()}"
+
+
+class Entropy(DecoupledObjective):
+    """Shannon entropy H (Eq. 5), from 0 to log C.
+
+    >>> Entropy(num_classes=2)(torch.tensor([[1.0, 3.0]]).log())  # −3/4 log 3 + log 4
+    tensor(0.5623)
+    """
+
+    divided_by_log_c = True
+
+    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
+        super().__init__(ObjectiveSpec("gmc"), num_classes, backend=backend, balance=balance)
+
+
+class CADF(DecoupledObjective):
+    """The Cluster Aggregation Driving Factor alone, T (Eq. 5).
+
+    >>> CADF(num_classes=2)(torch.tensor([[1.0, 3.0]]).log())  # −3/4 log 3
+    tensor(-0.8240)
+    """
+
+    divided_by_log_c = True
+
+    def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
+        super().__init__(ObjectiveSpec("gmc", alpha=0.0), num_classes, backend=backend, balance=balance)
+
+
+class DEM(DecoupledObjective):
+    """T_τ + Q_α (Eq. 10): CADF with a temperature, and GMC with a weight.
+
+    Args:
+        num_classes: C.
+        tau: τ, above 0. Above 2/α, outside Prop. A.1, it gives a warning.
+        alpha: α, at least 0.
+        backend: see :class:`dem_apps.EntropyObjective`.
+        balance: likewise.
+
+    >>> DEM(num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
+    tensor(0.3975)
+    """
+
+    divided_by_log_c = True
+
+    def __init__(
+        self, num_classes: int, tau: Tau = 1.0, alpha: Alpha = 1.0, backend: str = "auto", balance: float = 1.0
+    ) -> None:
+        tau, alpha = _number("tau", tau), _number("alpha", alpha)
+        if tau <= 0:
+            raise InputError(f"tau: expected a temperature above 0, got {tau}")
+        if alpha > 0 and tau > 2 / alpha:
+            _warn(
+                f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
+                "class can be negative"
+            )
+        super().__init__(ObjectiveSpec("gmc", tau=tau, alpha=alpha), num_classes, backend=backend, balance=balance)
+
+
+class AdaDEM(DecoupledObjective):
+    """−(1/δ) Σ (pᵢ − α MECₖᵢ) zᵢ (Eq. 11): the reward normalised, and calibrated by the class marginals.
+
+    Args:
+        num_classes: C.
+        momentum: π, from 0 to 1.
+        alpha: α, at least 0.
+        norm: that makes δ: ``l1``, ``l2`` or ``linf``.
+        delta: whose reward δ measures: ``cadf``, or ``entropy`` (the paper's AdaDEM-V).
+        backend: see :class:`dem_apps.EntropyObjective`.
+        balance: likewise.
+
+    >>> AdaDEM(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 9.0]]).log())  # −(9/10 − 1/2) log 9 / 1.1955
+    tensor(-0.7352)
+    """
+
+    def __init__(
+        self, num_classes: int, momentum: Momentum = 0.1, alpha: Alpha = 1.0, norm: RewardNorm = "l1",
+        delta: RewardOf = "cadf", backend: str = "auto", balance: float = 1.0,
+    ) -> None:  # fmt: skip
+        _check_normalisation(norm, delta)
+        spec = ObjectiveSpec("mec", alpha=_number("alpha", alpha), norm=norm, delta=delta)
+        super().__init__(spec, num_classes, momentum, backend, balance)
+
+
+class AdaDEMNorm(DecoupledObjective):
+    """AdaDEM without MEC (Algorithm 1). At α = 1 its value is 0 at every point; only its gradient means something.
+
+    Args: as of :class:`AdaDEM`.
+
+    >>> AdaDEMNorm(num_classes=2, alpha=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −(3/4 − 3/8) log 3
+    tensor(-0.4120)
+    """
+
+    def __init__(
+        self, num_classes: int, alpha: Alpha = 1.0, norm: RewardNorm = "l1", delta: RewardOf = "cadf",
+        backend: str = "auto", balance: float = 1.0,
+    ) -> None:  # fmt: skip
+        _check_normalisation(norm, delta)
+        spec = ObjectiveSpec("self", alpha=_number("alpha", alpha), norm=norm, delta=delta)
+        super().__init__(spec, num_classes, backend=backend, balance=balance)
+
+
+class AdaDEMMEC(DecoupledObjective):
+    """AdaDEM without the normalised reward (Algorithm 1).
+
+    Args: as of :class:`AdaDEM`.
+
+    >>> AdaDEMMEC(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 3.0]]).log())  # −(3/4 − 1/2) log 3
+    tensor(-0.2747)
+    """
+
+    def __init__(
+        self, num_classes: int, momentum: Momentum = 0.1, alpha: Alpha = 1.0, backend: str = "auto",
+        balance: float = 1.0,
+    ) -> None:  # fmt: skip
+        super().__init__(ObjectiveSpec("mec", alpha=_number("alpha", alpha)), num_classes, momentum, backend, balance)
+
+
+def _number(option: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise InputError(f"{option}: expected a number of at least 0, got {value!r}")
+    return float(value)
+
+
+def _check_normalisation(norm: str, delta: str) -> None:
+    for option, value, known in (("norm", norm, get_args(Norm)), ("delta", delta, get_args(DeltaSource))):
+        if value not in known:
+            raise InputError(f"{option}: '{value}' is not one of {', '.join(known)}")
+
+
+def _warn(message: str) -> None:
+    """A warning at the first line outside this package, whether that called a class or ``build_objective``."""
+    level = 1
+    while sys._getframe(level - 1).f_globals["__name__"].partition(".")[0] == "dem_apps":
+        level += 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -1,0 +1,83 @@
+"""The command line as people type it, put into the words that the parser knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.validate import fields_of, flag
+
+
+def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
+    """Flags as the parser knows them.
+
+    ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
+    ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
+    """
+    switches = _flags_of(config_class, lambda hint: hint is bool)
+    mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
+    # whose values may come without brackets: --scales 0.75,1.0
+    lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))
+    normal: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if not argument.startswith("--"):
+            normal.append(argument)
+            continue
+        name, equals, value = argument.partition("=")
+        field, dot, key = name.partition(".")
+        field = flag(field[2:])
+        # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
+        name = f"{field}{dot}{key if field in mappings else key.replace('_', '-')}"
+        if name in switches and not equals:
+            following = rest[0] if rest and not rest[0].startswith("-") else None
+            if following in ("true", "false"):
+                value = rest.pop(0)
+            elif following is not None and name == "--resume":
+                normal.append(f"--run-dir={rest.pop(0)}")
+            normal.append(f"{name}={value or 'true'}")
+        elif name in lists and (equals or rest):
+            value = value if equals else rest.pop(0)
+            normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")
+        else:
+            normal.append(name + equals + value)
+    return normal
+
+
+def config_files(arguments: Sequence[str]) -> list[str]:
+    """What ``--config`` names, as often as it is given."""
+    files: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--config":
+            files += [value] if equals else arguments[position + 1 : position + 2]
+    return files
+
+
+def search_flags(
+    arguments: Sequence[str], search_class: type, train_class: type, train_module: str
+) -> tuple[list[str], list[str]]:
+    """A search's own flags, and those of its trainings without their prefix ``--train.``.
+
+    Raises:
+        InputError: a flag of the trainings without it.
+    """
+    own: list[str] = []
+    train: list[str] = []
+    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
+    to = own
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0]
+            to = train if name == "--config" or name.startswith("--train.") else own
+            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
+                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
+            argument = "--" + argument[2:].removeprefix("train.")
+        to.append(argument)
+    return own, train
+
+
+def _flags_of(config_class: type, wanted: Callable[[Any], bool]) -> set[str]:
+    return {flag(key) for key, _, hint in fields_of(config_class) if wanted(hint)}

@@ -1,0 +1,89 @@
+"""How a command ends: done, or with one sentence and an exit status, without a stack trace for a mistake in input."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from dem_apps.errors import DISK_FULL, InputError, Interrupted, printable
+from dem_apps.runtime.launcher import leave_to_launcher, lost_connection, say_once
+from dem_apps.runtime.terminal import print_anything
+
+#: What is wrong with a path that somebody gave, as long as the system names the path.
+_PATH_ERRORS = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
+
+
+def run_command(main: Callable[[], None]) -> None:
+    """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
+
+    Of several processes that a launcher started one prints it; see :mod:`dem_apps.runtime.launcher`. Training that
+    stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells expect;
+    ``main`` has the chance to clean up before.
+    """
+    print_anything()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    thread_failed, threading.excepthook = threading.excepthook, _thread_failed
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        main()
+    except InputError as error:
+        say_once(f"error: {error}")
+        sys.exit(error.status)
+    except OSError as error:
+        say_once(f"error: {_of_a_path(error)}")
+        sys.exit(2)
+    except MemoryError as error:
+        why = printable(str(error)) or "the system gave no more"
+        say_once(f"error: not enough memory ({why}); smaller images, batches or settings need less")
+        sys.exit(2)
+    except RuntimeError as error:
+        lost = lost_connection(error)
+        if lost is None:
+            raise
+        say_once(lost)
+        leave_to_launcher()
+        sys.exit(1)
+    except KeyboardInterrupt as interruption:
+        for number in before:  # a launcher may send more of them, and nothing is left to stop
+            signal.signal(number, signal.SIG_IGN)
+        sys.exit(_interrupted(interruption))
+    finally:
+        threading.excepthook = thread_failed
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupted(interruption: KeyboardInterrupt) -> int:
+    """Tell the user; the exit status."""
+    if not isinstance(interruption, Interrupted):
+        interruption = Interrupted(signal.SIGINT, "interrupted")
+    if str(interruption):
+        print(interruption, file=sys.stderr, flush=True)
+    return 128 + interruption.number
+
+
+def _of_a_path(error: OSError) -> str:
+    """The sentence for what the system says about a path; an error that is not about one is a bug and goes on."""
+    if error.errno in DISK_FULL:
+        where = error.filename or "the folder that is written to"
+        return printable(f"{where}: no space left on the disk; free some space and run again")
+    if error.errno not in _PATH_ERRORS or error.filename is None:
+        raise error
+    return printable(f"{error.filename}: {error.strerror}; give another path")
+
+
+def _terminate(number: int, _frame: object) -> None:
+    raise Interrupted(number, "terminated")
+
+
+def _thread_failed(failure: threading.ExceptHookArgs) -> None:
+    # TensorBoard writes in a thread of its own; the main thread meets the same full disk at its next write
+    error = failure.exc_value
+    if not (isinstance(error, OSError) and error.errno in DISK_FULL):
+        threading.__excepthook__(failure)

@@ -1,0 +1,31 @@
+"""The families of environments: one line for each, after the file that describes it."""
+
+from __future__ import annotations
+
+from rl.envs.family import Family
+from rl.envs.minigrid import MINIGRID
+
+#: Whatever else gymnasium knows: classic control, MuJoCo, and what ``--import`` registers.
+GYMNASIUM = Family(
+    prefixes=("",),
+    wrappers={
+        "gymnasium.wrappers.FlattenObservation": "gymnasium.wrappers:FlattenObservation",
+        "sb3_contrib.common.wrappers.TimeFeatureWrapper": "sb3_contrib.common.wrappers:TimeFeatureWrapper",
+    },
+)
+
+FAMILIES: dict[str, Family] = {
+    "minigrid": MINIGRID,
+    "gymnasium": GYMNASIUM,
+}
+
+#: The wrappers that an entry may name, those of all families: an environment of your own may be a MiniGrid underneath.
+WRAPPERS = {name: path for family in FAMILIES.values() for name, path in family.wrappers.items()}
+
+
+def family_of(env_id: str) -> Family:
+    """The family whose prefix fits the id best."""
+    fits = [
+        (len(prefix), family) for family in FAMILIES.values() for prefix in family.prefixes if env_id.startswith(prefix)
+    ]
+    return max(fits, key=lambda fit: fit[0])[1]

@@ -1,0 +1,61 @@
+"""What a family of environments is: what :mod:`rl` has to know of environments beyond their ids."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dem_apps.errors import InputError
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments that are imported, wrapped and trained alike. A file of ``rl/envs`` makes one.
+
+    Nothing is imported before an environment of the family is made, so a family whose package is missing is in nobody's
+    way. Everything but the prefixes may be left out.
+
+    Args:
+        prefixes: what the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
+        module: importing it registers the ids with gymnasium; None where gymnasium knows them already.
+        wrappers: names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
+            ``module:Class``. An entry of any environment may use those of all families.
+        dtype: what observations become that are no floats (:mod:`rl.envs.make` says why); None leaves them, for a
+            policy that takes images as they are.
+        hyperparameters: an entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that
+            ``configs/rl/ALGO.yaml`` has none for; without one, such an id needs ``--hyperparameters-file``.
+    """
+
+    prefixes: tuple[str, ...]
+    module: str | None = None
+    wrappers: Mapping[str, str] = field(default_factory=dict)
+    dtype: type[np.generic] | None = np.float32
+    hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def import_modules(names: Sequence[str], flag: str) -> None:
+    """Import modules that register environments.
+
+    Args:
+        names: as after Python's ``import``; their code is run.
+        flag: who names them, for errors.
+
+    Raises:
+        InputError: one cannot be imported.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # the module's own code runs, so anything may be raised
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{flag}: {name} cannot be imported ({reason})") from error
+
+
+def load(path: str) -> Any:
+    """What ``module:name`` names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

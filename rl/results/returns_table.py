@@ -1,0 +1,83 @@
+"""The table of returns (Markdown): means over seeds and differences to an arm, with intervals.
+
+A seed is the unit throughout. In the rows over several environments a seed's value is its mean over the environments,
+so the interval says how sure the mean over *these* environments is, and nothing about others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dem_apps.errors import printable
+from dem_apps.report.intervals import Interval, difference_interval, mean_interval
+from rl.results.described_metrics import ACTIONS
+from rl.results.read_runs import Result, names, select
+
+NOTE = (
+    "Mean return of the last policies over seeds, and the difference to the baseline, each with its 95 % interval: "
+    "Student's t over seeds, of a difference over the differences seed by seed (Welch's where fewer than two seeds are "
+    "shared). Bold: 0 lies outside. Over several environments a seed's value is its mean over them.\n"
+)
+
+
+def markdown_table(results: Sequence[Result], baseline: str | None) -> str:
+    """The last policies, a row per environment and arm, then a row per arm over all environments.
+
+    Args:
+        results: finished runs.
+        baseline: the arm that the others are compared with; None leaves the comparison out.
+    """
+    envs, arms = names(results)
+    columns = ["environment", "arm", "seeds"]
+    for actions in ACTIONS:
+        columns += [f"{actions}: mean [95 %]", f"− {baseline} [95 %]"][: 2 if baseline else 1]
+    lines = [_row(columns), _row(["---"] * len(columns))]
+    for env in envs:
+        lines += [_figures(short(env), results, [env], arm, baseline) for arm in arms if select(results, env, arm)]
+    for arm in arms:
+        shared = [env for env in envs if select(results, env, arm)]
+        if len(shared) > 1:
+            of = f"all {len(shared)}" if len(shared) == len(envs) else f"{len(shared)} of {len(envs)}"
+            lines.append(_figures(of, results, shared, arm, baseline))
+    return "\n".join(lines) + "\n"
+
+
+def by_seed(results: Sequence[Result], envs: Sequence[str], arm: str, actions: str) -> dict[int, float]:
+    """Mean return of the last policy over ``envs`` by seed, of the seeds that have a run in every one of them."""
+    tasks = [{run.seed: run.returns[actions] for run in select(results, env, arm)} for env in envs]
+    return {seed: float(np.mean([task[seed] for task in tasks])) for seed in tasks[0] if all(seed in t for t in tasks)}
+
+
+def short(env: str) -> str:
+    """An environment's name without what all MiniGrid names share."""
+    return env.removeprefix("MiniGrid-").removesuffix("-v0")
+
+
+def _figures(title: str, results: Sequence[Result], envs: Sequence[str], arm: str, baseline: str | None) -> str:
+    cells = [title, arm, str(len(by_seed(results, envs, arm, ACTIONS[0])))]
+    for actions in ACTIONS:
+        ours = by_seed(results, envs, arm, actions)
+        cells.append(_shown(mean_interval(list(ours.values())), "") if ours else "no seed in all of them")
+        if baseline is None:
+            continue
+        theirs = by_seed(results, envs, baseline, actions)
+        if arm == baseline or not ours:
+            cells.append("")
+        else:
+            cells.append(_shown(difference_interval(ours, theirs), "+") if theirs else "no baseline")
+    return _row(cells)
+
+
+def _shown(interval: Interval, sign: str) -> str:
+    text = f"{interval.estimate:{sign}.3f}"
+    if interval.low is not None and interval.high is not None:
+        text += f" [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
+    # of a mean it is no news that it is not 0
+    return f"**{text}**" if sign and interval.excludes_zero else text
+
+
+def _row(cells: Sequence[str]) -> str:
+    # a name may be anybody's, and the table is printed
+    return f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |"

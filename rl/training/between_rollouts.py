@@ -1,0 +1,166 @@
+"""What a training does between two rollouts: evaluate, log, save, and stop where it was asked to or has gone wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.runtime.progress import Progress
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.signals import StopRequest
+from rl.results.evaluator import HEADLINE, Evaluator
+from rl.training.build import policy_state
+from rl.training.nan_checks import check_rollout, check_step, check_update
+from rl.training.resume import train_state
+
+#: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
+STEPS_PER_LINE = 1000
+#: Lines of the log between two checkpoints, if no evaluation comes first.
+LINES_PER_CHECKPOINT = 10
+
+
+class BetweenRollouts(BaseCallback):
+    """Evaluates, logs and saves after an update and before the next rollout: the only moment without loose ends.
+
+    What happens at a step depends on the step alone, never on what happened before, so a resumed run does the same
+    things at the same steps.
+
+    Args:
+        env_id: for errors.
+        timesteps: environment steps of the whole training, for the progress bar.
+        eval_freq: environment steps between two evaluations.
+        evaluator: of episodes that the final scores do not see.
+        run: gets the log and the checkpoints ``last`` and ``best``.
+        stop: says when to save and end.
+        checkpoint: what the run goes on from; None at its beginning.
+    """
+
+    def __init__(
+        self, env_id: str, timesteps: int, eval_freq: int, evaluator: Evaluator, run: RunFolder, stop: StopRequest,
+        checkpoint: dict[str, Any] | None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._env_id, self._timesteps, self._eval_freq = env_id, timesteps, eval_freq
+        self._evaluator, self._run, self._stop = evaluator, run, stop
+        # (sampled, greedy) mean return of the best evaluation so far
+        self._best: list[float] | None = checkpoint["best"] if checkpoint else None
+        self._unlogged = checkpoint.get("unlogged") if checkpoint else None
+        self._progress: Progress | None = None
+
+    def _on_training_start(self) -> None:
+        self._done_step = self.model.num_timesteps
+        if self._unlogged is not None:
+            self._done_step = self._unlogged["since"]
+            self.logger.name_to_value.update(self._unlogged["values"])
+        rollout = self.algorithm.n_steps * self.algorithm.n_envs
+        self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
+        if self.model.num_timesteps == 0:
+            self._save()  # so that a run can be resumed from its first moment
+        self._progress = Progress(self._timesteps, self.model.num_timesteps)
+
+    def _on_step(self) -> bool:
+        check_step(self.locals["rewards"], self.locals["new_obs"], self._env_id, self.model.num_timesteps)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        check_rollout(self.algorithm, self._env_id)
+
+    def _on_rollout_start(self) -> None:
+        check_update(self.algorithm, self.logger.name_to_value, self._env_id)
+        self._stop_if_asked()
+        if self.model.num_timesteps % self._stride == 0:
+            self._update_done(last=False)
+            self._stop_if_asked()  # not after another rollout: an evaluation may have taken its time
+
+    def _on_training_end(self) -> None:
+        check_update(self.algorithm, self.logger.name_to_value, self._env_id)
+        self._stop_if_asked()
+        self._update_done(last=True)
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if self._stop.asked():
+            self._save()
+            raise self._stop.stopped(self.model.num_timesteps)
+
+    def _update_done(self, last: bool) -> None:
+        step = self.model.num_timesteps
+        if step == self._done_step:  # nothing was trained since this was last called, or since the checkpoint
+            return
+        self._done_step = step
+        evaluate = last or self._every(self._eval_freq)
+        if evaluate:
+            self._evaluate(step)
+        self.algorithm.dump_logs()
+        if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
+            self._save()
+        if self._progress is not None:
+            self._progress.update(step)
+
+    def _every(self, steps: int) -> bool:
+        """Whether a multiple of ``steps`` lies between the previous line of the log and this one."""
+        return self._done_step // steps > (self._done_step - self._stride) // steps
+
+    def _evaluate(self, step: int) -> None:
+        figures = self._evaluator(self.algorithm)
+        for actions in ("greedy", "sampled"):
+            for name in ("mean_return", "std_return", "success_rate"):
+                self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
+        self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
+        score = [figures["sampled"]["mean_return"], figures["greedy"]["mean_return"]]
+        if self._best is None or score > self._best:
+            self._best = score
+            self._run.save_checkpoint("best", policy_state(self.algorithm), step)
+        if self._progress is not None:
+            self._progress.note(step, f"return {score[0]:.3f} sampled, {score[1]:.3f} greedy")
+
+    def _save(self) -> None:
+        state = {**train_state(self.algorithm), "best": self._best, "unlogged": None}
+        if self._done_step < self.model.num_timesteps:
+            # between two lines of the log: what the next one will say is known in part
+            state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
+        self._run.save_checkpoint("last", state, self.model.num_timesteps)
+
+    def way_back(self) -> str:
+        """Which checkpoint is from before something went wrong."""
+        if self._run.saved_step is None:
+            return "no checkpoint had been saved yet"
+        last = self._run.checkpoints / "last"
+        return f"the checkpoint {last} of step {self._run.saved_step:,} is from before, and --resume continues from it"
+
+    @property
+    def algorithm(self) -> OnPolicyAlgorithm:
+        """The model, with the type that it has here."""
+        assert isinstance(self.model, OnPolicyAlgorithm)
+        return self.model
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._progress is not None:
+            self._progress.close()
+
+
+class MetricsWriter(KVWriter):
+    """Forwards what SB3 logs to the run folder, which whoever opened it closes."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """One line of ``metrics.jsonl``."""
+        self._run.log(step, **_numbers(key_values))
+
+    def close(self) -> None:
+        """Nothing is left to close."""
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    """What SB3 logs, without wall-clock times: equal runs write equal files."""
+    return {
+        key: value if isinstance(value, int) else float(value)
+        for key, value in sorted(values.items())
+        if not key.startswith("time/")
+    }

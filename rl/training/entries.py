@@ -1,0 +1,102 @@
+"""Hyperparameter entries in the format of the RL Baselines3 Zoo: which one an environment has, and what it may hold."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3 import A2C, PPO
+
+from dem_apps.errors import InputError, nearest
+from dem_apps.runtime.safe_io import read_yaml
+from dem_apps.runtime.validate import shown
+from rl.envs.families import family_of
+
+ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
+#: Keys of an entry that describe the environment; all others are arguments of the algorithm.
+ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
+#: Arguments of the algorithm that have a flag of their own, or none.
+_NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
+_WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
+_MOST_ENVS = 4096
+_CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "rl"
+
+
+def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
+    """The environment's entry without ``ent_coef``, which is not the file's to say, and where it was found.
+
+    Args:
+        env_id: the environment.
+        algo: a key of :data:`ALGORITHMS`.
+        file: to look in. None: ``configs/rl/ALGO.yaml``, then what the environment's family brings.
+
+    Raises:
+        InputError: an unreadable file, or no entry.
+    """
+    path = file or _CONFIGS / f"{algo}.yaml"
+    entries = read_yaml(path)
+    if not isinstance(entries, dict):
+        raise InputError(f"{path}: expected one entry per environment, found {type(entries).__name__}")
+    brought = {} if file else family_of(env_id).hyperparameters
+    if env_id in entries:
+        entry, where = entries[env_id], f"{path}, {env_id}"
+    elif algo in brought:
+        entry, where = brought[algo], f"the hyperparameters of {env_id}'s family"
+    else:
+        raise InputError(
+            f"{path}: has no entry for '{env_id}', only for {', '.join(map(str, entries))}; "
+            "write one and name its file with --hyperparameters-file"
+        )
+    if not isinstance(entry, dict):
+        raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
+    return {key: value for key, value in entry.items() if key != "ent_coef"}, where
+
+
+def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
+    """Check keys and, as far as SB3's defaults tell, values.
+
+    Args:
+        entry: what :func:`find_entry` returned, perhaps with keys of the command line.
+        algo: a key of :data:`ALGORITHMS`.
+        where: how the entry is called in errors.
+
+    Raises:
+        InputError: naming the key and what was expected.
+    """
+    arguments = {
+        name: parameter.default
+        for name, parameter in inspect.signature(ALGORITHMS[algo]).parameters.items()
+        if name not in _NOT_IN_ENTRIES
+    }
+    known = {*ENVIRONMENT_KEYS, *arguments}
+    for key, value in entry.items():
+        if key not in known:
+            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+        if key in _WHOLE_NUMBERS and not _is_count(value):
+            raise InputError(f"{where}: {key} must be a whole number above 0, not {shown(value)}")
+        if key not in ENVIRONMENT_KEYS and not _is_like(value, arguments[key]):
+            raise InputError(f"{where}: {key} cannot be {shown(value)}; SB3's default is {arguments[key]}")
+    if entry.get("n_envs", 1) > _MOST_ENVS:
+        raise InputError(f"{where}: n_envs must be {_MOST_ENVS:,} at most, not {entry['n_envs']}")
+    for key in ("n_timesteps", "policy"):
+        if key not in entry:
+            raise InputError(f"{where}: the key '{key}' is missing")
+
+
+def _is_count(value: Any) -> bool:
+    """1, 2, 3, … up to what a buffer's length may be, perhaps written as 1e5."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 1 << 40 and value % 1 == 0
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value is of the kind that an argument of SB3 with this default takes, as far as the default tells."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    schedule = isinstance(value, str) and value.startswith("lin_")
+    if isinstance(default, (int, float)):
+        return number or schedule
+    # None: no limit, no bound, or the arguments of a part
+    return number or schedule or value is None or isinstance(value, (dict, str))

@@ -1,0 +1,19 @@
+"""How known data sets lie on disk: a file each says where its images and labels are and what the ids in them mean.
+
+A new layout is a file and an entry here: docs/howto/add_a_layout.md.
+"""
+
+from __future__ import annotations
+
+from seg.data.layouts.cityscapes import CITYSCAPES
+from seg.data.layouts.folders import FOLDERS
+from seg.data.layouts.gta5 import GTA5
+from seg.data.layouts.layout import Layout
+from seg.data.layouts.synthia import SYNTHIA
+
+LAYOUTS: dict[str, Layout] = {
+    "gta5": GTA5,
+    "cityscapes": CITYSCAPES,
+    "synthia": SYNTHIA,
+    "folders": FOLDERS,
+}

@@ -1,0 +1,61 @@
+"""SYNTHIA-RAND-CITYSCAPES (Ros et al., CVPR 2016): ``RGB/N.png`` and ``GT/LABELS/N.png``; all of it is for training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.images import opened_image
+from seg.data.image_io import LOSSLESS
+from seg.data.layouts.layout import Layout, Pairs, listed
+
+#: The data set's README, with Cityscapes' name where there is such a class. Lane markings are no class of Cityscapes;
+#: ADVENT and its successors ignore them.
+_IDS = dict(
+    enumerate(
+        (
+            "unlabeled", "sky", "building", "road", "sidewalk", "fence", "vegetation", "pole", "car", "traffic sign",
+            "person", "bicycle", "motorcycle", "parking", "road work", "traffic light", "terrain", "rider", "truck",
+            "bus", "train", "wall", "lane marking",
+        )
+    )
+)  # fmt: skip
+
+
+def read_synthia_label(file: Path) -> NDArray[np.uint8]:
+    """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances.
+
+    Raises:
+        InputError: an image that cannot be read, has one channel or a first channel beyond 255.
+    """
+    # OpenCV gives no reason for a damaged file; Pillow finds one without decoding
+    with opened_image(file, LOSSLESS) as picture:
+        mode = picture.mode
+        picture.verify()
+    if mode not in ("RGB", "RGBA"):
+        # with a palette OpenCV would hand out the red of a colour as the class
+        raise InputError(
+            f"{file}: a SYNTHIA label has its class in the first of several channels, this one is of mode {mode}"
+        )
+    try:
+        # Pillow keeps the upper 8 bits of 16-bit colours, where every class would be 0
+        pixels = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise InputError(f"{file}: the image cannot be read ({' '.join(str(error).split())[:120]})") from error
+    if pixels is None or pixels.ndim != 3:
+        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
+    ids = pixels[..., 2]  # OpenCV's order is blue, green, red
+    if ids.max() > 255:
+        raise InputError(f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}")
+    return ids.astype(np.uint8)
+
+
+def _pairs(root: Path, split: str) -> Pairs:
+    return [(image, root / "GT" / "LABELS" / image.name) for image in listed(root / "RGB", "*.png", root, "synthia")]
+
+
+SYNTHIA = Layout(_pairs, _IDS, read_synthia_label)

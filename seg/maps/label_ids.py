@@ -1,0 +1,49 @@
+"""Predictions as label ids, in the format that Cityscapes' server and tools take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dem_apps.errors import InputError
+from seg.data.datasets import Sample
+from seg.data.labels import ClassSet
+from seg.maps.entropy_maps import save_panel
+
+
+class PredictionWriter:
+    """Writes predictions as ``<image's name>_pred_labelIds.png``, all in one folder: Cityscapes' submission format.
+
+    Args:
+        folder: made if it is missing.
+        classes: whose ids the files hold; those of Cityscapes' classes are its label ids.
+
+    Raises:
+        InputError: the folder holds predictions already.
+    """
+
+    def __init__(self, folder: Path, classes: ClassSet) -> None:
+        if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
+            what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
+            raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
+        self._folder = folder
+        self._ids = torch.from_numpy(classes.to_ids())
+        self._written: dict[str, str] = {}
+
+    def __call__(self, _index: int, sample: Sample, logits: Tensor) -> None:
+        """Write the prediction of an image's (C, H, W) logits.
+
+        Raises:
+            InputError: another image's prediction has the same name.
+        """
+        name = f"{Path(sample.name).stem}_pred_labelIds.png"
+        if name in self._written:
+            raise InputError(
+                f"--save-predictions: {self._written[name]} and {sample.name} would both become {name}; "
+                "give every image a name of its own"
+            )
+        self._written[name] = sample.name
+        save_panel(self._folder / name, Image.fromarray(self._ids[logits.argmax(0).cpu()].numpy()))

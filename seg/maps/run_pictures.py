@@ -1,0 +1,85 @@
+"""What an export writes of one run: pictures and numbers per image, and tables that grow with the images."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dem_apps.runtime.checkpoint import write_atomically
+from seg.maps import entropy_maps
+from seg.maps.entropy_tables import EntropyTables
+from seg.models.load_model import LoadedModel
+
+RAW_FORMATS = ("png16", "npz")
+
+
+@dataclass(frozen=True)
+class RunPictures:
+    """One of the runs that are exported.
+
+    Args:
+        title: tells it from the others in a comparison.
+        loaded: its network.
+        size: (width, height) that the network sees; None is each image's own.
+        folder: where its files go.
+        tables: of its images.
+        raw: formats of ``RAW_FORMATS`` for entropy as numbers.
+        label_ids: whether predictions are written as label ids as well.
+        legend: whether panels name the predicted classes.
+    """
+
+    title: str
+    loaded: LoadedModel
+    size: tuple[int, int] | None
+    folder: Path
+    tables: EntropyTables
+    raw: frozenset[str] = frozenset()
+    label_ids: bool = False
+    legend: bool = True
+
+    def write(
+        self, name: Path, image: NDArray[np.uint8], prediction: entropy_maps.Prediction, pixels: NDArray[np.int64]
+    ) -> entropy_maps.Row:
+        """Write one image's files; returns its row of a comparison.
+
+        Args:
+            name: the beginning of every file's name, below ``folder``.
+            image: (H, W, 3) RGB.
+            prediction: at the image's size.
+            pixels: (C,) how many were predicted as each class.
+        """
+        classes = self.loaded.classes
+        tiles = prediction.tiles(classes.colors)
+        row = entropy_maps.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
+        pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
+        pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
+        pictures["panel"] = entropy_maps.panel(image, row.prediction, row.entropy, row.caption, self.names(pixels))
+        if "png16" in self.raw:
+            pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
+        if self.label_ids:
+            pictures["pred_labelIds"] = Image.fromarray(classes.to_ids()[prediction.classes])
+        for kind, picture in pictures.items():
+            entropy_maps.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
+        if "npz" in self.raw:
+            content = io.BytesIO()
+            nats = prediction.entropy * np.float32(math.log(len(classes)))
+            np.savez_compressed(
+                content, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
+            )
+            write_atomically(output_path(self.folder, name, "entropy.npz"), content.getvalue())
+        return row
+
+    def names(self, pixels: NDArray[np.int64]) -> list[tuple[str, entropy_maps.Colour]]:
+        """For a legend: the predicted classes, (C,) pixels each, the largest first."""
+        return entropy_maps.legend(pixels, self.loaded.classes) if self.legend else []
+
+
+def output_path(folder: Path, name: Path, kind: str) -> Path:
+    """``folder/deep/er/photo_panel.png`` of ``deep/er/photo`` and ``panel.png``."""
+    return folder / name.with_name(f"{name.name}_{kind}")

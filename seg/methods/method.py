@@ -1,0 +1,71 @@
+"""What an adaptation method is: the part of a training step that looks at target images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from seg.models.predictor import Predictor
+from seg.training.optimization import MicroBatch, Values
+
+
+class Method:
+    """A method that adds nothing, and what one may say beyond that.
+
+    :func:`seg.step.training_step` calls, for every micro-batch, :meth:`prepare`, the source loss, :meth:`after_source`
+    and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A method adds its own
+
+    - ``modules``, such as objectives with a table or discriminators, and ``optimizers``: by these names they are in
+      checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a ``base_lr``, which
+      falls as the network's does.
+    - ``sections``: options. A section ``self_training`` with a field ``alpha`` is the flag ``--self-training.alpha``,
+      and the section's dataclass comes to ``__init__`` under its name. Names that are shared are joined.
+
+    Args:
+        network: that learns; called with images it gives every head's logits at their size.
+        num_classes: C.
+        make_objectives: builds the objective that was asked for, one per head
+            (:class:`seg.methods.minent.HeadObjectives`), with its weights.
+        sections: an instance of each dataclass in ``sections``.
+    """
+
+    #: Follows the name in ``--help``.
+    summary: ClassVar[str]
+    uses_target: ClassVar[bool] = True
+    sections: ClassVar[Mapping[str, type]] = {}
+
+    def __init__(
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], nn.Module], **sections: Any
+    ) -> None:
+        self.network = network
+        self.modules: dict[str, nn.Module] = {}
+        self.optimizers: dict[str, Any] = {}
+
+    def prepare(self, batch: MicroBatch) -> MicroBatch:
+        """The micro-batch to train on, such as one whose source images have the target's style."""
+        return batch
+
+    def after_source(self, logits: dict[str, Tensor]) -> None:
+        """Look at the source predictions, (B, C, H, W) per head, detached; only who keeps them needs their memory."""
+
+    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+        """What is added to the network's loss, or None, and detached values to log, the same names every time."""
+        return None, {}
+
+    def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
+        """After the network's step: discriminators learn, a teacher follows. Returns values to log.
+
+        Args:
+            batches: the step's micro-batches, before :meth:`prepare`.
+            step: which one it was, counted from 1.
+
+        Raises:
+            NotFiniteError: a loss that is not finite, as of :func:`seg.training.optimization.update`.
+        """
+        return {}
+
+    def scored_model(self) -> nn.Module:
+        """The network whose weights are scored, selected and saved as the run's; a checkpoint to resume has both."""
+        return self.network.model

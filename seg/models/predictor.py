@@ -1,0 +1,55 @@
+"""A network's predictions at the size of the images: the one way to them for training steps, methods, scores, exports.
+
+Shapes: B batch, C classes, h × w feature resolution, H × W the images' size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seg.models.batch_norm import feed_batch_norm
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A network that is being trained, with what its forward needs. Called with images it gives every head's logits.
+
+    Args:
+        model: on the accelerator's device; its ``heads`` names what its forward returns.
+        accelerator: owns device, precision and loss scale.
+        batch_norm: whose images move the running statistics, see :mod:`seg.models.batch_norm`.
+        align_corners: of the upsampling.
+    """
+
+    model: nn.Module
+    accelerator: Accelerator
+    batch_norm: str
+    align_corners: bool = True
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """``("main", "aux")``, or ``("main",)`` where there is no auxiliary head."""
+        heads: tuple[str, ...] = self.model.heads  # type: ignore[assignment]
+        return heads
+
+    def __call__(self, images: Tensor, domain: Literal["source", "target"]) -> dict[str, Tensor]:
+        """(B, 3, H, W) normalised images → float32 logits (B, C, H, W) per head, computed in the run's precision."""
+        feed_batch_norm(self.model, self.batch_norm, domain)
+        images = images.to(self.accelerator.device, memory_format=torch.channels_last, non_blocking=True)
+        with self.accelerator.autocast():
+            logits: dict[str, Tensor] = self.model(images)
+        size = (images.shape[-2], images.shape[-1])
+        return {head: upsampled(values, size, self.align_corners) for head, values in logits.items()}
+
+
+def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
+    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does unless told otherwise; in float32."""
+    return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)

@@ -1,0 +1,100 @@
+"""What a segmentation run logs and writes, for :mod:`dem_apps.report`; every key is explained in docs/metrics.md."""
+
+from __future__ import annotations
+
+from dem_apps.runtime.metrics_info import (
+    Checkpoint,
+    ClassScores,
+    Histogram,
+    Metric,
+    MetricsInfo,
+    Pictures,
+    Reliability,
+    Score,
+    View,
+)
+
+_LABELS_USED = "chosen with target labels"
+_OBJECTIVE = "as trained; values of different objectives cannot be compared"
+_SHARE = "share of pixels in the class predicted most; near 1 is a collapse"
+
+METRICS = (
+    Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1", "higher", "validation set", low=0),
+    Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1", "higher", "validation set"),
+    Metric("val/mean_entropy", "validation", "Mean entropy on the target", "nats", low=0),
+    Metric("target/entropy", "training", "Mean entropy on the target", "nats", low=0),
+    Metric("val/calibration_error", "calibration error", "Calibration error", better="lower", low=0),
+    Metric("label_free/im", "IM", "Label-free: information maximisation", better="higher"),
+    Metric("label_free/entropy", "entropy", "Label-free: entropy", "minus entropy / log C", "higher"),
+    Metric("label_free/snd", "SND", "Label-free: soft neighbourhood density", "nats", "higher"),
+    Metric("label_free/largest_class_share", "largest class", "Largest class", note=_SHARE, low=0, high=1),
+    Metric("source/cross_entropy_main", "main", "Source cross-entropy", "nats", low=0),
+    Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats", low=0),
+    Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
+    Metric("target/objective_aux", "auxiliary", "Objective on the target", note=_OBJECTIVE),
+    Metric("target/fooling_main", "main", "Fooling the discriminator", "nats", low=0),
+    Metric("target/fooling_aux", "auxiliary", "Fooling the discriminator", "nats", low=0),
+    Metric("discriminator/loss_main", "main", "Discriminator", "nats", note="log 2 where it is guessing", low=0),
+    Metric("discriminator/loss_aux", "auxiliary", "Discriminator", "nats", note="log 2 where it is guessing", low=0),
+)  # fmt: skip
+
+SCORES = (
+    Score("miou", "mean IoU %, last", better="higher", note="end of training", scale=100, digits=2),
+    Score("checkpoints.selected.miou", "mean IoU %, selected", better="higher", note="chosen by a label-free score",
+          scale=100, digits=2),
+    Score("checkpoints.best.miou", "mean IoU %, best", better="higher", note=_LABELS_USED, warning=True, scale=100,
+          digits=2),
+    Score("pixel_accuracy", "pixel accuracy %", better="higher", scale=100, digits=2),
+    Score("mean_entropy", "mean entropy", "nats"),
+    Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
+    Score("calibration_error", "calibration error", better="lower"),
+    Score("error_ranking_auroc", "error ranking, AUROC", better="higher", note="0.5 is chance"),
+    Score("label_free.entropy", "label-free: entropy", better="higher"),
+    Score("label_free.im", "label-free: IM", better="higher"),
+    Score("label_free.snd", "label-free: SND", "nats", better="higher"),
+    Score("label_free.largest_class_share", "largest class %", note="share of pixels; an alarm, no score", scale=100,
+          digits=1),
+)  # fmt: skip
+
+VIEWS = (
+    View("image", "image {image}"),
+    View("prediction", "classes that {run} predicts on {image}", classes=True),
+    View("entropy", "entropy of {run} on {image}: black is certain, light yellow is undecided", low="0, certain",
+         high="1, uniform (entropy / log C)"),
+    View("label", "labels of {image}", classes=True, hatched="ignored, in labels"),
+)  # fmt: skip
+
+
+def described_metrics(criterion: str) -> MetricsInfo:
+    """The description of a run.
+
+    Args:
+        criterion: the score without labels that chooses the checkpoint ``selected``.
+    """
+    return MetricsInfo(
+        heading="Segmentation",
+        settings=("method", "loss", "reduction"),
+        steps="max_steps",
+        metrics=METRICS,
+        scores=SCORES,
+        checkpoints=(
+            Checkpoint("last", "end of training", "miou", "checkpoints.last.step"),
+            Checkpoint("selected", f"label-free score {criterion}", "checkpoints.selected.miou",
+                       "checkpoints.selected.step"),
+            Checkpoint("best", "target labels", "checkpoints.best.miou", "checkpoints.best.step"),
+        ),
+        checkpoint_score="mean IoU %",
+        classes=ClassScores("Classes", "per_class_iu", "IoU %", "per_class_label_share", "per_class_entropy",
+                            "entropy / log C", "of the pixels predicted as it"),
+        certainty="Can its certainty be trusted?",
+        reliability=Reliability(
+            "Reliability", "accuracy of the pixels of each bin; below the diagonal is overconfident",
+            "reliability.pixels", "reliability.confidence", "confidence", "reliability.accuracy",
+        ),
+        histogram=Histogram(
+            "Entropy of the pixels", "share of the labelled pixels per bin", "entropy_histogram.edges",
+            "entropy / log C",
+            (("right pixels", "entropy_histogram.right"), ("wrong pixels", "entropy_histogram.wrong")),
+        ),
+        pictures=Pictures("Entropy maps", "entropy_maps", VIEWS, "classes.json"),
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""How a score came about, written beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+from torch import nn
+
+from dem_apps.objectives.flags import OPTION_NAMES
+from seg.config import TrainConfig
+from seg.models.batch_norm import describe
+
+_PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
+
+
+def protocol(
+    config: TrainConfig,
+    model: nn.Module,
+    checkpoint: str,
+    step: int,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = False,
+) -> dict[str, Any]:
+    """How a score came about: what somebody needs to compare it with another.
+
+    Args:
+        config: the run's settings, its target replaced if other data was scored.
+        model: the network that was scored.
+        checkpoint: ``last``, ``selected`` or ``best``.
+        step: the training step that the checkpoint was saved at.
+        scales: of the scored prediction, see :func:`seg.evaluate.predicted`.
+        flip: likewise.
+    """
+    chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
+    settings = (
+        "method", "loss", "reduction", "balance", *OPTION_NAMES, "batch_size", "accumulate", "precision", "seed",
+        "deterministic", "validation_part",
+    )  # fmt: skip
+    return {
+        "train_size": {"source": config.source.size, "target": config.target.size},
+        "score_size": "labels' own; without labels the image's",
+        "upsampling": f"bilinear, align_corners={config.model.align_corners}",
+        "scales": list(scales),
+        "flip": flip,
+        "score_precision": "float32",
+        "batch_norm": describe(config.model.batch_norm, model),
+        "initialisation": config.model.start_from or config.model.encoder_weights or "random",
+        "network": config.model.architecture(),
+        "checkpoint": checkpoint,
+        "chosen_by": chosen_by.get(checkpoint, "end of training"),
+        "used_target_labels": checkpoint == "best",
+        "step": step,
+        **{name: getattr(config, name) for name in settings},
+        "weights": dataclasses.asdict(config.weights),
+        "versions": {package: metadata.version(package) for package in _PACKAGES},
+    }

@@ -1,0 +1,118 @@
+"""An optimiser's step in one or several processes, for the network and for what a method trains beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from dem_apps.errors import NotFiniteError
+from dem_apps.reduction import world_size
+
+Batch = dict[str, Any]
+Values = dict[str, Tensor]
+"""Scalars to log by name. Those that begin with ``source/`` or ``target/`` come from images of that domain alone."""
+
+
+class MicroBatch(NamedTuple):
+    """The images of one forward and backward: ``image`` (B, 3, H, W), ``label`` (B, H, W; source), ``name`` (B)."""
+
+    source: Batch
+    #: Empty for methods that look at no target image.
+    target: Batch
+
+
+@dataclass(frozen=True)
+class PolySchedule:
+    """Learning rates fall as (1 − step / horizon) ** power.
+
+    Args:
+        horizon: the step at which they are 0; may be beyond the last one, as in ADVENT (250k and 120k).
+        power: 0.9 in the literature.
+    """
+
+    horizon: int
+    power: float
+
+    def set_rates(self, optimizers: Iterable[Any], step: int) -> None:
+        """Set every group's ``lr`` to its ``base_lr`` at this step."""
+        factor = max(0.0, 1.0 - step / self.horizon) ** self.power
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * factor
+
+
+def update(
+    module: nn.Module, optimizer: Any, logged: Sequence[Values], batches: Sequence[MicroBatch], step: int
+) -> dict[str, float]:
+    """The optimiser's step after the backward of every micro-batch, unless a loss is not finite.
+
+    Args:
+        module: whose gradients are averaged over processes.
+        optimizer: of the module, prepared by accelerate, so that it undoes the loss scale of fp16.
+        logged: per micro-batch its losses.
+        batches: the micro-batches, for the names of their images.
+        step: which step of the training this is, counted from 1.
+
+    Returns:
+        the losses, the mean over micro-batches and processes.
+
+    Raises:
+        NotFiniteError: before the optimiser's step, in every process alike.
+    """
+    _average_gradients(module)
+    means = _means(logged)
+    _refuse_nonfinite(means, logged, step, batches)
+    optimizer.step()
+    return means
+
+
+def _average_gradients(module: nn.Module) -> None:
+    """Over processes, in one message: every backward of a step before has only added to the local gradients."""
+    if world_size() == 1:
+        return
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    message = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(message)
+    message /= world_size()
+    for gradient, piece in zip(gradients, message.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(piece.view_as(gradient))
+
+
+def _means(logged: Sequence[Values]) -> dict[str, float]:
+    """The mean over micro-batches and processes, with one wait for the device."""
+    stacked = torch.stack([torch.stack([value.float() for value in values.values()]) for values in logged]).mean(0)
+    if world_size() > 1:
+        dist.all_reduce(stacked)
+        stacked /= world_size()
+    return dict(zip(logged[0], stacked.tolist(), strict=True))
+
+
+def _refuse_nonfinite(
+    means: dict[str, float], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
+) -> None:
+    """Stop at a loss that is NaN or infinite, in every process alike: the means are those of all of them."""
+    wrong = {name: value for name, value in means.items() if not math.isfinite(value)}
+    if not wrong:
+        return
+    images: list[str] = []
+    for values, (source, target) in zip(logged, batches, strict=True):
+        names = [name for name in wrong if not values[name].isfinite()]
+        if any(not name.startswith("target/") for name in names):
+            images += source["name"]
+        if any(not name.startswith("source/") for name in names):
+            images += target.get("name", [])
+    if world_size() > 1:
+        shares: list[list[str]] = [[] for _ in range(world_size())]
+        dist.all_gather_object(shares, images)
+        images = [name for share in shares for name in share]
+    losses = " and ".join(f"{name} ({value})" for name, value in wrong.items())
+    raise NotFiniteError(
+        f"step {step}: no finite number for {losses}, with the images {', '.join(images)}; training has stopped before "
+        "this step"
+    )

@@ -1,0 +1,170 @@
+"""A training while it lasts: what is logged, scored, saved and shown, and how it ends early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dem_apps.reduction import world_size
+from dem_apps.runtime.progress import Progress
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.signals import StopRequest
+from seg.data.datasets import Sample
+from seg.data.domains import DomainPair
+from seg.evaluate import OnSample, evaluate
+from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
+from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.step import TrainState
+
+_LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
+
+
+@dataclass
+class TrainingRun:
+    """The train state with the run folder that it is written to.
+
+    Args:
+        state: moved on by :func:`seg.step.training_step`.
+        pair: whose target validation images are scored.
+        selector: which checkpoints are kept besides the last.
+        path: of the run folder.
+        folder: the open run folder; None in all processes but the main one, as is ``progress``.
+        progress: the bar.
+        stop: whether Ctrl-C or SIGTERM came.
+        max_steps: the last step.
+        eval_every: steps between scores and checkpoints.
+        log_every: steps between lines of losses.
+        maps: how many validation images are shown as entropy maps.
+        scored: whether the scores of this step are in the log, if it is one that has scores.
+        saved_step: of the last checkpoint; None before the first. Other than ``folder.saved_step`` known in every
+            process.
+    """
+
+    state: TrainState
+    pair: DomainPair
+    selector: CheckpointSelector
+    path: Path
+    folder: RunFolder | None
+    progress: Progress | None
+    stop: StopRequest
+    max_steps: int
+    eval_every: int
+    log_every: int
+    maps: int
+    scored: bool
+    saved_step: int | None
+
+    def report(self, values: dict[str, float]) -> None:
+        """Show that a step was made, and log its values where they are due."""
+        step = self.state.step
+        self.scored = False
+        if self.progress is not None:
+            self.progress.update(step)
+        if self.folder is not None and (step % self.log_every == 0 or step == self.max_steps):
+            self.folder.log(step, **values)
+
+    def stop_if_asked(self) -> None:
+        """Save and end after a Ctrl-C or SIGTERM.
+
+        Raises:
+            Stopped: with the command that continues.
+        """
+        accelerator = self.state.predict.accelerator
+        if not self.stop.asked(accelerator.device):
+            return
+        self._save()
+        self.close()
+        # a launcher ends all processes as soon as the first is gone, and the main one had something to write
+        accelerator.wait_for_everyone()
+        raise self.stop.stopped(self.state.step)
+
+    def score_if_due(self) -> None:
+        """Between two steps; the last one's scores are :meth:`final_scores`."""
+        step = self.state.step
+        if not self.scored and step % self.eval_every == 0 and step < self.max_steps:
+            self._score_and_save()
+
+    def final_scores(self) -> dict[str, Any]:
+        """The scores of the end, with entropy maps as files."""
+        # a resumed run that had come to its end has its scores in the log
+        return self._scores(write_maps=True) if self.scored else self._score_and_save(write_maps=True)
+
+    def way_back(self) -> str:
+        """Which checkpoint is from before something went wrong."""
+        if self.saved_step is None:
+            return "no checkpoint had been saved yet"
+        checkpoint = self.path / "checkpoints" / "last"
+        return f"the checkpoint {checkpoint} of step {self.saved_step} is from before, and --resume continues from it"
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self.progress is not None:
+            self.progress.close()
+        if self.folder is not None:
+            self.folder.close()
+
+    def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
+        """Score on the target's validation set, log it, keep the state and the checkpoints that are worth it."""
+        step = self.state.step
+        result = self._scores(write_maps)
+        improved = self.selector.update(step, result)
+        alarm = self.selector.alarm(result)
+        self.scored = True
+        if self.folder is not None:
+            self._log_scores(result, alarm)
+            for name in improved:
+                weights = self.state.method.scored_model().state_dict()
+                self.folder.save_checkpoint(name, {"model": weights, "step": step}, step)
+        self._save()
+        if self.progress is not None:
+            news = f"label-free score '{self.selector.criterion}' {result['label_free'][self.selector.criterion]:.4f}"
+            if result["miou"] is not None:
+                news = f"target mIoU {100 * result['miou']:.2f} %"
+            self.progress.note(step, news if alarm is None else f"{news}; alarm: {alarm}")
+        return result
+
+    def _log_scores(self, result: dict[str, Any], alarm: str | None) -> None:
+        assert self.folder is not None
+        values = {f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None}
+        label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
+        self.folder.log(self.state.step, **values, **label_free)
+        if alarm is not None:
+            self.folder.log(self.state.step, alarm=alarm)
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
+            self.folder.save_checkpoint("last", state, self.state.step)
+        self.saved_step = self.state.step
+
+    def _scores(self, write_maps: bool) -> dict[str, Any]:
+        predict = self.state.predict
+        return evaluate(
+            self.state.method.scored_model(), self.pair.target_val, self.pair.classes, predict.accelerator.device,
+            align_corners=predict.align_corners, on_sample=self._on_map_sample(write_maps),
+        )  # fmt: skip
+
+    def _on_map_sample(self, write: bool) -> OnSample:
+        """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
+        images = len(self.pair.target_val)
+        shown = np.linspace(0, images - 1, min(self.maps, images)).round().astype(int) if self.maps else ()
+        indices = set(shown)
+
+        def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
+            if world_size() == 1:  # several processes can agree to stop between two steps alone
+                self.stop_if_asked()
+            if index not in indices or not (write or self.folder is not None):
+                return
+            tiles, picture = map_pictures(sample.image, sample.label, logits, self.pair.classes)
+            name = f"entropy_maps/{Path(sample.name).stem}"
+            if write:
+                save_panel(self.path / f"{name}.png", picture)
+                save_tiles(self.path / name, tiles)
+            if self.folder is not None:
+                self.folder.log_image(name, np.asarray(picture), self.state.step)
+
+        return on_sample

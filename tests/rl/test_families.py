@@ -1,0 +1,215 @@
+"""Families of environments: what each brings, and modules that register somebody's own environments."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import yaml
+from stable_baselines3 import PPO
+
+import rl.benchmark
+import rl.evaluate
+import rl.export
+import rl.train
+import rl.tune
+from dem_apps.errors import InputError
+from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.settings import from_dict, parse_config, parse_search
+from rl.config import TrainConfig, resolve
+from rl.envs import families
+from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
+from rl.envs.family import Family
+from rl.envs.make import check_env_id, make_env
+from rl.envs.minigrid import MINIGRID
+from rl.training.build import build_envs, build_model
+from rl.training.entries import find_entry
+
+torch.set_num_threads(1)
+
+MODULE = """
+import gymnasium as gym
+import numpy as np
+
+class Corridor(gym.Env):
+    '''Walk right to the end of eight cells.'''
+
+    observation_space, action_space = gym.spaces.Box(0, 8, (1,), np.int64), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = int(self.np_random.integers(4))
+        return np.array([self.place]), {}
+
+    def step(self, action):
+        self.place = max(self.place + (1 if action else -1), 0)
+        return np.array([self.place]), float(self.place == 8), self.place == 8, False, {}
+
+gym.register("Corridor-v0", Corridor, max_episode_steps=40)
+"""
+ENTRY = {"policy": "MlpPolicy", "n_timesteps": 64, "n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
+    """The first one that has hyperparameters; of a family without any, CartPole."""
+    family = FAMILIES[name]
+    if family.module is not None:
+        pytest.importorskip(family.module)
+    env_id, entry = "CartPole-v1", ENTRY
+    for known in sorted(gym.registry):
+        if family_of(known) is family:
+            try:
+                entry, env_id = find_entry(known, "ppo", None)[0], known
+                break
+            except InputError:
+                continue
+    assert family_of(env_id) is family
+    env = make_env(env_id, entry.get("env_wrapper"))
+    assert np.issubdtype(env.observation_space.dtype, np.floating) or family.dtype is None
+    envs = build_envs(env_id, {**entry, "n_envs": 2})
+    steps = {**entry, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    model: Any = build_model(PPO, envs, steps, 0.001, 0, "cpu").learn(32)
+    assert model.num_timesteps == 32
+
+
+def test_the_longest_prefix_has_the_id() -> None:
+    assert family_of("MiniGrid-DoorKey-5x5-v0") is MINIGRID
+    assert family_of("CartPole-v1") is GYMNASIUM
+    assert set(MINIGRID.wrappers) | set(GYMNASIUM.wrappers) == set(WRAPPERS)
+
+
+def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(
+        families.FAMILIES, "poles", Family(prefixes=("CartPole-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}})
+    )
+    assert resolve(TrainConfig(env="CartPole-v1")).hyperparameters == ENTRY
+    with pytest.raises(InputError, match="has no entry for 'CartPole-v1'"):
+        resolve(TrainConfig(env="CartPole-v1", algo="a2c"))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Acrobot-v1": ENTRY}))
+    with pytest.raises(InputError, match=r"mine\.yaml: has no entry for 'CartPole-v1', only for Acrobot-v1"):
+        resolve(TrainConfig(env="CartPole-v1", hyperparameters_file=str(tmp_path / "mine.yaml")))
+    monkeypatch.setitem(
+        families.FAMILIES, "poles", Family(prefixes=("CartPole-",), hyperparameters={"ppo": {**ENTRY, "n_stps": 3}})
+    )
+    with pytest.raises(InputError, match=r"CartPole-v1's family: unknown key 'n_stps'; did you mean 'n_steps'"):
+        resolve(TrainConfig(env="CartPole-v1"))
+
+
+def test_a_family_may_leave_images_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = ["minigrid.wrappers.ImgObsWrapper"]
+    assert make_env("MiniGrid-DoorKey-5x5-v0", image).observation_space.dtype == np.float32
+    monkeypatch.setitem(families.FAMILIES, "images", Family(prefixes=("MiniGrid-DoorKey-",), dtype=None))
+    assert make_env("MiniGrid-DoorKey-5x5-v0", image).observation_space.dtype == np.uint8
+
+
+def test_a_family_without_its_package_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(families.FAMILIES, "far", Family(prefixes=("Far-",), module="no_such_package"))
+    check_env_id("CartPole-v1")
+    with pytest.raises(InputError, match="--env Far-v0: no_such_package cannot be imported"):
+        check_env_id("Far-v0")
+
+
+@pytest.fixture
+def my_envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Flags that train on an environment of one's own."""
+    (tmp_path / "my_envs.py").write_text(MODULE)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Corridor-v0": {**ENTRY, "n_timesteps": 64}}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield [
+        "--env", "Corridor-v0", "--hyperparameters-file", str(tmp_path / "mine.yaml"), "--eval-episodes", "2",
+        "--run-dir", str(tmp_path / "run"),
+    ]  # fmt: skip
+    forget()
+
+
+def forget() -> None:
+    """As in a process that has not imported it."""
+    sys.modules.pop("my_envs", None)
+    gym.registry.pop("Corridor-v0", None)
+
+
+def test_import_registers_an_environment_for_every_command(my_envs: list[str], tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    with pytest.raises(InputError, match=r"unknown environment 'Corridor-v0'.*--import MODULE registers your own"):
+        rl.train.main(my_envs)
+    rl.train.main([*my_envs, "--import", "my_envs"])
+    assert json.loads((tmp_path / "run" / "eval.json").read_text())["env"] == "Corridor-v0"
+    evaluate = ["--run", run, "--episodes", "2", "--out", str(tmp_path / "again.json")]
+    export = ["--run", run, "--out", str(tmp_path / "model.zip")]
+    for main, flags in ((rl.evaluate.main, evaluate), (rl.export.main, export), (rl.train.main, ["--resume", run])):
+        forget()
+        with pytest.raises(InputError, match=r"unknown environment 'Corridor-v0'.*--import MODULE registers your own"):
+            main(flags)
+        assert "my_envs" not in sys.modules, "a run folder may be anybody's: it names no code that is run"
+        main([*flags, "--import=my_envs"])
+
+
+def test_import_is_given_on_the_command_line_and_nowhere_else(my_envs: list[str], tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("import_modules: my_envs\n")
+    with pytest.raises(InputError, match=r"import_modules: can only be given on the command line, as --import$"):
+        rl.train.main([*my_envs, "--config", str(tmp_path / "settings.yaml")])
+    for key in ("import", "import_modules", "import-modules"):
+        grid = rl.benchmark.BenchmarkConfig(
+            envs={"Corridor-v0": {}}, arms={"a": {key: "my_envs"}}, folder=str(tmp_path / "grid")
+        )
+        with pytest.raises(InputError, match=r"can only be given on the command line of rl\.train"):
+            rl.benchmark.grid_jobs(grid)
+    assert "my_envs" not in sys.modules
+
+
+def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    train = {"hyperparameters_file": str(tmp_path / "mine.yaml"), "eval_episodes": 1}
+    file.write_text(yaml.safe_dump({"envs": {"Corridor-v0": {}}, "arms": {"a": {}}, "seeds": [0], "train": train}))
+    grid = ["--config", str(file), "--folder", str(tmp_path / "grid")]
+    config = parse_config(rl.benchmark.BenchmarkConfig, "x", "x", grid)
+    with pytest.raises(InputError, match="unknown environment 'Corridor-v0'"):
+        rl.benchmark.grid_jobs(config)
+    config = parse_config(rl.benchmark.BenchmarkConfig, "x", "x", [*grid, "--import", "my_envs"])
+    (jobs,) = rl.benchmark.grid_jobs(config).values()
+    assert jobs[0].flags[-2:] == ("--import", "my_envs")
+    rl.train.main([*jobs[0].flags, "--run-dir", str(jobs[0].run)])
+    assert rl.benchmark.grid_jobs(config), "its own run has the same settings"
+    config_file = jobs[0].run / "config.yaml"
+    config_file.write_text(config_file.read_text().replace("engine: gymnasium", "engine: minigrid"))
+    assert rl.benchmark.grid_jobs(config), "and has them under the engine's old name"
+
+    flags = [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in my_envs[:-2]]
+    search = [*flags, "--train.import", "my_envs"]
+    _, trained, passed_on = parse_search(rl.tune.TuneConfig, TrainConfig, "rl.tune", "rl.train", "", search)
+    forget()
+    assert resolve(trained).env == "Corridor-v0"
+    assert passed_on[-2:] == ["--import", "my_envs"]
+
+
+@pytest.mark.parametrize("name", ["no_such_module", "my_envs,no_such_module", "1/0"])
+def test_a_module_that_cannot_be_imported_is_told(name: str, my_envs: list[str]) -> None:
+    with pytest.raises(InputError, match=r"^--import: \S+ cannot be imported \(No module named"):
+        rl.train.main([*my_envs, "--import", name])
+
+
+def test_the_engine_minigrid_is_the_old_name_of_gymnasium(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text("engine: minigrid\n")
+    for flags in ([], ["--engine", "minigrid"], ["--engine", "gymnasium"], ["--config", str(tmp_path / "old.yaml")]):
+        assert parse_config(TrainConfig, "x", "x", flags).engine == "gymnasium"
+    assert from_dict(TrainConfig, {"engine": "minigrid"}, "an old run").engine == "gymnasium"
+
+
+def test_a_run_of_the_old_name_is_evaluated_and_resumed(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"CartPole-v1": {**ENTRY, "n_timesteps": 64}}))
+    run = tmp_path / "run"
+    flags = ["--env", "CartPole-v1", "--hyperparameters-file", str(tmp_path / "mine.yaml"), "--eval-episodes", "1"]
+    rl.train.main([*flags, "--run-dir", str(run)])
+    config = {key: value for key, value in read_config(run).items() if key != "import_modules"}
+    (run / "config.yaml").write_text(yaml.safe_dump({**config, "engine": "minigrid"}))
+    rl.evaluate.main(["--run", str(run), "--episodes", "1"])
+    for engine in ("gymnasium", "minigrid"):
+        rl.train.main(["--resume", str(run), "--engine", engine])

@@ -1,0 +1,85 @@
+"""The hook on a machine that has stable-baselines3, what it requires, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN_ALONE = Path(__file__).resolve().parents[1] / "support" / "run_alone.py"
+
+
+def run_alone(program: str, packages: str = "stable-baselines3") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(RUN_ALONE), packages, program], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_every_objective_trains_ppo_and_a2c() -> None:
+    program = """
+import warnings
+warnings.simplefilter("error", UserWarning)
+import torch
+from stable_baselines3 import A2C, PPO
+from dem_apps import OBJECTIVE_NAMES
+from rl.hook import with_entropy_objective
+
+for name in (*OBJECTIVE_NAMES, "none"):
+    for algorithm, arguments in ((PPO, {"n_steps": 32, "batch_size": 16, "n_epochs": 2}), (A2C, {"n_steps": 8})):
+        model = with_entropy_objective(algorithm, name)(
+            "MlpPolicy", "CartPole-v1", ent_coef=0.01, seed=0, device="cpu", **arguments
+        )
+        before = [weight.detach().clone() for weight in model.policy.parameters()]
+        model.learn(64)
+        assert any(not torch.equal(one, two) for one, two in zip(before, model.policy.parameters(), strict=True))
+    print(name)
+"""
+    done = run_alone(program)
+    assert done.returncode == 0, done.stderr
+    assert {"adadem", "entropy", "none"} <= set(done.stdout.split())
+
+
+def test_the_promised_name_is_the_same() -> None:
+    done = run_alone("import rl, rl.hook; print(rl.with_entropy_objective is rl.hook.with_entropy_objective)")
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_other_algorithms_are_refused_there_in_a_sentence() -> None:
+    done = run_alone(
+        "from stable_baselines3 import DQN\nfrom rl.hook import with_entropy_objective\nwith_entropy_objective(DQN)"
+    )
+    assert "supports PPO and A2C of stable_baselines3" in done.stderr.splitlines()[-1]
+
+
+def test_the_warning_about_cut_observations_needs_nothing_else() -> None:
+    program = """
+import gymnasium as gym, numpy as np
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from rl.hook import with_entropy_objective
+
+class Pixels(gym.Env):
+    observation_space, action_space = gym.spaces.Box(0, 255, (4,), np.uint8), gym.spaces.Discrete(2)
+
+with_entropy_objective(PPO)("MlpPolicy", VecNormalize(DummyVecEnv([Pixels])), ent_coef=0.01, device="cpu")
+"""
+    assert "normalised values will be cut to whole numbers" in run_alone(program).stderr
+
+
+def test_sb3_contribs_algorithms_need_sb3_contrib_only() -> None:
+    pytest.importorskip("sb3_contrib")
+    program = """
+from sb3_contrib import RecurrentPPO
+from rl.hook import with_entropy_objective
+
+model = with_entropy_objective(RecurrentPPO)(
+    "MlpLstmPolicy", "CartPole-v1", ent_coef=0.01, n_steps=16, batch_size=8, n_epochs=1, device="cpu",
+    policy_kwargs={"lstm_hidden_size": 8},
+)
+model.learn(16)
+"""
+    done = run_alone(program, "stable-baselines3,sb3-contrib")
+    assert done.returncode == 0, done.stderr
+    assert "No module named 'sb3_contrib'" in run_alone(program).stderr

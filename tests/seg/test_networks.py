@@ -1,0 +1,49 @@
+"""Every network of this project's own in the table; whoever enters another finds it tested here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from seg import build_model
+from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.models import NETWORKS
+from seg.models.network import parameter_groups
+from seg.models.smp_network import SMP_NETWORKS
+from seg.train import train
+
+OWN = [name for name in NETWORKS if name not in SMP_NETWORKS]
+ENCODERS = {"deeplabv2-advent": "resnet101"}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_it_has_the_heads_that_it_names_and_gradients_reach_all_of_it(name):
+    torch.manual_seed(0)
+    network = build_model(name, ENCODERS.get(name, "resnet18"), num_classes=5).train()
+    logits = network(torch.randn(2, 3, 64, 96))
+    assert tuple(logits) == network.heads
+    assert network.heads[0] == "main"
+    assert all(values.shape[:2] == (2, 5) and values.dim() == 4 for values in logits.values())
+    torch.stack([values.square().mean() for values in logits.values()]).sum().backward()
+    unused = [parameter for parameter in network.parameters() if parameter.grad is None]
+    encoder, rest = parameter_groups(network, 0.1, 10.0)
+    assert encoder["params"]
+    assert not {id(parameter) for parameter in unused} & {id(parameter) for parameter in rest["params"]}
+    assert len(encoder["params"]) + len(rest["params"]) == len(list(network.parameters()))
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name not in ENCODERS])
+def test_it_is_trained_scored_and_saved(name, tiny_pair, tmp_path):
+    config = TrainConfig(
+        method="minent", model=ModelConfig(name=name), max_steps=2, log_every=1, maps=1, device="cpu",
+        run_dir=str(tmp_path / "run"),
+        source=DataConfig(str(tiny_pair.source_root), "gta5"), target=DataConfig(str(tiny_pair.target_root)),
+    )  # fmt: skip
+    run = train(config)
+    scores = json.loads((run / "eval.json").read_text())
+    assert scores["protocol"]["network"] == config.model.architecture()
+    again = dataclasses.replace(config, model=dataclasses.replace(config.model, start_from=str(run)), run_dir=None)
+    assert train(dataclasses.replace(again, run_dir=str(tmp_path / "again"), max_steps=1)).is_dir()
