@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dem_apps.report.settings_text import flat, shown
 from PIL import Image
 from support import report_runs as make
 
@@ -25,6 +24,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 from dem_apps.report.page import MOST_BYTES, render
 from dem_apps.report.part import build_part
 from dem_apps.report.pictures import embed, find_pictures, panel_boxes
+from dem_apps.report.settings_text import flat, shown
 from dem_apps.report.tables import class_table, comparison_table
 from dem_apps.runtime.metrics_info import (
     FILE,
