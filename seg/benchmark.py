@@ -17,14 +17,12 @@ from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells
 from dem_apps.jobs.executor import shared_cores
 from dem_apps.jobs.grid import Cells
 from dem_apps.jobs.job import Job
-from dem_apps.jobs.tables import write_csv
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.report.grid_report import write_grid_report
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 from seg.config import TrainConfig
 from seg.data.domains import open_pair
-from seg.scores.arms_table import arms_tables, run_row
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,7 @@ class BenchmarkConfig(GridConfig):
         value="{TASK: {}}", group="tasks and comparison",
     )  # fmt: skip
     control: str | None = option(None, "arm that the others are compared with")
-    rare: list[str] = option(
-        [], "classes of the column of rare classes; default: below 1 % of the labelled pixels", value="NAME,NAME"
-    )
+    tail: list[str] = option([], "tail classes; default: below 1 % of the labelled pixels", value="NAME,NAME")
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
@@ -65,12 +61,8 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     """Run the grid and write its report; returns what failed, by the name of the run."""
 
     def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
-        rows = [run_row(task, arm, job, config.rare) for task, arm, job in finished]
-        table = arms_tables(rows, config.control)
-        out.mkdir(parents=True, exist_ok=True)
-        write_csv(out / "runs.csv", rows)
-        write_atomically(out / "table.md", table.encode())
-        return table
+        runs = [(task, arm, job.run) for task, arm, job in finished]
+        return write_grid_report(runs, out, config.control, config.tail)
 
     cells = grid_jobs(config, module)
     if not config.report_only:

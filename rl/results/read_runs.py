@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.report.text_tables import write_csv
 from dem_apps.runtime.load_state import required
 from dem_apps.runtime.run_reader import Run, read_run
 from dem_apps.runtime.safe_io import read_text
@@ -122,7 +122,7 @@ def read_csv(file: Path) -> list[Result]:
 
 def write_runs(path: Path, results: Sequence[Result]) -> None:
     """A CSV line per run: what it was, then the figures of its last and its best policy at full precision."""
-    _write_csv(path, [result.row for result in results])
+    write_csv(path, [result.row for result in results])
 
 
 def write_curves(path: Path, results: Sequence[Result]) -> None:
@@ -132,7 +132,7 @@ def write_curves(path: Path, results: Sequence[Result]) -> None:
         for result in results
         for step, both in result.curve.items()
     ]
-    _write_csv(path, rows)
+    write_csv(path, rows)
 
 
 def select(results: Sequence[Result], env: str, arm: str) -> list[Result]:
@@ -211,11 +211,3 @@ def _rows(file: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:
         if not all(math.isfinite(row[name]) for name in numbers):
             raise InputError(f"{file}, line {position}: holds NaN or infinite figures")
     return rows
-
-
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dem_apps.runtime.settings import parse_config
 from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
 from seg.config import TrainConfig
 from seg.demo.demo_pair import DemoPair
+from seg.scores.described_metrics import described_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 # Its mIoU is the weight of the objective and a little for the seed.
@@ -33,9 +35,11 @@ scores = {
     "calibration_error": None, "error_ranking_auroc": 0.8, "label_free": {"im": 0.4, "entropy": -0.1, "snd": 5.0},
     "checkpoints": {"selected": {"miou": miou}, "best": {"miou": miou + 0.01}},
 }
+with open(run + "/metrics_info.json", "w") as file:
+    file.write(INFO)
 with open(run + "/eval.json", "w") as file:
     json.dump(scores, file)
-"""
+""".replace("INFO", repr(json.dumps(described_metrics("im").document())))
 
 
 @pytest.fixture
@@ -61,17 +65,20 @@ def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path: Path, d
     runs = list(csv.DictReader((tmp_path / "grid/report/runs.csv").open()))
     assert [(row["arm"], row["seed"]) for row in runs] == [(arm, s) for arm in ("control", "adadem") for s in "012"]
     assert runs[4].items() >= {
-        "task": "", "loss": "adadem", "weight_main": "0.2", "miou_last": "0.202", "calibration_error": "",
-        "miou_best": "0.21200000000000002", "miou_rare": "0.202", "iou road": "0.5", "iou bus": "", "im": "0.4",
+        "row": "", "loss": "adadem", "weights.target_main": "0.2", "miou": "0.202", "calibration_error": "",
+        "checkpoints.best.miou": "0.21200000000000002", "tail_classes": "0.202", "IoU % road": "0.5", "IoU % bus": "",
+        "label_free.im": "0.4",
     }.items()  # fmt: skip
     table = (tmp_path / "grid/report/table.md").read_text()
     assert table in capsys.readouterr().out
     ours, theirs = ({s: base + s * step for s in range(3)} for base, step in ((20, 0.2), (10, 0.1)))
     interval = difference_interval(ours, theirs)
-    shown = f"**{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]**"
+    shown = f"**{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}], better**"
     assert f"| adadem | +10.00 | +10.10 | +10.20 | {shown} | {shown} |" in table
-    assert "| control | 3 | 10.10 ± 0.10 | 10.10 ± 0.10 | 11.10 ± 0.10 | 10.10 ± 0.10 | 75.00 ± 0.00 |" in table
-    assert "| IoU %, last | road | train |\n" in table
+    assert f"| {shown} |\n" in table, "the last column is of the tail classes"
+    assert "| control | 3 | 10.10 ± 0.10 | 10.10 ± 0.10 | 11.10 ± 0.10 | 75.00 ± 0.00 |" in table
+    assert "mean IoU %, best (chosen with target labels) |" in table
+    assert "| train (tail) | 10.1 ± 0.1 | 20.2 ± 0.2 |\n" in table
     assert "calibration" not in table
 
 
@@ -85,7 +92,7 @@ def test_tasks_are_a_second_axis(tmp_path: Path, data: dict[str, Any]) -> None:
     table = (tmp_path / "grid/report/table.md").read_text()
     assert re.findall(r"^## (\w+)", table, flags=re.MULTILINE) == ["small", "large"]
     assert "| b | 1 | 30.00 |" in table
-    assert "| b | +0.00 | +0.00 |" in table, "one seed has a difference and no interval"
+    assert "| b | +0.00 | +0.00 (too few seeds) |" in table
 
 
 def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) -> None:
@@ -96,8 +103,8 @@ def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) 
     main(["--config", str(grid), "--seeds", "0", "--workers", "2", "--control", "control"])
     assert "2 of 2 runs; the report is in" in capsys.readouterr().out
     control, ours = csv.DictReader((tmp_path / "grid/report/runs.csv").open())
-    assert 0 < float(control["miou_last"]) < 1
-    assert float(ours["entropy"]) != float(control["entropy"])
+    assert 0 < float(control["miou"]) < 1
+    assert float(ours["mean_entropy"]) != float(control["mean_entropy"])
     trained = yaml.safe_load((tmp_path / "grid/balanced/seed0/config.yaml").read_text())
     assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == ("adadem", 2, "gta5")
 
