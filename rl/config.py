@@ -12,6 +12,7 @@ from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option
+from dem_apps.runtime.validate import check_settings
 from rl.envs.envpool import check_envpool
 from rl.envs.family import import_modules
 from rl.envs.make import check_env_id
@@ -53,11 +54,15 @@ class TrainConfig(ObjectiveSettings):
         choices=ENGINES,
     )  # fmt: skip
     update: str = option("auto", "auto: fast where it can serve; sb3: SB3's own code", choices=("auto", "sb3"))
-    timesteps: int | None = option(None, "environment steps; default: n_timesteps of the hyperparameter entry")
-    seed: int = option(0, "seed of weights, sampling and environments")
+    timesteps: int | None = option(
+        None, "environment steps; default: n_timesteps of the hyperparameter entry", at_least=1
+    )
+    seed: int = option(0, "seed of weights, sampling and environments", at_least=0)
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
-    threads: int = option(1, "torch threads; one is faster than several on these small networks")
+    threads: int = option(
+        1, "torch threads; one is faster than several on these small networks", at_least=1, at_most=_MOST_THREADS
+    )
     hyperparameters_file: str | None = option(
         None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"
     )
@@ -72,9 +77,9 @@ class TrainConfig(ObjectiveSettings):
         False, "open --start-from-zip although opening it runs whatever code is pickled in it", flag_only=True
     )
     eval_freq: int | None = option(
-        None, "steps between evaluations; default: a twentieth of --timesteps", group="scores and videos"
+        None, "steps between evaluations; default: a twentieth of --timesteps", at_least=1, group="scores and videos"
     )
-    eval_episodes: int = option(10, "episodes per evaluation")
+    eval_episodes: int = option(10, "episodes per evaluation", at_least=1)
     video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
     run_dir: str | None = option(
         None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
@@ -131,14 +136,7 @@ def import_environments(modules: str | None) -> None:
 
 
 def _check_flags(config: TrainConfig) -> None:
-    for name in ("timesteps", "eval_freq", "eval_episodes", "threads"):
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')}: expected a number above 0, got {value}")
-    if config.threads > _MOST_THREADS:
-        raise InputError(f"--threads: expected {_MOST_THREADS} at most, got {config.threads}")
-    if config.seed < 0:
-        raise InputError(f"--seed: expected 0 or more, got {config.seed}")
+    check_settings(config)
     if isinstance(config.ent_coef, str) and not config.ent_coef.startswith("lin_"):
         raise InputError(f"--ent-coef: expected a number, or lin_ and a number, not '{config.ent_coef}'")
     hyperparameter("ent_coef", config.ent_coef)

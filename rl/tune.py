@@ -34,6 +34,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
+from dem_apps.runtime.validate import check_settings
 from rl.config import TrainConfig, resolve
 
 _EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
@@ -59,9 +60,9 @@ class TuneConfig(SearchConfig):
     --train.env; an option that is given so is not searched. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(20, "trials of the study, pruned and failed ones included", group="search")
-    seeds: int = option(3, "seeds of a trial: --train.seed and the next ones")
-    final_seeds: int = option(5, "fresh seeds that the choice is trained with in the end")
+    trials: int = option(20, "trials of the study, pruned and failed ones included", at_least=1, group="search")
+    seeds: int = option(3, "seeds of a trial: --train.seed and the next ones", at_least=1, at_most=_FRESH)
+    final_seeds: int = option(5, "fresh seeds that the choice is trained with in the end", at_least=1)
 
 
 def search_space(config: TrainConfig) -> Space:
@@ -212,9 +213,7 @@ def _executor(config: TuneConfig) -> Executor:
 
 
 def _check(config: TuneConfig, train: TrainConfig) -> None:
-    config.check_counts("trials", "seeds", "final_seeds", "workers")
-    if config.seeds > _FRESH:
-        raise InputError(f"--seeds: expected at most {_FRESH}, got {config.seeds}")
+    check_settings(config)
     if train.run_dir is not None:
         raise InputError("--train.run-dir: leave it out, each training has a folder of its own under --study-dir")
     if train.resume:

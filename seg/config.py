@@ -8,10 +8,10 @@ from dataclasses import dataclass, make_dataclass
 from typing import Any, TypeVar, cast
 
 from dem_apps import OBJECTIVE_NAMES
-from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
+from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
 from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES
@@ -115,24 +115,25 @@ class TrainConfig(ObjectiveSettings):
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
     method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
-    seed: int = option(0, "seed of weights, sample order and augmentation", group="training")
-    max_steps: int = option(700, "training steps")
-    batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes")
-    accumulate: int = option(1, "micro-batches whose gradients are averaged into one step")
+    seed: int = option(0, "seed of weights, sample order and augmentation", at_least=0, group="training")
+    max_steps: int = option(700, "training steps", at_least=1)
+    batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes", at_least=1)
+    accumulate: int = option(1, "micro-batches whose gradients are averaged into one step", at_least=1)
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
-    workers: int = option(0, "processes that read images ahead")
+    workers: int = option(0, "processes that read images ahead", at_least=0)
     device: str = option("auto", "cpu, cuda, or auto")
     eval_every: int = option(
-        175, "steps between scores on the target validation set and checkpoints", group="scores, checkpoints, pictures"
-    )
-    log_every: int = option(25, "steps between lines in metrics.jsonl")
+        175, "steps between scores on the target validation set and checkpoints", at_least=1,
+        group="scores, checkpoints, pictures",
+    )  # fmt: skip
+    log_every: int = option(25, "steps between lines in metrics.jsonl", at_least=1)
     selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", value="FROM,TO"
     )
-    maps: int = option(8, "validation images whose entropy maps are written at the end")
+    maps: int = option(8, "validation images whose entropy maps are written at the end", at_least=0)
     run_dir: str | None = option(
         None, "folder of this run; default: a new one under runs/", value="DIR", group="run folder"
     )
@@ -152,19 +153,7 @@ class TrainConfig(ObjectiveSettings):
         Raises:
             InputError: naming the flag and what would be right.
         """
-        smallest = {
-            "max_steps": 1,
-            "batch_size": 1,
-            "accumulate": 1,
-            "eval_every": 1,
-            "log_every": 1,
-            "seed": 0,
-            "workers": 0,
-            "maps": 0,
-        }
-        for name, least in smallest.items():
-            if getattr(self, name) < least:
-                raise InputError(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(self, name)}")
+        check_settings(self)
         check_options(self, trained=self.method != "source")
 
     def method_options(self) -> dict[str, Any]:

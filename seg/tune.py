@@ -28,6 +28,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import default_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
+from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.domains import open_pair, open_validation
 
@@ -46,10 +47,14 @@ class TuneConfig(SearchConfig):
     --train.source.root. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(30, "trials of the study, failed ones included; --quick has its own number", group="search")
+    trials: int = option(
+        30, "trials of the study, failed ones included; --quick has its own number", at_least=1, group="search"
+    )
     quick: bool = option(False, "the paper's quick way, a grid: alpha with tau = 1, then tau with the best alpha")
     share: float = option(0.2, "share of the target's validation images that trials may see the labels of")
-    steps: int | None = option(None, "training steps of a trial; default: max_steps of the training's settings")
+    steps: int | None = option(
+        None, "training steps of a trial; default: max_steps of the training's settings", at_least=1
+    )
 
     def check(self) -> None:
         """What parsing could not check.
@@ -57,7 +62,7 @@ class TuneConfig(SearchConfig):
         Raises:
             InputError: naming the flag and what would be right.
         """
-        self.check_counts("trials", "workers", "steps")
+        check_settings(self)
         if not 0 < self.share < 1:
             raise InputError(f"--share: expected a share between 0 and 1, both excluded, got {self.share}")
 

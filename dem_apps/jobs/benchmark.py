@@ -21,6 +21,7 @@ from dem_apps.jobs.progress import GridProgress
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import flag_only, from_dict, option, parse_config, to_dict
 from dem_apps.runtime.terminal import console
+from dem_apps.runtime.validate import check_settings
 
 #: Settings of a training that the grid decides.
 _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
@@ -36,7 +37,7 @@ class GridConfig:
     seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm")
     train: dict[str, Any] = option({}, "settings of every run: {eval_every: 20}", value="{KEY: VALUE}")
     folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
-    workers: int = option(1, "trainings at a time")
+    workers: int = option(1, "trainings at a time", at_least=1)
     executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
     report_only: bool = option(False, "train nothing, report what is finished")
     out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
@@ -78,6 +79,7 @@ def check_grid(
     Raises:
         InputError: naming the flag and what would be right.
     """
+    check_settings(config)
     if config.folder is None:
         raise InputError("--folder: needs the folder that the runs go to")
     for key, group in ((rows_key, rows), ("arms", config.arms)):
@@ -90,8 +92,6 @@ def check_grid(
             raise InputError(f"{key}: two of {', '.join(group)} would share a folder; rename one")
     if not config.seeds or len(set(config.seeds)) < len(config.seeds) or min(config.seeds) < 0:
         raise InputError(f"--seeds: expected different numbers of at least 0, got {config.seeds}")
-    if config.workers < 1:
-        raise InputError(f"--workers: expected 1 or more, got {config.workers}")
     if control is not None and control not in config.arms:
         raise InputError(f"--{control_key}: '{control}' is not one of the arms {', '.join(config.arms)}")
 

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from optuna.trial import FrozenTrial
 
-from dem_apps.errors import InputError
 from dem_apps.jobs.executor import EXECUTORS, Executor
 from dem_apps.jobs.job import Job, JobFailed, JobPruned
 from dem_apps.jobs.search import Plan, Space, Values
@@ -33,23 +32,12 @@ _BEFORE_PRUNING = 5
 class SearchConfig:
     """Settings of every search."""
 
-    workers: int = option(1, "trainings at a time", group="study")
+    workers: int = option(1, "trainings at a time", at_least=1, group="study")
     executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
     study_dir: str | None = option(None, "folder of the study; default: a new one under runs/", value="DIR")
     storage: str | None = option(
         None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
     )
-
-    def check_counts(self, *names: str) -> None:
-        """Refuse these settings where they are below 1.
-
-        Raises:
-            InputError: naming the flag.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')}: expected 1 or more, got {value}")
 
 
 Config = TypeVar("Config", bound=SearchConfig)

@@ -77,6 +77,8 @@ class CheckpointSelector:
         required(state, where, chosen=dict, current=(float, int, type(None)))
         for name in _KEPT:
             if name in state["chosen"]:
-                required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=(float, int))
+                # a target without labels has no mIoU, and a checkpoint that was selected without one
+                parts = {"step": int, "score": (float, int), "miou": (float, int, type(None))}
+                required(state["chosen"][name], f"{where}, {name}", **parts)
         self._kept = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
         self._current = state["current"]

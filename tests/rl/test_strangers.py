@@ -65,7 +65,7 @@ def refused(main: Any, argv: list[str], capsys: Any) -> str:
         ("env", "os:system", "unknown environment 'os:system'"),
         ("env", "\x1b[2J", r"env: holds the control character \x1b"),
         ("env", None, "env: expected str, got null"),
-        ("threads", 0, "--threads: expected a number above 0, got 0"),
+        ("threads", 0, "--threads: expected 1 or more, got 0"),
         ("threads", 10**9, "--threads: expected 1024 at most"),
         ("seed", "x", "seed: expected int, got 'x'"),
         ("timesteps", None, "timesteps: is missing"),

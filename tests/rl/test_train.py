@@ -282,7 +282,7 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
         (["--tau", "2"], "--tau: belongs to --loss dem"),
         (["--loss", "entropy", "--momentum", "0.2"], "--momentum: belongs to --loss adadem, adadem-mec, not to"),
         (["--norm", "l3"], "--norm: 'l3' is not one of l1, l2, linf"),
-        (["--timesteps", "0"], "--timesteps: expected a number above 0"),
+        (["--timesteps", "0"], "--timesteps: expected 1 or more, got 0"),
         (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
         (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
         (["--hyperparameters.n_steps", "0.5"], "n_steps must be a whole number"),
