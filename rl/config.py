@@ -22,7 +22,6 @@ from rl.training.entries import ALGORITHMS, check_entry, find_entry
 LOSSES = (*OBJECTIVE_NAMES, "none")
 #: What steps the training environments; ``minigrid`` is the first one's old name.
 ENGINES = ("gymnasium", "envpool", "minigrid")
-_MOST_THREADS = 1024
 
 
 def modules_option() -> Any:
@@ -61,7 +60,7 @@ class TrainConfig(ObjectiveSettings):
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     threads: int = option(
-        1, "torch threads; one is faster than several on these small networks", at_least=1, at_most=_MOST_THREADS
+        1, "torch threads; one is faster than several on these small networks", at_least=1, at_most=1024
     )
     hyperparameters_file: str | None = option(
         None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"

@@ -78,7 +78,7 @@ class CheckpointSelector:
         for name in _KEPT:
             if name in state["chosen"]:
                 # a target without labels has no mIoU, and a checkpoint that was selected without one
-                parts = {"step": int, "score": (float, int), "miou": (float, int, type(None))}
-                required(state["chosen"][name], f"{where}, {name}", **parts)
+                miou = (float, int, type(None))
+                required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=miou)
         self._kept = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
         self._current = state["current"]
