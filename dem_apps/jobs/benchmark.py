@@ -179,15 +179,13 @@ def _job(
 
 
 def _refuse_other_settings(run: Path, expected: dict[str, Any], config_class: type) -> None:
-    written = read_config(run)
-    # settings know the old names of what they hold; a run may be older than a setting, so only those that it has
-    read = to_dict(from_dict(config_class, written, str(run / "config.yaml")))
-    saved = flat({key: value for key, value in read.items() if key in written}, config_class)
+    # a run that is older than a setting was trained with what is its default now
+    saved = flat(to_dict(from_dict(config_class, read_config(run), str(run / "config.yaml"))), config_class)
     asked = flat(expected, config_class)
-    for key in [key for key in asked if key in saved and key not in ("run_dir", "resume", *flag_only(config_class))]:
-        if saved[key] != asked[key]:
+    for key in [key for key in asked if key not in ("run_dir", "resume", *flag_only(config_class))]:
+        if saved.get(key) != asked[key]:
             raise InputError(
-                f"{run}: was trained with {key} {saved[key]!r}, this grid asks for {asked[key]!r}; "
+                f"{run}: was trained with {key} {saved.get(key)!r}, this grid asks for {asked[key]!r}; "
                 "name another folder, or move that run away"
             )
 
