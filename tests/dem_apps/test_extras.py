@@ -25,7 +25,10 @@ Requires-Dist: dem-apps[commands]; extra == "rl"
 
 def run(arguments: list[str], installed: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{installed}:{ROOT}"}
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120)
+    # elsewhere: what stands in the folder that a command starts in comes first, our own installation among it
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=installed, capture_output=True, text=True, timeout=120
+    )
 
 
 @pytest.fixture

@@ -95,13 +95,10 @@ class OneHead(nn.Module):
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         return {"main": self.main_head(self.encoder(images).relu())}
 
-    def parameter_groups(self, learning_rate: float, _head_factor: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.parameters()), "base_lr": learning_rate}]
-
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_missing_aux_head_has_no_loss(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seg.train, "network", lambda *_: OneHead())
+    monkeypatch.setattr(seg.train, "build_model", lambda **_: OneHead())
     state = fresh(method)
     before = {name: value.clone() for name, value in state.model.named_parameters()}
     values = training_step(state, micro_batches(0))

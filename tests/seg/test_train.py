@@ -19,6 +19,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import read_metrics
 from dem_apps.runtime.run_reader import read_run
 from dem_apps.runtime.settings import parse_config, to_dict
+from seg.benchmark import BenchmarkConfig, grid_jobs
 from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 
@@ -283,6 +284,12 @@ def test_the_demo_config_file_is_the_default():
 
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_config_file_is_valid_and_names_its_command(file):
+    if "arms:" in file.read_text():  # of a grid, whose trainings are checked one by one
+        config = parse_config(BenchmarkConfig, "x", "x", ["--config", str(file)])
+        cells = grid_jobs(config)
+        assert {arm for _, arm in cells} == set(config.arms)
+        assert f"python -m seg.benchmark --config configs/seg/{file.name}" in file.read_text().splitlines()[2]
+        return
     config = parse_config(TrainConfig, "x", "x", ["--config", str(file)])
     assert config.loss in LOSSES
     assert config.method in METHODS
