@@ -63,11 +63,6 @@ class Gallery:
         names = [view.name for view in self.views]
         return [ALL_VIEWS, *names] if len(names) > 1 else names
 
-    @property
-    def compared(self) -> str:
-        """The view that two runs are compared by at first: one with a colour scale, where there is one."""
-        return next((view.name for view in self.views if view.low), self.views[0].name if self.views else "")
-
 
 @dataclass(frozen=True)
 class Part:
