@@ -23,7 +23,7 @@ def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-#: What `import dem_apps` needs, and torch's other half: whoever installs one of the two alone gets pairs that do not match.
+#: What `import dem_apps` needs, and torch's other half: installed one by one the two do not match.
 CORE = {"torch", "torchvision", "numpy"}
 #: Extras of their own, and what comes with optuna.
 NOT_NAMED = {"envpool", "imageio-ffmpeg", "sqlalchemy"}

@@ -31,7 +31,7 @@ def open_study(journal: Path, storage: str | None, name: str) -> optuna.Study:
         return optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
     except (InputError, OSError):
         raise
-    # Optuna trusts its journal, so a line that is none of its own ends in whatever error comes first
+    # Optuna trusts its journal, so a line that it did not write ends in whatever error comes first
     except (AssertionError, LookupError, RecursionError, SQLAlchemyError, TypeError, ValueError) as error:
         where = journal if storage is None else f"storage {without_password(storage)}"
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -258,7 +258,7 @@ def _metrics(file: Path, faults: list[Fault]) -> list[Line]:
 
 
 def _parsed_lines(text: str) -> tuple[dict[int, Line], list[tuple[int, str]]]:
-    """Lines by their position from 1 on, and position and fault of each that is none. Blank ends do not count."""
+    """Lines by their position from 1 on, and position and fault of each broken one. Blank ends do not count."""
     lines: dict[int, Line] = {}
     broken: list[tuple[int, str]] = []
     # not splitlines(), which also splits at characters that JSON may hold

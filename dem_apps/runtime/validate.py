@@ -79,7 +79,7 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
 
 
 def not_among(value: str, choices: tuple[str, ...]) -> str:
-    """What to say of a name that is none of the choices."""
+    """What to say of a name that is not among the choices."""
     return f"'{value}' is not one of {', '.join(choices)}{nearest(value, choices)}"
 
 
