@@ -203,7 +203,7 @@ def _print_summary(
     data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
     parts = config.model.architecture().items()
-    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value is not None)
+    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(

@@ -2,7 +2,7 @@
 
 MiniGrid cuts the view out of the grid, turns the piece up to four times and walks over its cells in Python for what is
 hidden behind walls and closed doors. Here the cells of the view are looked up at once, and a row of the view is seven
-bits, so that what light does in a row is one lookup too. ``tests/rl/test_fast_envs.py`` compares every observation.
+bits, so that what light does in a row is one lookup too; ``tests/rl/envs/test_fast_envs.py`` compares all of them.
 """
 
 from __future__ import annotations

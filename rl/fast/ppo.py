@@ -3,7 +3,7 @@
 :class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks small numpy networks for the actions; an update uses
 a gradient that is written out (:mod:`rl.fast.update`). Both draw the same random numbers as SB3 and leave policy,
 optimiser and normalisation as SB3 would, so checkpoints, evaluation and ``save`` know nothing of it. Rounding differs:
-after 320 updates weights differ by less than 1e-6 (``tests/rl/test_fast_update.py``).
+after 320 updates weights differ by less than 1e-6 (``tests/rl/fast/test_update.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""seg.benchmark: its jobs, its table, its mistakes. Kills and several commands: tests/dem_apps/test_grid.py."""
+"""seg.benchmark: its jobs, its table, its mistakes. Kills and several commands: tests/dem_apps/jobs/test_grid.py."""
 
 from __future__ import annotations
 

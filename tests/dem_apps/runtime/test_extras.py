@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 METADATA = """Metadata-Version: 2.1
 Name: dem-apps
 Version: 0.1.0

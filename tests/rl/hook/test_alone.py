@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-RUN_ALONE = Path(__file__).resolve().parents[1] / "support" / "run_alone.py"
+RUN_ALONE = Path(__file__).resolve().parents[2] / "support" / "run_alone.py"
 
 
 def run_alone(program: str, packages: str = "stable-baselines3") -> subprocess.CompletedProcess[str]:

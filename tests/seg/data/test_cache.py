@@ -20,7 +20,7 @@ from seg.data.domains import open_pair
 from seg.data.labels import CITYSCAPES_CLASSES, load_classes
 
 SIZE = (64, 32)
-SYNTHIA_16 = load_classes(str(Path(__file__).parents[2] / "configs/seg/classes/synthia16.yaml"))
+SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
 
 
 @pytest.fixture(autouse=True)

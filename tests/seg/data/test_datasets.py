@@ -17,7 +17,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
 
-SYNTHIA_16 = load_classes(str(Path(__file__).parents[2] / "configs/seg/classes/synthia16.yaml"))
+SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
 OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))
 
 

@@ -10,7 +10,7 @@ from dem_apps.errors import InputError
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, load_classes
 from seg.data.layouts import LAYOUTS
 
-CONFIGS = Path(__file__).parents[2] / "configs/seg/classes"
+CONFIGS = Path(__file__).parents[3] / "configs/seg/classes"
 GREY = [9, 9, 9]
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from seg.data.labels import LABEL_ID_PALETTE
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 GTA5_SIZE, CITYSCAPES_SIZE = (1914, 1052), (2048, 1024)
 
 
