@@ -172,17 +172,20 @@ def _job(
     run = Path(str(config.folder)) / _folder(row) / _folder(arm) / f"seed{seed}"
     expected = to_dict(dataclasses.replace(resolved, seed=seed, run_dir=str(run)))
     if (run / "config.yaml").is_file():
-        _refuse_other_settings(run, expected, training.config_class)
+        _refuse_other_settings(run, expected, settings, training.config_class)
     name = "  ".join(filter(None, (row, arm, f"seed {seed}")))
     given = (*flags({**settings, "seed": seed}), *training.more_flags)
     return Job(name, training.module, given, run, expected[training.steps], training.metric)
 
 
-def _refuse_other_settings(run: Path, expected: dict[str, Any], config_class: type) -> None:
-    # a run that is older than a setting was trained with what is its default now
-    saved = flat(to_dict(from_dict(config_class, read_config(run), str(run / "config.yaml"))), config_class)
+def _refuse_other_settings(run: Path, expected: dict[str, Any], given: Mapping[str, Any], config_class: type) -> None:
+    written = read_config(run)
+    # with the defaults of now for settings that the run is older than: it was trained with them
+    saved = flat(to_dict(from_dict(config_class, written, str(run / "config.yaml"))), config_class)
     asked = flat(expected, config_class)
-    for key in [key for key in asked if key not in ("run_dir", "resume", *flag_only(config_class))]:
+    # what neither the run nor the grid names cannot differ
+    named = {*flat(written, config_class), *given} - {"run_dir", "resume", *flag_only(config_class)}
+    for key in [key for key in asked if key in named]:
         if saved.get(key) != asked[key]:
             raise InputError(
                 f"{run}: was trained with {key} {saved.get(key)!r}, this grid asks for {asked[key]!r}; "

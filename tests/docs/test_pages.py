@@ -187,7 +187,7 @@ def test_files_and_names_exist(page: str) -> None:
 def test_the_table_of_equations_names_what_there_is() -> None:
     tests = {
         name
-        for file in (ROOT / "tests" / "dem_apps").glob("test_*.py")
+        for file in (ROOT / "tests" / "dem_apps").rglob("test_*.py")
         for name in pages.defined(file)
         if name.startswith("test_")
     }
