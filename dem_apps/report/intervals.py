@@ -3,7 +3,9 @@
 Why this one. A seed is what is repeated, so seeds are the sample: episodes and images of one seed share its weights.
 There are three to ten of them, where a bootstrap's percentiles are too narrow (of three values there are only ten
 different resamples). Pairing takes out what a seed does to both settings alike: its weights, its order of images, its
-rooms. Every table and figure of this project takes its intervals from here, so equal runs have equal numbers.
+rooms. Where a score is bounded and some seeds fail altogether, the interval of three seeds reaches beyond what a score
+can be: that is what three such seeds are worth. Every table and figure of this project takes its intervals from here,
+so equal runs have equal numbers.
 """
 
 from __future__ import annotations
