@@ -32,6 +32,7 @@ from seg.evaluate import predicted
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import EntropyTables
 from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
+from seg.methods import METHODS
 from seg.models.load_model import LoadedModel, open_trained
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
@@ -175,10 +176,10 @@ def _size(wanted: list[int] | str | None, of_run: list[int] | None) -> tuple[int
 
 def _title(config: TrainConfig) -> str:
     """Method and loss in a few words."""
-    if config.method == "source":
-        return "source only"
+    if not METHODS[config.method].uses_target:
+        return f"{config.method} only"
     if config.loss == "none":
-        return config.method if config.method == "advent" else f"{config.method}, no loss"
+        return f"{config.method}, no objective"
     given = given_options(config).items()
     options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
     power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""

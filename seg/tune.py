@@ -31,6 +31,7 @@ from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.domains import open_pair, open_validation
+from seg.methods import METHODS
 
 _EXAMPLE = (
     "python -m seg.tune --config configs/seg/demo.yaml --trials 30 --steps 300 --study-dir runs/tune "
@@ -117,8 +118,9 @@ def trial_settings(config: TuneConfig, train: TrainConfig) -> TrainConfig:
             raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
     if train.resume:
         raise InputError("--train.resume: leave it out, the same command again continues the study in --study-dir")
-    if train.method == "source":
-        raise InputError("--train.method: 'source' has no objective on target; expected minent or advent")
+    if not METHODS[train.method].uses_target:
+        usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
+        raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
     settings = replace(
         train, loss="dem", max_steps=config.steps or train.max_steps, validation_part=[0.0, config.share], maps=0
     )
