@@ -210,6 +210,8 @@ def test_a_run_of_the_old_name_is_evaluated_and_resumed(tmp_path: Path) -> None:
     rl.train.main([*flags, "--run-dir", str(run)])
     config = {key: value for key, value in read_config(run).items() if key != "import_modules"}
     (run / "config.yaml").write_text(yaml.safe_dump({**config, "engine": "minigrid"}))
+    logged = (run / "metrics.jsonl").read_text()
     rl.evaluate.main(["--run", str(run), "--episodes", "1"])
     for engine in ("gymnasium", "minigrid"):
         rl.train.main(["--resume", str(run), "--engine", engine])
+    assert (run / "metrics.jsonl").read_text() == logged, "a finished run that is resumed trains no step"
