@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dem_apps.errors import printable
 from dem_apps.report.intervals import Interval, difference_interval, mean_interval
+from dem_apps.report.text_tables import markdown
 from rl.results.described_metrics import ACTIONS
 from rl.results.read_runs import Result, names, select
 
@@ -33,15 +33,15 @@ def markdown_table(results: Sequence[Result], baseline: str | None) -> str:
     columns = ["environment", "arm", "seeds"]
     for actions in ACTIONS:
         columns += [f"{actions}: mean [95 %]", f"− {baseline} [95 %]"][: 2 if baseline else 1]
-    lines = [_row(columns), _row(["---"] * len(columns))]
+    rows: list[list[str]] = []
     for env in envs:
-        lines += [_figures(short(env), results, [env], arm, baseline) for arm in arms if select(results, env, arm)]
+        rows += [_figures(short(env), results, [env], arm, baseline) for arm in arms if select(results, env, arm)]
     for arm in arms:
         shared = [env for env in envs if select(results, env, arm)]
         if len(shared) > 1:
             of = f"all {len(shared)}" if len(shared) == len(envs) else f"{len(shared)} of {len(envs)}"
-            lines.append(_figures(of, results, shared, arm, baseline))
-    return "\n".join(lines) + "\n"
+            rows.append(_figures(of, results, shared, arm, baseline))
+    return markdown(columns, rows).removesuffix("\n")  # who prints it puts the space behind it
 
 
 def by_seed(results: Sequence[Result], envs: Sequence[str], arm: str, actions: str) -> dict[int, float]:
@@ -55,7 +55,7 @@ def short(env: str) -> str:
     return env.removeprefix("MiniGrid-").removesuffix("-v0")
 
 
-def _figures(title: str, results: Sequence[Result], envs: Sequence[str], arm: str, baseline: str | None) -> str:
+def _figures(title: str, results: Sequence[Result], envs: Sequence[str], arm: str, baseline: str | None) -> list[str]:
     cells = [title, arm, str(len(by_seed(results, envs, arm, ACTIONS[0])))]
     for actions in ACTIONS:
         ours = by_seed(results, envs, arm, actions)
@@ -67,7 +67,7 @@ def _figures(title: str, results: Sequence[Result], envs: Sequence[str], arm: st
             cells.append("")
         else:
             cells.append(_shown(difference_interval(ours, theirs), "+") if theirs else "no baseline")
-    return _row(cells)
+    return cells
 
 
 def _shown(interval: Interval, sign: str) -> str:
@@ -76,8 +76,3 @@ def _shown(interval: Interval, sign: str) -> str:
         text += f" [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
     # of a mean it is no news that it is not 0
     return f"**{text}**" if sign and interval.excludes_zero else text
-
-
-def _row(cells: Sequence[str]) -> str:
-    # a name may be anybody's, and the table is printed
-    return f"| {' | '.join(printable(cell).replace('|', '/') for cell in cells)} |"

@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -17,6 +16,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
+from support.toy_env import ToyEnv
 
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
@@ -31,24 +31,6 @@ OBJECTIVES = [
     ("adadem-mec", {}),
 ]
 TABLE = "entropy_objective.0.class_marginals"
-
-
-class ToyEnv(gym.Env):
-    """Random observations and rewards over any action space."""
-
-    def __init__(self, action_space: spaces.Space) -> None:
-        self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
-        self.action_space = action_space
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        return self._observe(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return self._observe(), float(self.np_random.normal()), bool(self.np_random.random() < 0.1), False, {}
-
-    def _observe(self) -> np.ndarray:
-        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
 
 
 def toy_model(objective: str, space: spaces.Space | None = None, algorithm: Any = PPO, **arguments: Any) -> Any:

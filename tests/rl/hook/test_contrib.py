@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -15,6 +14,7 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.utils import LinearSchedule
+from support.toy_env import ToyEnv
 
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
@@ -32,19 +32,11 @@ TABLE = "entropy_objective.0.class_marginals"
 FORBIDDEN = torch.tensor([[False, False, True, False, False], [False, False, True, False, True]]).repeat(8, 1)
 
 
-class ToyEnv(gym.Env):
-    """Random observations, rewards, ends and allowed actions over any action space; at least one is always allowed."""
+class MaskedToyEnv(ToyEnv):
+    """The noise with random allowed actions; at least one is always allowed."""
 
     def __init__(self, action_space: spaces.Space) -> None:
-        self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
-        self.action_space = action_space
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        return self._observe(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return self._observe(), float(self.np_random.normal()), bool(self.np_random.random() < 0.2), False, {}
+        super().__init__(action_space, ends=0.2)
 
     def action_masks(self) -> np.ndarray:
         sizes = [self.action_space.n] if isinstance(self.action_space, spaces.Discrete) else self.action_space.nvec
@@ -52,9 +44,6 @@ class ToyEnv(gym.Env):
         for mask in masks:
             mask[self.np_random.integers(len(mask))] = True
         return np.concatenate(masks)
-
-    def _observe(self) -> np.ndarray:
-        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
 
 
 def make(algorithm: Any, space: spaces.Space | None = None, **arguments: Any) -> Any:
@@ -64,7 +53,9 @@ def make(algorithm: Any, space: spaces.Space | None = None, **arguments: Any) ->
     if issubclass(algorithm, RecurrentPPO):
         small["policy_kwargs"] = {"lstm_hidden_size": 8}
     policy = next(POLICY[base.__name__] for base in algorithm.__mro__ if base.__name__ in POLICY)
-    return algorithm(policy, ToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments})
+    return algorithm(
+        policy, MaskedToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments}
+    )
 
 
 def same_weights(one: Any, two: Any) -> bool:
@@ -243,7 +234,7 @@ def test_state_is_saved_with_the_model_and_a_plain_zip_is_a_start(
     model.save(tmp_path / "model.zip")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing starts afresh
-        loaded = Hooked.load(tmp_path / "model.zip", env=ToyEnv(space))
+        loaded = Hooked.load(tmp_path / "model.zip", env=MaskedToyEnv(space))
     saved, read = model.policy.state_dict(), loaded.policy.state_dict()
     assert saved.keys() == read.keys()
     assert all(torch.equal(saved[name], read[name]) for name in saved)
@@ -253,7 +244,7 @@ def test_state_is_saved_with_the_model_and_a_plain_zip_is_a_start(
     stock = make(algorithm, space).learn(32)
     stock.save(tmp_path / "plain.zip")
     with pytest.warns(UserWarning, match="'adadem' starts afresh"):
-        started = Hooked.load(tmp_path / "plain.zip", env=ToyEnv(space))
+        started = Hooked.load(tmp_path / "plain.zip", env=MaskedToyEnv(space))
     assert same_weights(stock, started)
     assert torch.equal(started.policy.state_dict()[TABLE], fresh[TABLE])
     started.learn(32)

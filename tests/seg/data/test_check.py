@@ -3,6 +3,7 @@ from __future__ import annotations
 import runpy
 import shutil
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ ignored: [7]
 
 
 @pytest.fixture
-def check(monkeypatch, capsys):
-    """Run ``python -m seg.data check …`` here; gives (exit status, stdout, stderr)."""
+def seg_data(monkeypatch, capsys):
+    """Run ``python -m seg.data …`` here; gives (exit status, stdout, stderr)."""
 
-    def check(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["seg.data", "check", *arguments])
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["seg.data", *arguments])
         monkeypatch.setattr("signal.signal", lambda *_: None)
         status = 0
         try:
@@ -28,7 +29,13 @@ def check(monkeypatch, capsys):
             status = end.code
         return status, *capsys.readouterr()
 
-    return check
+    return command
+
+
+@pytest.fixture
+def check(seg_data):
+    """``python -m seg.data check …``."""
+    return partial(seg_data, "check")
 
 
 @pytest.fixture
@@ -158,13 +165,7 @@ def test_a_missing_folder_is_one_sentence_and_status_2(roots, check):
         (["chek"], 2, "expected check or cache first, found 'chek'; did you mean 'check'?"),
     ],
 )
-def test_the_command_says_what_it_takes(arguments, status, text, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["seg.data", *arguments])
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    ended = 0
-    try:
-        runpy.run_module("seg.data", run_name="__main__")
-    except SystemExit as end:
-        ended = end.code
+def test_the_command_says_what_it_takes(arguments, status, text, seg_data):
+    ended, *printed = seg_data(*arguments)
     assert ended == status
-    assert text in "".join(capsys.readouterr())
+    assert text in "".join(printed)
