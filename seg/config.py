@@ -8,11 +8,13 @@ from dataclasses import dataclass, make_dataclass
 from typing import Any, TypeVar, cast
 
 from dem_apps import OBJECTIVE_NAMES
+from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
+from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES
 from seg.scores.unsupervised_scores import CRITERIA
@@ -50,6 +52,16 @@ class DataConfig:
     exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
     augmentation: list[dict[str, Any]] = option(
         [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
+    )
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """The built-in street world, where no root is given."""
+
+    seed: int = option(0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0)
+    gap: float = option(
+        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
     )
 
 
@@ -143,6 +155,7 @@ class TrainConfig(ObjectiveSettings):
     )
     source: DataConfig = section(lambda: DataConfig(layout="gta5"), "source images, labelled")
     target: DataConfig = section(DataConfig, "target images, adapted to")
+    demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
@@ -154,6 +167,8 @@ class TrainConfig(ObjectiveSettings):
             InputError: naming the flag and what would be right.
         """
         check_settings(self)
+        if self.demo != DemoConfig() and self.source.root is not None:
+            raise InputError("--demo: names a built-in world, and --source.root is given; leave one of them out")
         check_options(self, trained=self.method != "source")
 
     def method_options(self) -> dict[str, Any]:

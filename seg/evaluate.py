@@ -195,7 +195,7 @@ def _main() -> None:
     loaded = open_trained(run, config.checkpoint, device)
     writer = PredictionWriter(Path(config.save_predictions), loaded.classes) if config.save_predictions else None
     settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config.target))
-    dataset = open_validation(settings.target, loaded.classes, settings.validation_part)
+    dataset = open_validation(settings.target, loaded.classes, settings.validation_part, demo=settings.demo)
     result = evaluate(
         loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
         scales=config.scales, flip=config.flip, on_sample=writer,

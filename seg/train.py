@@ -61,7 +61,7 @@ def _train(config: TrainConfig) -> Path:
     saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
     seed_everything(config.seed)
     with accelerator.main_process_first():
-        pair = open_pair(config.source, config.target, config.classes, config.validation_part)
+        pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
     state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
     run = _open(config, pair, state, path, saved)
     try:

@@ -22,13 +22,15 @@ cache   write decoded, resized copies once, which training then reads instead of
 
 
 def _check(config: TrainConfig) -> None:
-    pair = open_pair(config.source, config.target, config.classes, config.validation_part, labels_must_exist=False)
+    pair = open_pair(
+        config.source, config.target, config.classes, config.validation_part, labels_must_exist=False, demo=config.demo
+    )
     if check_pair(pair, config.workers):
         sys.exit(1)
 
 
 def _cache(config: TrainConfig) -> None:
-    pair = open_pair(config.source, config.target, config.classes, config.validation_part)
+    pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
     splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
     if not METHODS[config.method].uses_target:
         del splits["target train"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from seg.config import DataConfig
+from seg.config import DataConfig, DemoConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.labels import ClassSet, load_classes
@@ -33,6 +33,7 @@ def open_pair(
     classes_file: str | None = None,
     validation_part: Sequence[float] = (0.0, 1.0),
     labels_must_exist: bool = True,
+    demo: DemoConfig | None = None,
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
@@ -42,6 +43,7 @@ def open_pair(
         classes_file: see :func:`seg.data.labels.load_classes`.
         validation_part: see :func:`open_validation`.
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
+        demo: which built-in world, where no root is given; None is the demo's own.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label.
@@ -51,8 +53,8 @@ def open_pair(
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
     classes = load_classes(classes_file)
     if source.root is None or target.root is None:
-        demo = _demo_pair()
-        source_root, target_root = demo.source_root, demo.target_root
+        world = _demo_pair(demo)
+        source_root, target_root = world.source_root, world.target_root
     else:
         source_root, target_root = Path(source.root), Path(target.root)
     source_train = SegmentationDataset(
@@ -74,6 +76,7 @@ def open_validation(
     part: Sequence[float] = (0.0, 1.0),
     root: Path | None = None,
     labels_must_exist: bool = True,
+    demo: DemoConfig | None = None,
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels at their own, as scores want them.
 
@@ -86,12 +89,13 @@ def open_validation(
             number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
         root: instead of the target's.
         labels_must_exist: see :func:`open_pair`.
+        demo: see :func:`open_pair`.
 
     Raises:
         InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
     """
     if root is None:
-        root = Path(target.root) if target.root is not None else _demo_pair().target_root
+        root = Path(target.root) if target.root is not None else _demo_pair(demo).target_root
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
     return SegmentationDataset(
@@ -100,10 +104,11 @@ def open_validation(
     )  # fmt: skip
 
 
-def _demo_pair() -> DemoPair:
+def _demo_pair(world: DemoConfig | None) -> DemoPair:
     folder = cache_dir() / "demo"
+    world = world or DemoConfig()
     try:
-        return ensure_demo_pair(folder)
+        return ensure_demo_pair(folder, seed=world.seed, gap=world.gap)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(
             f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"

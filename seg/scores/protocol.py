@@ -40,6 +40,7 @@ def protocol(
         "deterministic", "validation_part",
     )  # fmt: skip
     return {
+        **({} if config.source.root is not None else {"demo": dataclasses.asdict(config.demo)}),
         "train_size": {"source": config.source.size, "target": config.target.size},
         "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
