@@ -93,7 +93,12 @@ def batches(
     workers: int = 0,
     process: tuple[int, int] = (0, 1),
 ) -> Iterator[Batch]:
-    """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name``.
+    """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
+    ``draw``.
+
+    ``draw`` (B,) int64 holds a random number from 0 to 2**62 - 1 per sample, a function of ``seed`` and the sample's
+    position in the stream alone: what a method draws for a sample (which classes it pastes, how it changes colours) is
+    seeded with it, and is then the same for any number of processes and workers and after resuming.
 
     With several processes B is this one's share. The processes' shares of a step, in the order of their ranks, are
     the batch that a single process would have had.
@@ -193,7 +198,8 @@ class _Shuffled(Dataset[Batch | InputError]):
         epoch, place = divmod(position, len(self._dataset))
         sample = self._dataset[int(self._epoch_order(epoch)[place])]
         image, label = self._augmented(sample, position)
-        batch: Batch = {"name": sample.name, "image": normalised(image)}
+        draw = int(self._random(2, position).integers(2**62))
+        batch: Batch = {"name": sample.name, "image": normalised(image), "draw": draw}
         if label is not None:
             batch["label"] = torch.from_numpy(label.astype(np.int64))
         return batch
@@ -201,7 +207,7 @@ class _Shuffled(Dataset[Batch | InputError]):
     def _augmented(self, sample: Sample, position: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
         if self._augmentation is None:
             return sample.image, sample.label
-        self._augmentation.set_random_seed(int(np.random.default_rng([*self._seed, 1, position]).integers(2**31)))
+        self._augmentation.set_random_seed(int(self._random(1, position).integers(2**31)))
         parts = {"image": sample.image} if sample.label is None else {"image": sample.image, "mask": sample.label}
         try:
             augmented = self._augmentation(**parts)
@@ -211,5 +217,9 @@ class _Shuffled(Dataset[Batch | InputError]):
 
     def _epoch_order(self, epoch: int) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, np.random.default_rng([*self._seed, 0, epoch]).permutation(len(self._dataset)))
+            self._order = (epoch, self._random(0, epoch).permutation(len(self._dataset)))
         return self._order[1]
+
+    def _random(self, purpose: int, position: int) -> np.random.Generator:
+        """A generator of its own for each purpose (0 order, 1 augmentation, 2 the method's draws) and position."""
+        return np.random.default_rng([*self._seed, purpose, position])

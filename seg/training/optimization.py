@@ -20,7 +20,10 @@ Values = dict[str, Tensor]
 
 
 class MicroBatch(NamedTuple):
-    """The images of one forward and backward: ``image`` (B, 3, H, W), ``label`` (B, H, W; source), ``name`` (B)."""
+    """The images of one forward and backward: ``image`` (B, 3, H, W), ``label`` (B, H, W; source), ``name`` (B).
+
+    ``draw`` (B,) seeds what a method draws per sample, see :func:`seg.data.loader.batches`.
+    """
 
     source: Batch
     #: Empty for methods that look at no target image.

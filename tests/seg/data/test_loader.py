@@ -30,6 +30,7 @@ def test_a_stream_continues_anywhere_with_the_same_samples(dataset):
         assert resumed["name"] == expected["name"]
         assert torch.equal(resumed["image"], expected["image"])
         assert torch.equal(resumed["label"], expected["label"])
+        assert torch.equal(resumed["draw"], expected["draw"])
 
 
 def test_reading_draws_no_random_numbers_of_the_network(dataset):
@@ -42,6 +43,17 @@ def test_reading_draws_no_random_numbers_of_the_network(dataset):
 def test_workers_do_not_change_the_samples(dataset):
     for one, other in zip(read(dataset, range(3)), read(dataset, range(3), workers=2), strict=True):
         assert torch.equal(one["image"], other["image"])
+        assert torch.equal(one["draw"], other["draw"])
+
+
+def test_a_draw_is_a_function_of_seed_stream_and_position(dataset):
+    draws = torch.cat([batch["draw"] for batch in read(dataset, range(3, 6))])
+    assert draws.dtype == torch.int64
+    expected = [np.random.default_rng([3, 0, 2, position]).integers(2**62) for position in range(6, 12)]
+    assert draws.tolist() == expected
+    for other_seed in ((4, 0), (3, 1)):
+        other = torch.cat([batch["draw"] for batch in read(dataset, range(3, 6), other_seed)])
+        assert not set(other.tolist()) & set(expected)
 
 
 def test_every_sample_comes_once_per_pass_in_a_new_order(dataset):
@@ -102,7 +114,7 @@ def test_processes_share_the_batches_of_one(dataset):
     assert len(whole) == len(parts[0]) == len(parts[1]) == 3
     for step, batch in enumerate(whole):
         assert [name for part in parts for name in part[step]["name"]] == batch["name"]
-        for key in ("image", "label"):
+        for key in ("image", "label", "draw"):
             assert torch.equal(torch.cat([part[step][key] for part in parts]), batch[key])
 
 
