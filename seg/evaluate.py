@@ -34,7 +34,7 @@ from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.layouts import LAYOUTS
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
 from seg.maps.label_ids import PredictionWriter
 from seg.models.load_model import open_trained
 from seg.models.predictor import upsampled

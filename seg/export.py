@@ -27,7 +27,7 @@ from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
 from seg.evaluate import predicted
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import EntropyTables

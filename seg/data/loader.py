@@ -14,37 +14,25 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
+from seg.data.normalisation import normalised
 
 # Without this its import asks the network for a newer release and waits where there is none to reach.
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
-#: Mean and standard deviation of ImageNet in RGB, 0 to 1: what the encoders' published weights expect.
-MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
-
 Batch = dict[str, Any]
 
 
-_NORMALISED = (np.arange(256, dtype=np.float32)[None, :, None] / 255.0 - MEAN) / STD
-
 #: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
 _FOREIGN = ("FrequencyMasking", "TimeMasking")
-
-
-def normalised(image_hwc: NDArray[np.uint8]) -> Tensor:
-    """(H, W, 3) uint8 RGB → (3, H, W) float32 with ImageNet's mean 0 and deviation 1."""
-    # a table of the 256 values gives the same numbers as the arithmetic, in a fifth of its time
-    return torch.from_numpy(np.ascontiguousarray(cv2.LUT(image_hwc, _NORMALISED).transpose(2, 0, 1)))
 
 
 def build_augmentation(steps: list[dict[str, Any]]) -> albumentations.Compose:
