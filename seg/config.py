@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any, TypeVar, cast
 
+from torch import nn
+
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
@@ -16,10 +18,12 @@ from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
 from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
-from seg.models.batch_norm import BATCH_NORM_POLICIES
+from seg.models.batch_norm import BATCH_NORM_POLICIES, resolved_policy
 from seg.scores.unsupervised_scores import CRITERIA
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
+#: Of training; ``target`` is AdaBN.
+BATCH_NORM_AFTER = ("none", "target")
 PRECISIONS = ("float32", "bf16", "fp16")
 
 Settings = TypeVar("Settings")
@@ -76,7 +80,10 @@ class ModelConfig:
     output_stride: int | None = option(
         None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own"
     )
-    batch_norm: str = option("trainable", "who trains and who feeds batch normalisation", BATCH_NORM_POLICIES)
+    batch_norm: str | None = option(
+        None, "who trains and who feeds batch normalisation; default: target, of methods without target images source",
+        BATCH_NORM_POLICIES,
+    )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
         None, "run folder whose selected, else last, weights training starts from", value="RUN"
@@ -141,6 +148,10 @@ class TrainConfig(ObjectiveSettings):
         group="scores, checkpoints, pictures",
     )  # fmt: skip
     log_every: int = option(25, "steps between lines in metrics.jsonl", at_least=1)
+    batch_norm_after: str = option(
+        "none", "target: scores and results have batch norm statistics re-estimated on the target's training images",
+        BATCH_NORM_AFTER,
+    )  # fmt: skip
     selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", value="FROM,TO"
@@ -170,6 +181,16 @@ class TrainConfig(ObjectiveSettings):
         if self.demo != DemoConfig() and self.source.root is not None:
             raise InputError("--demo: names a built-in world, and --source.root is given; leave one of them out")
         check_options(self, trained=self.method != "source")
+        uses_target = METHODS[self.method].uses_target
+        if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after == "none":
+            raise InputError(
+                f"--model.batch-norm: --method {self.method} passes no target image, so running statistics that target "
+                "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
+            )
+
+    def batch_norm_policy(self, network: nn.Module) -> str:
+        """``model.batch_norm``, or what the method and the network make of its default."""
+        return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""

@@ -33,6 +33,7 @@ from seg.data.loader import batches
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import describe, set_up_batch_norm
 from seg.models.load_model import CLASSES_FILE, start_from
 from seg.models.network import parameter_groups
@@ -63,6 +64,9 @@ def _train(config: TrainConfig) -> Path:
     with accelerator.main_process_first():
         pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
     state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
+    if config.batch_norm_after == "target":
+        check_there_are_statistics(state.model)
+        state.re_estimate = partial(re_estimated_on, pair.target_train, device=accelerator.device)
     run = _open(config, pair, state, path, saved)
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
@@ -101,14 +105,15 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
     settings, weights = config.model, config.weights
     network = build_model(**settings.architecture(), num_classes=num_classes, weights=settings.encoder_weights)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model = set_up_batch_norm(network, settings.batch_norm, synchronised=world_size() > 1)
+    policy = config.batch_norm_policy(network)
+    model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
         start_from(model, Path(settings.start_from))
     groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
         model.compile()
-    predict = Predictor(model, accelerator, settings.batch_norm, settings.align_corners)
+    predict = Predictor(model, accelerator, policy, settings.align_corners)
     source_weights = {head: getattr(weights, f"seg_{head}") for head in predict.heads}
     target_weights = {head: getattr(weights, f"target_{head}") for head in predict.heads}
     make_objectives = partial(
@@ -186,11 +191,12 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     run.progress.close()
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
-    how = protocol(config, run.state.model, "last", step)
+    how = protocol(config, run.state.model, "last", step, re_estimated_on=run.state.result().get(RE_ESTIMATED_ON))
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
     screen.print(checkpoints_table(kept))
+    print(f"batch norm:   {how['batch_norm']}")
     if config.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
@@ -210,7 +216,8 @@ def _print_summary(
         f"method   {config.method}{loss}\n"
         f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
         f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
-        f"network  {network}, batch norm {describe(config.model.batch_norm, model).partition(':')[0]}\n"
+        f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
+        f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",

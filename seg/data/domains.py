@@ -61,13 +61,29 @@ def open_pair(
         source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
         classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
     )  # fmt: skip
-    # the target's training labels are never opened
-    target_train = SegmentationDataset(
-        target_root, target.layout, "train", labelled=False, size=_size(target, "target"),
-        classes=classes, exclude=target.exclude,
-    )  # fmt: skip
+    target_train = open_unlabelled(target, classes, target_root)
     target_val = open_validation(target, classes, validation_part, target_root, labels_must_exist)
     return DomainPair(source_train, target_train, target_val, classes)
+
+
+def open_unlabelled(
+    target: DataConfig, classes: ClassSet, root: Path | None = None, demo: DemoConfig | None = None
+) -> SegmentationDataset:
+    """The target's training images, at the training size; their labels are never opened.
+
+    Args:
+        target: names root, layout, size and excluded images.
+        classes: of the run.
+        root: instead of the target's.
+        demo: see :func:`open_pair`.
+
+    Raises:
+        InputError: a folder that is missing or empty.
+    """
+    return SegmentationDataset(
+        _target_root(target, root, demo), target.layout, "train", labelled=False, size=_size(target, "target"),
+        classes=classes, exclude=target.exclude,
+    )  # fmt: skip
 
 
 def open_validation(
@@ -94,14 +110,19 @@ def open_validation(
     Raises:
         InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
     """
-    if root is None:
-        root = Path(target.root) if target.root is not None else _demo_pair(demo).target_root
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
     return SegmentationDataset(
-        root, target.layout, "val", labelled=None, size=_size(target, "target"), resize_labels=False,
+        _target_root(target, root, demo), target.layout, "val",
+        labelled=None, size=_size(target, "target"), resize_labels=False,
         classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
+
+
+def _target_root(target: DataConfig, root: Path | None, demo: DemoConfig | None) -> Path:
+    if root is not None:
+        return root
+    return Path(target.root) if target.root is not None else _demo_pair(demo).target_root
 
 
 def _demo_pair(world: DemoConfig | None) -> DemoPair:
