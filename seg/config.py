@@ -13,6 +13,7 @@ from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
+from seg.data.style import STYLES
 from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES
 from seg.scores.unsupervised_scores import CRITERIA
@@ -51,6 +52,27 @@ class DataConfig:
     augmentation: list[dict[str, Any]] = option(
         [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
     )
+
+
+@dataclass(frozen=True)
+class SourceConfig(DataConfig):
+    """The source's data, whose images may get the target's style."""
+
+    layout: str = option("gta5", "how its folders are laid out", LAYOUTS)
+    style: str = option("none", "what source images take from a random target training image", ("none", *STYLES))
+    style_beta: float = option(
+        0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
+        at_least=0.0, at_most=0.5,
+    )  # fmt: skip
+    style_probability: float = option(1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0)
+
+    def described_style(self) -> str:
+        """The style in a few words, ``none`` without one."""
+        beta = f", beta up to {self.style_beta:g}" if self.style == "fourier" else ""
+        share = (
+            f", probability {self.style_probability:g}" if self.style != "none" and self.style_probability < 1 else ""
+        )
+        return f"{self.style}{beta}{share}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,7 @@ class TrainConfig(ObjectiveSettings):
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
-    source: DataConfig = section(lambda: DataConfig(layout="gta5"), "source images, labelled")
+    source: SourceConfig = section(SourceConfig, "source images, labelled")
     target: DataConfig = section(DataConfig, "target images, adapted to")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
@@ -155,6 +177,10 @@ class TrainConfig(ObjectiveSettings):
         """
         check_settings(self)
         check_options(self, trained=self.method != "source")
+
+    def reads_target_images(self) -> bool:
+        """Whether training opens any: a method without them may still take their style."""
+        return METHODS[self.method].uses_target or self.source.style != "none"
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""
