@@ -16,6 +16,7 @@ from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
+from seg.data.style import STYLES
 from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES, resolved_policy
@@ -67,6 +68,27 @@ class DemoConfig:
     gap: float = option(
         1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
     )
+
+
+@dataclass(frozen=True)
+class SourceConfig(DataConfig):
+    """The source's data, whose images may get the target's style."""
+
+    layout: str = option("gta5", "how its folders are laid out", LAYOUTS)
+    style: str = option("none", "what source images take from a random target training image", ("none", *STYLES))
+    style_beta: float = option(
+        0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
+        at_least=0.0, at_most=0.5,
+    )  # fmt: skip
+    style_probability: float = option(1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0)
+
+    def described_style(self) -> str:
+        """The style in a few words, ``none`` without one."""
+        beta = f", beta up to {self.style_beta:g}" if self.style == "fourier" else ""
+        share = (
+            f", probability {self.style_probability:g}" if self.style != "none" and self.style_probability < 1 else ""
+        )
+        return f"{self.style}{beta}{share}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +186,7 @@ class TrainConfig(ObjectiveSettings):
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
-    source: DataConfig = section(lambda: DataConfig(layout="gta5"), "source images, labelled")
+    source: SourceConfig = section(SourceConfig, "source images, labelled")
     target: DataConfig = section(DataConfig, "target images, adapted to")
     demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
     model: ModelConfig = section(ModelConfig, "network")
@@ -191,6 +213,10 @@ class TrainConfig(ObjectiveSettings):
     def batch_norm_policy(self, network: nn.Module) -> str:
         """``model.batch_norm``, or what the method and the network make of its default."""
         return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
+
+    def reads_target_images(self) -> bool:
+        """Whether training opens any: a method without them may still take their style."""
+        return METHODS[self.method].uses_target or self.source.style != "none"
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""

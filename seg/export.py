@@ -218,7 +218,12 @@ def _size(wanted: list[int] | str | None, of_run: list[int] | None) -> tuple[int
 
 
 def _title(config: TrainConfig) -> str:
-    """Method and loss in a few words."""
+    """Method, loss and style in a few words."""
+    style = "" if config.source.style == "none" else f", {config.source.style} style"
+    return f"{_method_and_loss(config)}{style}"
+
+
+def _method_and_loss(config: TrainConfig) -> str:
     if not METHODS[config.method].uses_target:
         return f"{config.method} only"
     if config.loss == "none":

@@ -26,10 +26,11 @@ from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from seg.config import OptimizerConfig, TrainConfig
+from seg.config import OptimizerConfig, SourceConfig, TrainConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair, open_pair
 from seg.data.loader import batches
+from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
@@ -170,17 +171,25 @@ def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, firs
     positions = range(first * config.accumulate, config.max_steps * config.accumulate)
     process = (accelerator.process_index, accelerator.num_processes)
 
-    def stream(dataset: SegmentationDataset, number: int, augmentation: list[dict[str, Any]]) -> Iterator[Any]:
+    def stream(
+        dataset: SegmentationDataset, number: int, augmentation: list[dict[str, Any]], style: TargetStyle | None = None
+    ) -> Iterator[Any]:
         seed = (config.seed, number)
-        return batches(dataset, config.batch_size, positions, seed, augmentation, config.workers, process)
+        return batches(dataset, config.batch_size, positions, seed, augmentation, config.workers, process, style)
 
-    source = stream(pair.source_train, _SOURCE_STREAM, config.source.augmentation)
+    source = stream(pair.source_train, _SOURCE_STREAM, config.source.augmentation, _style(config.source, pair))
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
         target = stream(pair.target_train, _TARGET_STREAM, config.target.augmentation)
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
         yield list(islice(micro_batches, config.accumulate))
+
+
+def _style(settings: SourceConfig, pair: DomainPair) -> TargetStyle | None:
+    if settings.style == "none":
+        return None
+    return TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
 
 
 def _finish(config: TrainConfig, run: TrainingRun) -> None:
@@ -208,12 +217,13 @@ def _print_summary(
 ) -> None:
     data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
+    style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
     parts = config.model.architecture().items()
     network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
-        f"method   {config.method}{loss}\n"
+        f"method   {config.method}{loss}{style}\n"
         f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
         f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
         f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"

@@ -11,7 +11,6 @@ from seg.config import TrainConfig
 from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
-from seg.methods import METHODS
 
 _USAGE = """usage: python -m seg.data {check,cache} [--config FILE] [any setting of python -m seg.train]
 
@@ -32,7 +31,7 @@ def _check(config: TrainConfig) -> None:
 def _cache(config: TrainConfig) -> None:
     pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
     splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
-    if not METHODS[config.method].uses_target:
+    if not config.reads_target_images():
         del splits["target train"]
     fill_cache(splits, config.workers)
 

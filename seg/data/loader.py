@@ -11,7 +11,8 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Batch = dict[str, Any]
+#: Changes an image, (H, W, 3) uint8 RGB, by what the sample's own random numbers say; see :mod:`seg.data.style`.
+Style = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
 
 
 #: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
@@ -80,6 +83,7 @@ def batches(
     augmentation: list[dict[str, Any]],
     workers: int = 0,
     process: tuple[int, int] = (0, 1),
+    style: Style | None = None,
 ) -> Iterator[Batch]:
     """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
     ``draw``.
@@ -99,6 +103,7 @@ def batches(
         augmentation: see :func:`build_augmentation`.
         workers: processes that read ahead; 0 reads in this one.
         process: (rank, number of processes).
+        style: changes the images before the augmentation.
 
     Raises:
         InputError: a file that cannot be read, an id that is not in the table, or a batch that cannot be shared out.
@@ -108,7 +113,7 @@ def batches(
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
     positions = [step * batch_size + rank * share + place for step in steps for place in range(share)]
-    shuffled = _Shuffled(dataset, positions, seed, build_augmentation(augmentation) if augmentation else None)
+    shuffled = _Shuffled(dataset, positions, seed, build_augmentation(augmentation) if augmentation else None, style)
     loader = DataLoader(
         shuffled, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
@@ -166,11 +171,13 @@ class _Shuffled(Dataset[Batch | InputError]):
         positions: Sequence[int],
         seed: tuple[int, int],
         augmentation: albumentations.Compose | None,
+        style: Style | None,
     ) -> None:
         self._dataset = dataset
         self._positions = positions
         self._seed = seed
         self._augmentation = augmentation
+        self._style = style
         self._order: tuple[int, NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
@@ -185,6 +192,11 @@ class _Shuffled(Dataset[Batch | InputError]):
     def _at(self, position: int) -> Batch:
         epoch, place = divmod(position, len(self._dataset))
         sample = self._dataset[int(self._epoch_order(epoch)[place])]
+        if self._style is not None:
+            # before the augmentation, as FDA does: of the whole image, without the borders that a rotation brings in,
+            # and so that what the augmentation does to colours is not undone
+            random = np.random.default_rng([*self._seed, 5, position])
+            sample = replace(sample, image=self._style(sample.image, random))
         image, label = self._augmented(sample, position)
         draw = int(self._random(2, position).integers(2**62))
         batch: Batch = {"name": sample.name, "image": normalised(image), "draw": draw}

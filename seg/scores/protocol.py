@@ -61,6 +61,7 @@ def protocol(
     return {
         **({} if config.source.root is not None else {"demo": dataclasses.asdict(config.demo)}),
         "train_size": {"source": config.source.size, "target": config.target.size},
+        "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         "scales": list(scales),

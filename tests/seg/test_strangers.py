@@ -34,7 +34,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.config import DataConfig, ModelConfig, SourceConfig, TrainConfig
 from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
@@ -134,7 +134,7 @@ def good(tmp_path_factory, tiny_pair) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
     run.mkdir()
     config = TrainConfig(
-        model=SMALL, maps=0, max_steps=3, run_dir=str(run), source=DataConfig(str(tiny_pair.source_root), "gta5"),
+        model=SMALL, maps=0, max_steps=3, run_dir=str(run), source=SourceConfig(str(tiny_pair.source_root)),
         target=DataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
