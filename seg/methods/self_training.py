@@ -127,7 +127,8 @@ class SelfTraining(Method):
         if self.teacher is self.network:
             return {}
         kept = min(1.0 - 1.0 / step, self.settings.teacher_decay)
-        averaged, current = list(self.teacher.model.parameters()), list(self.network.model.parameters())
+        averaged: list[Tensor] = list(self.teacher.model.parameters())
+        current: list[Tensor] = list(self.network.model.parameters())
         torch._foreach_lerp_(averaged, current, 1.0 - kept)
         return {}
 
