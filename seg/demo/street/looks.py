@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from seg.demo.street.domains import CAMERA_STREET, GAME_STREET, Domain
+from seg.demo.street.domains import CAMERA_STREET, GAME_STREET, Domain, StreetPalette
 
 LARGEST_GAP = 2.0
+Numbers = TypeVar("Numbers", Domain, StreetPalette)
 #: Quality that leaves a JPEG as drawn, for the domain that stores no JPEG.
 _NO_JPEG = 100
 #: What a number of a domain may be, where going beyond the camera could leave sense behind.
@@ -71,7 +72,7 @@ class _Factors:
         return self._gap * (1.0 if self._rng is None else float(self._rng.uniform(0.5, 1.5)))
 
 
-def _between(start: Any, end: Any, factors: _Factors) -> Any:
+def _between(start: Numbers, end: Numbers, factors: _Factors) -> Numbers:
     """A dataclass of numbers, colours and dataclasses of these, on the line from ``start`` through ``end``."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(start):
