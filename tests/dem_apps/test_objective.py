@@ -370,3 +370,21 @@ def test_balance_weighs_an_element_of_a_class_of_n_with_n_to_the_minus_balance(
 def test_balance_outside_its_range_is_refused(balance: object) -> None:
     with pytest.raises(ValueError, match="balance: expected a number from 0 to 1"):
         build_objective("entropy", C, balance=balance)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "eager", "reference"])
+def test_the_least_share_reaches_every_backend(backend: str) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(1, 4, 64, 64) + torch.tensor([2.0, 1.0, 0.0, -1.0])[:, None, None]
+    loss = build_objective("adadem", 4, backend=backend, least_share=0.1)(logits, reduction="balanced")
+    values = build_objective("adadem", 4, backend="reference")(logits, reduction="none")
+    counts = torch.bincount(logits.argmax(1).flatten(), minlength=4)
+    assert 0 < counts.min() < 0.1 * counts.sum()
+    weights = 1 / counts.clamp_min(0.1 * counts.sum())
+    weights /= (weights * counts).sum()
+    torch.testing.assert_close(loss, (values * weights[logits.argmax(1)]).sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_least_share_is_a_share() -> None:
+    with pytest.raises(ValueError, match="least_share: expected a number from 0 to 1, got 2"):
+        build_objective("entropy", 4, least_share=2)
