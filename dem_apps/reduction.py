@@ -18,9 +18,9 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_sh
     mean. The nearest published relative is the image-wise class weighting of Chen et al. (Maximum Squares Loss,
     ICCV 2019), which has γ = 0.2. ``sum`` weighs every element with 1.
 
-    Under ``balanced`` an element of a class of three elements weighs as much as thousands of road. With a
-    ``least_share`` s > 0, a class of fewer than s · N of all N elements weighs each of them as a class of s · N would, so
-    that a handful of wrong predictions cannot outvote a class.
+    Under ``balanced`` an element of a class of three weighs as much as thousands of road. With a ``least_share`` s > 0,
+    the elements of a class of fewer than s · N of all N weigh as those of a class of s · N would, so that a handful of
+    wrong predictions cannot outvote a class.
 
     Args:
         counts: (G,) elements per predicted class, or (1,) for all together; of every process.

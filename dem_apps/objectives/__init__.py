@@ -13,6 +13,7 @@ from dem_apps.objective import EntropyObjective
 from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNorm, Entropy
 from dem_apps.objectives.info_max import InfoMax
 from dem_apps.objectives.max_squares import MaxSquares
+from dem_apps.objectives.robust_entropy import RobustEntropy
 
 OBJECTIVES: dict[str, type[EntropyObjective]] = {
     "entropy": Entropy,
@@ -23,6 +24,7 @@ OBJECTIVES: dict[str, type[EntropyObjective]] = {
     "adadem-mec": AdaDEMMEC,
     "max-squares": MaxSquares,
     "info-max": InfoMax,
+    "robust-entropy": RobustEntropy,
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)

@@ -147,7 +147,7 @@ def test_forbidding_classes_is_narrowing_the_class_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "max-squares", "info-max"])
+@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "max-squares", "info-max", "robust-entropy"])
 def test_an_element_without_an_allowed_class_counts_nowhere(name: str, reduction: str) -> None:
     logits, class_mask = logits_of(8, C), forbidding((8, C))
     class_mask[5] = True
@@ -197,7 +197,9 @@ def test_class_mask_that_forbids_nothing_changes_nothing(backend: str) -> None:
 # -- facts about whole objectives -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max"])
+@pytest.mark.parametrize(
+    "name", ["entropy", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy"]
+)
 @pytest.mark.parametrize("offset", [1e4, -1e4])
 def test_shift_invariance_in_float32(name: str, offset: float, backend: str) -> None:
     logits = (logits_of(100, C) * 64).round() / 64  # exact at 1e4
