@@ -236,7 +236,13 @@ def _print_summary(
 
 
 def _main() -> None:
-    train(parse_config(TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600"))
+    train(
+        parse_config(
+            TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600",
+            config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
+            "keys with underscores; flags win over it",
+        )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from PIL import Image
 from support.glossary import explained, keys_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import read_metrics
 from dem_apps.runtime.run_reader import read_run
@@ -281,6 +282,19 @@ def test_a_resumed_run_keeps_its_settings(finished, run_command):
 def test_the_demo_config_file_is_the_default():
     config = parse_config(TrainConfig, "x", "x", ["--config", str(REPOSITORY / "configs/seg/demo.yaml")])
     assert to_dict(config) == to_dict(TrainConfig())
+
+
+def test_a_recipe_goes_by_its_name(tmp_path, monkeypatch):
+    recipe = REPOSITORY / "seg/recipes/best.yaml"
+    by_path = parse_config(TrainConfig, "x", "x", ["--config", str(recipe), "--seed", "3"])
+    monkeypatch.chdir(tmp_path)
+    for spelling in (["--config", "best"], ["--config=best"]):
+        assert parse_config(TrainConfig, "x", "x", [*spelling, "--seed", "3"]) == by_path
+    assert by_path != TrainConfig(seed=3)
+    with pytest.raises(InputError, match=r"no such file\); the recipes by name: best; did you mean 'best'\?"):
+        parse_config(TrainConfig, "x", "x", ["--config", "beste"])
+    (tmp_path / "best").write_text("seed: 4")  # a file of that name is meant where there is one
+    assert parse_config(TrainConfig, "x", "x", ["--config", "best"]).seed == 4
 
 
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
