@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from dem_apps import OBJECTIVE_NAMES
+from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
@@ -50,6 +51,33 @@ class DataConfig:
     exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
     augmentation: list[dict[str, Any]] = option(
         [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
+    )
+
+
+@dataclass(frozen=True)
+class SourceConfig(DataConfig):
+    """The labelled images that training starts from."""
+
+    rare_class_temperature: float | None = option(
+        None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
+        at_least=0.0001,
+    )  # fmt: skip
+    rare_class_pixels: float = option(
+        0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TargetDataConfig(DataConfig):
+    """The images that are adapted to."""
+
+    labelled_part: float | None = option(
+        None, "share of its training images that are read with labels, such as 0.0625; default: none",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    labelled_use: Literal["beside", "instead"] = option(
+        "beside", "half of every batch of labelled images are these beside the source's, or all of it instead of them"
     )
 
 
@@ -141,8 +169,8 @@ class TrainConfig(ObjectiveSettings):
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
-    source: DataConfig = section(lambda: DataConfig(layout="gta5"), "source images, labelled")
-    target: DataConfig = section(DataConfig, "target images, adapted to")
+    source: SourceConfig = section(lambda: SourceConfig(layout="gta5"), "source images, labelled")
+    target: TargetDataConfig = section(TargetDataConfig, "target images, adapted to")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
@@ -155,6 +183,11 @@ class TrainConfig(ObjectiveSettings):
         """
         check_settings(self)
         check_options(self, trained=self.method != "source")
+        if self.target.labelled_use == "instead" and not self.target.labelled_part:
+            raise InputError(
+                "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "
+                "says that there are none; give it a share of the training images, such as 0.0625"
+            )
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""

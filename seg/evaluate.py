@@ -29,7 +29,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import DataConfig
+from seg.config import TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
@@ -221,7 +221,7 @@ def _check(config: EvaluateConfig) -> None:
         raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
 
 
-def _target(own: DataConfig, other: TargetConfig) -> DataConfig:
+def _target(own: TargetDataConfig, other: TargetConfig) -> TargetDataConfig:
     given = {name: value for name, value in dataclasses.asdict(other).items() if value is not None}
     return dataclasses.replace(own, **given)
 

@@ -27,9 +27,11 @@ from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
-from seg.data.datasets import SegmentationDataset
+from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
+from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
+from seg.data.sampling import Sampler
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
@@ -62,12 +64,16 @@ def _train(config: TrainConfig) -> Path:
     seed_everything(config.seed)
     with accelerator.main_process_first():
         pair = open_pair(config.source, config.target, config.classes, config.validation_part)
+        sampler = labelled_sampler(
+            pair.labelled, (config.seed, _SOURCE_STREAM),
+            config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
+        )  # fmt: skip
     state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
     run = _open(config, pair, state, path, saved)
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
             run.score_if_due()
-            for micro_batches in _steps(config, pair, accelerator, state.step):
+            for micro_batches in _steps(config, pair, sampler, accelerator, state.step):
                 run.report(training_step(state, micro_batches))
                 run.stop_if_asked()
                 run.score_if_due()
@@ -160,19 +166,22 @@ def _open(
     )  # fmt: skip
 
 
-def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[MicroBatch]]:
-    """For every remaining step its micro-batches."""
+def _steps(
+    config: TrainConfig, pair: DomainPair, sampler: Sampler, accelerator: Accelerator, first: int
+) -> Iterator[list[MicroBatch]]:
+    """For every remaining step its micro-batches; ``sampler`` is that of the labelled images."""
     positions = range(first * config.accumulate, config.max_steps * config.accumulate)
     process = (accelerator.process_index, accelerator.num_processes)
-
-    def stream(dataset: SegmentationDataset, number: int, augmentation: list[dict[str, Any]]) -> Iterator[Any]:
-        seed = (config.seed, number)
-        return batches(dataset, config.batch_size, positions, seed, augmentation, config.workers, process)
-
-    source = stream(pair.source_train, _SOURCE_STREAM, config.source.augmentation)
+    source = batches(
+        JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
+        config.source.augmentation, config.workers, process, sampler,
+    )  # fmt: skip
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
-        target = stream(pair.target_train, _TARGET_STREAM, config.target.augmentation)
+        target = batches(
+            pair.target_train, config.batch_size, positions, (config.seed, _TARGET_STREAM),
+            config.target.augmentation, config.workers, process,
+        )  # fmt: skip
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
         yield list(islice(micro_batches, config.accumulate))
@@ -187,6 +196,10 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
     how = protocol(config, run.state.model, "last", step)
+    how["labelled_images"] = {
+        domain: 0 if dataset is None else len(dataset)
+        for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
+    }
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
@@ -200,7 +213,6 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
 def _print_summary(
     config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
 ) -> None:
-    data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
     parts = config.model.architecture().items()
     network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
@@ -208,14 +220,24 @@ def _print_summary(
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
         f"method   {config.method}{loss}\n"
-        f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
-        f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
+        f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
+        f"{len(pair.classes)} classes\n"
         f"network  {network}, batch norm {describe(config.model.batch_norm, model).partition(':')[0]}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",
         flush=True,
     )
+
+
+def _training_images(config: TrainConfig, pair: DomainPair) -> str:
+    """Where they come from, how many there are and how many of the target's are labelled."""
+    roots = [root for root in (config.source.root if pair.source_train else None, config.target.root) if root]
+    source = "no source" if pair.source_train is None else f"{len(pair.source_train)} source"
+    if config.source.rare_class_temperature is not None:
+        source += f" (rare classes first, T = {config.source.rare_class_temperature:g})"
+    labelled = "" if pair.target_labelled is None else f" ({len(pair.target_labelled)} of them with labels)"
+    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {len(pair.target_train)} target{labelled}"
 
 
 def _main() -> None:
