@@ -232,12 +232,18 @@ def _print_summary(
 
 def _training_images(config: TrainConfig, pair: DomainPair) -> str:
     """Where they come from, how many there are and how many of the target's are labelled."""
-    roots = [root for root in (config.source.root if pair.source_train else None, config.target.root) if root]
-    source = "no source" if pair.source_train is None else f"{len(pair.source_train)} source"
-    if config.source.rare_class_temperature is not None:
-        source += f" (rare classes first, T = {config.source.rare_class_temperature:g})"
-    labelled = "" if pair.target_labelled is None else f" ({len(pair.target_labelled)} of them with labels)"
-    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {len(pair.target_train)} target{labelled}"
+    roots = [root for root in (None if pair.source_train is None else config.source.root, config.target.root) if root]
+    temperature = config.source.rare_class_temperature
+    rare = "" if temperature is None else f"rare classes first, T = {temperature:g}"
+    if pair.source_train is None:
+        source, notes = "no source", [rare]
+    else:
+        source, notes = f"{len(pair.source_train)} source" + (f" ({rare})" if rare else ""), []
+    if pair.target_labelled is not None:
+        notes.insert(0, f"{len(pair.target_labelled)} of them with labels")
+    noted = "; ".join(note for note in notes if note)
+    target = f"{len(pair.target_train)} target" + (f" ({noted})" if noted else "")
+    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {target}"
 
 
 def _main() -> None:

@@ -85,7 +85,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
     """Titles, data sets and the samples to look at: those of the target that are labelled once, with their labels."""
-    labelled = {image for image, _ in pair.target_labelled.files} if pair.target_labelled else set()
+    labelled = set() if pair.target_labelled is None else {image for image, _ in pair.target_labelled.files}
     for title, dataset in pair.splits().items():
         indices = list(range(len(dataset)))
         if title == "target train" and labelled:
