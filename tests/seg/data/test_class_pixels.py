@@ -13,6 +13,8 @@ from seg.data.class_pixels import class_pixels
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet
 
+TWO = (("sky", 23), ("building", 11))
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
@@ -68,15 +70,19 @@ def test_labels_are_counted_once(root, reads):
 
 def test_what_has_changed_is_counted_anew(root, reads, tmp_path):
     class_pixels(opened(root))
-    two = ClassSet(("road", "sky"), ((0, 0, 0), (1, 1, 1)), (7, 23))
-    for changed in (opened(root, (48, 24)), opened(root, classes=two), opened(root, exclude=["00002"])):
+    two, other = (ClassSet(("road", name), ((0, 0, 0), (1, 1, 1)), (7, label)) for name, label in TWO)
+    changes = [{"size": (48, 24)}, {"classes": two}, {"classes": other}, {"exclude": ["00002"]}]
+    for changed in (opened(root, **change) for change in changes):
         del reads[:]
         np.testing.assert_array_equal(class_pixels(changed), expected(changed))
         assert len(reads) == len(changed)
     label = root / "labels" / "00003.png"
     made = label.stat().st_mtime_ns
-    pixels = np.asarray(Image.open(label))
-    Image.fromarray(np.full_like(pixels, 7)).save(label)
+    os.utime(label, ns=(made + 10**9, made + 10**9))
+    del reads[:]
+    class_pixels(opened(root))
+    assert len(reads) == 6
+    Image.fromarray(np.full((48, 96), 7, np.uint8)).save(label)
     os.utime(label, ns=(made + 10**9, made + 10**9))
     assert class_pixels(opened(root))[2, 0] == 96 * 48
 

@@ -98,6 +98,13 @@ def test_even_positions_are_the_sources_and_odd_ones_the_targets(tiny_pair, targ
         assert sorted(drawn[1::2]) == sorted(names(pair.target_labelled) * 6)
 
 
+def test_the_orders_of_the_two_parts_have_nothing_to_do_with_each_other(tiny_pair, target):
+    source = opened(tiny_pair, target).source_train
+    sampler = labelled_sampler([source, source], SEED)
+    indices = [sampler.index(position) for position in range(24)]
+    assert [index - 6 for index in indices[1::2]] != indices[::2]
+
+
 def test_rare_classes_are_drawn_from_the_source_alone(tiny_pair, target):
     pair = opened(tiny_pair, target)
     plain = [name for batch in read(pair, temperature=None) for name in batch["name"]]

@@ -37,8 +37,8 @@ def test_an_image_that_shows_enough_of_the_class_is_drawn():
 
 def test_ignored_pixels_belong_to_the_image_but_are_no_class():
     pixels = np.array([[0, 5, 95], [5, 5, 0]])
-    sampler = RareClasses(pixels, 0.01, 0.2, (0,))
-    np.testing.assert_allclose(sampler.probabilities, softmax((1 - np.array([1, 2]) / 3) / 0.01))
+    sampler = RareClasses(pixels, 0.5, 0.2, (0,))
+    np.testing.assert_allclose(sampler.probabilities, softmax((1 - np.array([1, 2]) / 3) / 0.5))
     # class 1 is 5 % of the first image, although it is all that is labelled there
     assert set(np.flatnonzero(drawn(sampler))) == {1}
 
