@@ -16,6 +16,7 @@ from rich.console import Console
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import from_dict, to_dict
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
 from seg.data.datasets import JoinedDataset, SegmentationDataset
 from seg.data.domains import open_pair
@@ -186,6 +187,13 @@ def checked(pair):
     printed = io.StringIO()
     wrong = check_pair(pair, console=Console(file=printed, width=200, markup=False, emoji=False))
     return wrong, printed.getvalue()
+
+
+def test_copies_of_images_in_two_splits_take_their_space_once(tiny_pair, target, capsys):
+    pair = opened(tiny_pair, target, size=[48, 24])
+    fill_cache({"labelled": pair.target_labelled, "all": pair.target_train})
+    megabytes = (5 * (48 * 24 * 3 + 4096) + 2 * (48 * 24 + 4096)) / 1e6
+    assert capsys.readouterr().out.startswith(f"{megabytes:.2f} MB to write")
 
 
 @pytest.mark.parametrize(("part", "use"), [(0.4, "beside"), (1.0, "beside"), (0.4, "instead")])
