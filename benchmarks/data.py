@@ -34,7 +34,7 @@ from seg.data.build_cache import fill_cache
 from seg.data.cache import ResizedCopies
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import LABEL_ID_PALETTE
-from seg.data.loader import MEAN, STD, normalised
+from seg.data.normalisation import MEAN, STD, normalised
 from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
 
 Parts = tuple[Tensor, Tensor | None]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any, Literal, TypeVar, cast
 
+from torch import nn
+
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
@@ -14,11 +16,15 @@ from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
+from seg.data.style import STYLES
+from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
-from seg.models.batch_norm import BATCH_NORM_POLICIES
+from seg.models.batch_norm import BATCH_NORM_POLICIES, resolved_policy
 from seg.scores.unsupervised_scores import CRITERIA
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
+#: Of training; ``target`` is AdaBN.
+BATCH_NORM_AFTER = ("none", "target")
 PRECISIONS = ("float32", "bf16", "fp16")
 
 Settings = TypeVar("Settings")
@@ -56,8 +62,9 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class SourceConfig(DataConfig):
-    """The labelled images that training starts from."""
+    """The labelled images that training starts from, which may get the target's style."""
 
+    layout: str = option("gta5", "how its folders are laid out", LAYOUTS)
     rare_class_temperature: float | None = option(
         None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
         at_least=0.0001,
@@ -66,6 +73,20 @@ class SourceConfig(DataConfig):
         0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
         at_least=0, at_most=1,
     )  # fmt: skip
+    style: str = option("none", "what source images take from a random target training image", ("none", *STYLES))
+    style_beta: float = option(
+        0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
+        at_least=0.0, at_most=0.5,
+    )  # fmt: skip
+    style_probability: float = option(1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0)
+
+    def described_style(self) -> str:
+        """The style in a few words, ``none`` without one."""
+        beta = f", beta up to {self.style_beta:g}" if self.style == "fourier" else ""
+        share = (
+            f", probability {self.style_probability:g}" if self.style != "none" and self.style_probability < 1 else ""
+        )
+        return f"{self.style}{beta}{share}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,20 @@ class TargetDataConfig(DataConfig):
         "beside", "half of every batch of labelled images are these beside the source's, or all of it instead of them"
     )
 
+    def replaces_source(self) -> bool:
+        """Whether its labelled images are all that there are, so that no source is opened."""
+        return bool(self.labelled_part) and self.labelled_use == "instead"
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """The built-in street world, where no root is given."""
+
+    seed: int = option(0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0)
+    gap: float = option(
+        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
+    )
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -92,7 +127,10 @@ class ModelConfig:
     output_stride: int | None = option(
         None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own"
     )
-    batch_norm: str = option("trainable", "who trains and who feeds batch normalisation", BATCH_NORM_POLICIES)
+    batch_norm: str | None = option(
+        None, "who trains and who feeds batch normalisation; default: target, of methods without target images source",
+        BATCH_NORM_POLICIES,
+    )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
         None, "run folder whose selected, else last, weights training starts from", value="RUN"
@@ -157,6 +195,10 @@ class TrainConfig(ObjectiveSettings):
         group="scores, checkpoints, pictures",
     )  # fmt: skip
     log_every: int = option(25, "steps between lines in metrics.jsonl", at_least=1)
+    batch_norm_after: str = option(
+        "none", "target: scores and results have batch norm statistics re-estimated on the target's training images",
+        BATCH_NORM_AFTER,
+    )  # fmt: skip
     selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", value="FROM,TO"
@@ -169,8 +211,9 @@ class TrainConfig(ObjectiveSettings):
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
-    source: SourceConfig = section(lambda: SourceConfig(layout="gta5"), "source images, labelled")
+    source: SourceConfig = section(SourceConfig, "source images, labelled")
     target: TargetDataConfig = section(TargetDataConfig, "target images, adapted to")
+    demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
@@ -182,12 +225,38 @@ class TrainConfig(ObjectiveSettings):
             InputError: naming the flag and what would be right.
         """
         check_settings(self)
+        if self.demo != DemoConfig() and not self.uses_demo():
+            given = "source" if self.source.root is not None else "target"
+            raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
         check_options(self, trained=self.method != "source")
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
             raise InputError(
                 "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "
                 "says that there are none; give it a share of the training images, such as 0.0625"
             )
+        if self.target.replaces_source() and self.source.style != "none":
+            raise InputError(
+                "--source.style: gives source images the target's style, and with --target.labelled-use instead there "
+                "are none; leave it away, or take --target.labelled-use beside"
+            )
+        uses_target = METHODS[self.method].uses_target
+        if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after == "none":
+            raise InputError(
+                f"--model.batch-norm: --method {self.method} passes no target image, so running statistics that target "
+                "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
+            )
+
+    def batch_norm_policy(self, network: nn.Module) -> str:
+        """``model.batch_norm``, or what the method and the network make of its default."""
+        return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
+
+    def uses_demo(self) -> bool:
+        """Whether training reads the built-in pair: no root is given of what it opens."""
+        return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
+
+    def reads_target_images(self) -> bool:
+        """Whether training opens any: a method without them may still take their style or statistics."""
+        return METHODS[self.method].uses_target or self.source.style != "none" or self.batch_norm_after == "target"
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""

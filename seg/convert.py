@@ -207,7 +207,7 @@ def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainCon
         batch_size=1,
         classes=classes_file,
         run_dir=str(run_dir),
-        source=SourceConfig(layout="gta5", size=[1280, 720], augmentation=no_augmentation),
+        source=SourceConfig(size=[1280, 720], augmentation=no_augmentation),
         target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=no_augmentation),
         model=ModelConfig(
             name="deeplabv2-advent",

@@ -29,14 +29,15 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import TargetDataConfig
+from seg.config import BATCH_NORM_AFTER, TargetDataConfig
 from seg.data.datasets import Sample
-from seg.data.domains import open_validation
+from seg.data.domains import open_unlabelled, open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.layouts import LAYOUTS
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
 from seg.maps.label_ids import PredictionWriter
-from seg.models.load_model import open_trained
+from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
+from seg.models.load_model import LoadedModel, open_trained
 from seg.models.predictor import upsampled
 from seg.scores.metrics import SegmentationScores
 from seg.scores.protocol import protocol
@@ -67,6 +68,10 @@ class EvaluateConfig:
         [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", value="X,X", group="how"
     )
     flip: bool = option(False, "average with the predictions of the mirrored image")
+    batch_norm_after: str = option(
+        "none", "target: batch norm statistics re-estimated on the target's training images; none: the checkpoint's",
+        BATCH_NORM_AFTER,
+    )  # fmt: skip
     device: str = option("auto", "cpu, cuda, or auto")
     save_predictions: str | None = option(
         None, "folder for predictions as label ids, one PNG an image; default: none are written", value="DIR",
@@ -195,14 +200,19 @@ def _main() -> None:
     loaded = open_trained(run, config.checkpoint, device)
     writer = PredictionWriter(Path(config.save_predictions), loaded.classes) if config.save_predictions else None
     settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config.target))
-    dataset = open_validation(settings.target, loaded.classes, settings.validation_part)
+    dataset = open_validation(settings.target, loaded.classes, settings.validation_part, demo=settings.demo)
+    if config.batch_norm_after == "target":
+        loaded = _adapted(loaded, settings.target, device)
     result = evaluate(
         loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
         scales=config.scales, flip=config.flip, on_sample=writer,
     )  # fmt: skip
-    how = protocol(settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip)
+    how = protocol(
+        settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip, loaded.re_estimated_on
+    )
     title = f"{run}, checkpoint {loaded.checkpoint} ({how['chosen_by']}), step {loaded.step}"
     console().print(score_table(result, title))
+    print(f"batch norm:  {how['batch_norm']}")
     if writer is not None:
         print(f"predictions: {config.save_predictions}")
     if config.out is not None:
@@ -219,6 +229,14 @@ def _check(config: EvaluateConfig) -> None:
         raise InputError(f"--scales: expected factors above 0 such as [0.75,1.0,1.25], got {config.scales}")
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
+
+
+def _adapted(loaded: LoadedModel, target: TargetDataConfig, device: torch.device) -> LoadedModel:
+    """The network with the statistics of the target's training images."""
+    check_there_are_statistics(loaded.model, "the run's network")
+    images = "target images" if target == loaded.config.target else f"training images of {target.root}"
+    model = re_estimated_on(open_unlabelled(target, loaded.classes, demo=loaded.config.demo), loaded.model, device)
+    return dataclasses.replace(loaded, model=model, re_estimated_on=images)
 
 
 def _target(own: TargetDataConfig, other: TargetConfig) -> TargetDataConfig:

@@ -6,6 +6,7 @@ runs get a folder each and a comparison, one row per run. Shapes: C classes, H Ã
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections import Counter
@@ -27,13 +28,16 @@ from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
+from seg.data.spread_batches import spread_batches
 from seg.evaluate import predicted
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import EntropyTables
 from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
 from seg.methods import METHODS
+from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.load_model import LoadedModel, open_trained
+from seg.scores.protocol import batch_norm_statistics
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
 
@@ -53,6 +57,9 @@ class ExportConfig:
     checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
     size: list[int] | str | None = option(
         "run", "size that the network sees; run: its target size; null: the image's", value="W,H"
+    )
+    batch_norm_after: str = option(
+        "none", "images: batch norm statistics re-estimated on --images; none: the checkpoint's", ("none", "images")
     )
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
@@ -76,6 +83,8 @@ def export(config: ExportConfig) -> int:
     files = find_images(source)
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
+    if config.batch_norm_after == "images":
+        runs = [_adapted(run, files) for run in runs]
     names = output_names([file.relative_to(root) for file in files])
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -95,7 +104,10 @@ def export(config: ExportConfig) -> int:
     for run in runs:
         mean = run.tables.mean_entropy()
         said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
-        print(f"{run.folder}: {run.title} (checkpoint {run.loaded.checkpoint}, step {run.loaded.step:,}), {said}")
+        own = run.loaded
+        whose = batch_norm_statistics(own.config, own.model, own.step, own.re_estimated_on)
+        how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {whose}"
+        print(f"{run.folder}: {run.title} ({how}), {said}")
     print(f"exported {len(files) - failed} of {len(files)} images" + (f", skipped {failed}" if failed else ""))
     return failed
 
@@ -109,12 +121,43 @@ def predict(loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int]
         image: (H, W, 3) RGB.
         size: (width, height) that the network sees; None is the image's own.
     """
-    seen = image
-    if size is not None and size != (image.shape[1], image.shape[0]):
-        seen = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
-    batch = normalised(seen)[None].to(next(loaded.model.parameters()).device)
+    batch = normalised(_seen(image, size))[None].to(next(loaded.model.parameters()).device)
     _, logits = predicted(loaded.model, batch, (image.shape[0], image.shape[1]), loaded.config.model.align_corners)
     return entropy_maps.Prediction.of(logits[0])
+
+
+def _seen(image: NDArray[np.uint8], size: tuple[int, int] | None) -> NDArray[np.uint8]:
+    if size is None or size == (image.shape[1], image.shape[0]):
+        return image
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
+
+
+def _adapted(run: RunPictures, files: Sequence[Path]) -> RunPictures:
+    """With a network that has the images' statistics, at the size that it sees; what cannot be read is left out."""
+    model, device = run.loaded.model, next(run.loaded.model.parameters()).device
+    check_there_are_statistics(model, run.title)
+
+    def read(index: int) -> NDArray[np.uint8] | None:
+        try:
+            return _seen(read_image(files[index]), run.size)
+        except InputError:  # said where the image would be exported
+            return None
+
+    try:
+        model = re_estimated(model, spread_batches(read, len(files), device))
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise InputError(
+            "--batch-norm-after: several images do not fit into memory; give a smaller --size W,H"
+        ) from error
+    loaded = dataclasses.replace(run.loaded, model=model, re_estimated_on="the exported images")
+    return dataclasses.replace(run, loaded=loaded)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """torch has a class of its own for a full GPU and none for a full main memory."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
 
 
 def _checked(config: ExportConfig) -> tuple[Path, Path]:
@@ -175,7 +218,12 @@ def _size(wanted: list[int] | str | None, of_run: list[int] | None) -> tuple[int
 
 
 def _title(config: TrainConfig) -> str:
-    """Method and loss in a few words."""
+    """Method, loss and style in a few words."""
+    style = "" if config.source.style == "none" else f", {config.source.style} style"
+    return f"{_method_and_loss(config)}{style}"
+
+
+def _method_and_loss(config: TrainConfig) -> str:
     if not METHODS[config.method].uses_target:
         return f"{config.method} only"
     if config.loss == "none":
@@ -194,8 +242,7 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     except InputError as error:
         return str(error)
     except (MemoryError, RuntimeError) as error:
-        # torch has a class of its own for a full GPU and none for a full main memory
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
+        if not _out_of_memory(error):
             raise
         return f"{file}: does not fit into memory; a smaller --size W,H may help"
     rows, pixels = [], np.zeros(len(runs[0].loaded.classes), np.int64)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, l
 from dem_apps.runtime.seeds import random_states, restore_random_states
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.method import Method
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, PolySchedule, Values, update
 
@@ -31,6 +32,8 @@ class TrainState:
         source_weights: weight of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``.
         schedule: of every optimiser's learning rates.
         step: how many steps have been made.
+        re_estimate: gives a copy of a network with running statistics of other images (``--batch-norm-after``), and
+            every process calls it; None scores networks as they are.
     """
 
     predict: Predictor
@@ -39,17 +42,38 @@ class TrainState:
     source_weights: dict[str, float]
     schedule: PolySchedule
     step: int = 0
+    re_estimate: Callable[[nn.Module], nn.Module] | None = None
+    _adapted: tuple[int, nn.Module] | None = field(default=None, init=False)
 
     @property
     def model(self) -> nn.Module:
         """The network that learns."""
         return self.predict.model
 
+    def scored_model(self) -> nn.Module:
+        """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
+        if self.re_estimate is None:
+            return self.method.scored_model()
+        if self._adapted is None or self._adapted[0] != self.step:
+            self._adapted = (self.step, self.re_estimate(self.method.scored_model()))
+        return self._adapted[1]
+
+    def result(self) -> dict[str, Any]:
+        """The part of a checkpoint that is scored, exported and started from; one process may ask for it alone.
+
+        It has the re-estimated statistics that :meth:`scored_model` made at this step. Where none were made, as when
+        Ctrl-C comes between two scores, the network is as it was trained and is not marked as re-estimated.
+        """
+        adapted = None if self._adapted is None or self._adapted[0] != self.step else self._adapted[1]
+        scored = self.method.scored_model() if adapted is None else adapted
+        marked = {} if adapted is None else {RE_ESTIMATED_ON: "target images"}
+        return {"model": scored.state_dict(), "step": self.step, **marked}
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {
+            **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
-            "step": self.step,
             "random": random_states(),
         }
 
@@ -76,14 +100,18 @@ class TrainState:
             else:
                 load_optimizer(part, state[name], where)
         self.step = checked_step(state, "--resume: the checkpoint")
+        self._adapted = None
         restore_random_states(state.get("random"))
 
     def _parts(self) -> dict[str, Any]:
-        """By their names in a checkpoint, whose ``model`` is what is scored and exported."""
+        """What training goes on from, by the names in a checkpoint, whose ``model`` is what is scored and exported."""
         scored, scaler = self.method.scored_model(), self.predict.accelerator.scaler
+        # re-estimated statistics are not those that the scored network goes on with
+        name = "model" if self.re_estimate is None else "scored_model"
+        networks = {} if scored is self.model else {name: scored}
+        networks["trained_model" if networks or self.re_estimate else "model"] = self.model
         return {
-            "model": scored,
-            **({} if scored is self.model else {"trained_model": self.model}),
+            **networks,
             "optimizer": self.optimizer,
             **self.method.modules,
             **self.method.optimizers,

@@ -32,9 +32,11 @@ from seg.data.domains import DomainPair, open_pair
 from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
 from seg.data.sampling import Sampler
+from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import describe, set_up_batch_norm
 from seg.models.load_model import CLASSES_FILE, start_from
 from seg.models.network import parameter_groups
@@ -63,12 +65,15 @@ def _train(config: TrainConfig) -> Path:
     saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
     seed_everything(config.seed)
     with accelerator.main_process_first():
-        pair = open_pair(config.source, config.target, config.classes, config.validation_part)
+        pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
         )  # fmt: skip
     state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
+    if config.batch_norm_after == "target":
+        check_there_are_statistics(state.model)
+        state.re_estimate = partial(re_estimated_on, pair.target_train, device=accelerator.device)
     run = _open(config, pair, state, path, saved)
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
@@ -107,14 +112,15 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
     settings, weights = config.model, config.weights
     network = build_model(**settings.architecture(), num_classes=num_classes, weights=settings.encoder_weights)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    model = set_up_batch_norm(network, settings.batch_norm, synchronised=world_size() > 1)
+    policy = config.batch_norm_policy(network)
+    model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
         start_from(model, Path(settings.start_from))
     groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
         model.compile()
-    predict = Predictor(model, accelerator, settings.batch_norm, settings.align_corners)
+    predict = Predictor(model, accelerator, policy, settings.align_corners)
     source_weights = {head: getattr(weights, f"seg_{head}") for head in predict.heads}
     target_weights = {head: getattr(weights, f"target_{head}") for head in predict.heads}
     make_objectives = partial(
@@ -172,10 +178,7 @@ def _steps(
     """For every remaining step its micro-batches; ``sampler`` is that of the labelled images."""
     positions = range(first * config.accumulate, config.max_steps * config.accumulate)
     process = (accelerator.process_index, accelerator.num_processes)
-    source = batches(
-        JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
-        config.source.augmentation, config.workers, process, sampler,
-    )  # fmt: skip
+    source = _labelled_batches(config, pair, sampler, positions, process)
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
         target = batches(
@@ -187,6 +190,19 @@ def _steps(
         yield list(islice(micro_batches, config.accumulate))
 
 
+def _labelled_batches(
+    config: TrainConfig, pair: DomainPair, sampler: Sampler, positions: range, process: tuple[int, int]
+) -> Iterator[Any]:
+    settings, style, styled = config.source, None, None
+    if pair.source_train is not None and settings.style != "none":
+        style = TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
+        styled = len(pair.source_train)
+    return batches(
+        JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
+        settings.augmentation, config.workers, process, sampler, style, styled,
+    )  # fmt: skip
+
+
 def _finish(config: TrainConfig, run: TrainingRun) -> None:
     """Entropy maps, ``eval.json`` and the tables."""
     result = run.final_scores()
@@ -195,7 +211,7 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     run.progress.close()
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
-    how = protocol(config, run.state.model, "last", step)
+    how = protocol(config, run.state.model, "last", step, re_estimated_on=run.state.result().get(RE_ESTIMATED_ON))
     how["labelled_images"] = {
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
@@ -204,6 +220,7 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
     screen.print(checkpoints_table(kept))
+    print(f"batch norm:   {how['batch_norm']}")
     if config.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
@@ -214,15 +231,17 @@ def _print_summary(
     config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
 ) -> None:
     loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
+    style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
     parts = config.model.architecture().items()
     network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
-        f"method   {config.method}{loss}\n"
+        f"method   {config.method}{loss}{style}\n"
         f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
         f"{len(pair.classes)} classes\n"
-        f"network  {network}, batch norm {describe(config.model.batch_norm, model).partition(':')[0]}\n"
+        f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
+        f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",

@@ -12,7 +12,6 @@ from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
 from seg.data.class_pixels import class_pixels
 from seg.data.domains import open_pair
-from seg.methods import METHODS
 
 _USAGE = """usage: python -m seg.data {check,cache} [--config FILE] [any setting of python -m seg.train]
 
@@ -23,15 +22,17 @@ cache   write decoded, resized copies once, which training then reads instead of
 
 
 def _check(config: TrainConfig) -> None:
-    pair = open_pair(config.source, config.target, config.classes, config.validation_part, labels_must_exist=False)
+    pair = open_pair(
+        config.source, config.target, config.classes, config.validation_part, labels_must_exist=False, demo=config.demo
+    )
     if check_pair(pair, config.workers):
         sys.exit(1)
 
 
 def _cache(config: TrainConfig) -> None:
-    pair = open_pair(config.source, config.target, config.classes, config.validation_part)
+    pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
     splits = pair.splits()
-    if not METHODS[config.method].uses_target:
+    if not config.reads_target_images():
         del splits["target train"]
     fill_cache(splits, config.workers)
     if config.source.rare_class_temperature is not None:

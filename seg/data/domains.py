@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from seg.config import DataConfig, SourceConfig, TargetDataConfig
+from seg.config import DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.labels import ClassSet, load_classes
@@ -53,6 +53,7 @@ def open_pair(
     classes_file: str | None = None,
     validation_part: Sequence[float] = (0.0, 1.0),
     labels_must_exist: bool = True,
+    demo: DemoConfig | None = None,
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
@@ -62,23 +63,21 @@ def open_pair(
         classes_file: see :func:`seg.data.labels.load_classes`.
         validation_part: see :func:`open_validation`.
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
+        demo: which built-in world, where no root is given; None is the demo's own.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label, a
             labelled part that is empty or that is scored as well.
     """
-    instead = bool(target.labelled_part) and target.labelled_use == "instead"
-    source_root, target_root = _roots(source, target, needs_source=not instead)
+    instead = target.replaces_source()
+    source_root, target_root = _roots(source, target, demo, needs_source=not instead)
     classes = load_classes(classes_file)
     source_train = None if instead else SegmentationDataset(
         source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
         classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
     )  # fmt: skip
     # the target's training labels are never opened, but for those of the labelled part
-    target_train = SegmentationDataset(
-        target_root, target.layout, "train", labelled=False, size=_size(target, "target"),
-        classes=classes, exclude=target.exclude,
-    )  # fmt: skip
+    target_train = open_unlabelled(target, classes, target_root)
     target_val = open_validation(target, classes, validation_part, target_root, labels_must_exist)
     target_labelled = None
     if target.labelled_part:
@@ -87,15 +86,15 @@ def open_pair(
     return DomainPair(source_train, target_train, target_val, classes, target_labelled)
 
 
-def _roots(source: DataConfig, target: DataConfig, needs_source: bool) -> tuple[Path, Path]:
+def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, needs_source: bool) -> tuple[Path, Path]:
     if target.root is not None and not needs_source:
         return Path(source.root or target.root), Path(target.root)
     if (source.root is None) != (target.root is None):
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
     if source.root is None or target.root is None:
-        demo = _demo_pair()
-        return demo.source_root, demo.target_root
+        world = _demo_pair(demo)
+        return world.source_root, world.target_root
     return Path(source.root), Path(target.root)
 
 
@@ -123,12 +122,33 @@ def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, p
         )
 
 
+def open_unlabelled(
+    target: DataConfig, classes: ClassSet, root: Path | None = None, demo: DemoConfig | None = None
+) -> SegmentationDataset:
+    """The target's training images, at the training size; their labels are never opened.
+
+    Args:
+        target: names root, layout, size and excluded images.
+        classes: of the run.
+        root: instead of the target's.
+        demo: see :func:`open_pair`.
+
+    Raises:
+        InputError: a folder that is missing or empty.
+    """
+    return SegmentationDataset(
+        _target_root(target, root, demo), target.layout, "train", labelled=False, size=_size(target, "target"),
+        classes=classes, exclude=target.exclude,
+    )  # fmt: skip
+
+
 def open_validation(
     target: DataConfig,
     classes: ClassSet,
     part: Sequence[float] = (0.0, 1.0),
     root: Path | None = None,
     labels_must_exist: bool = True,
+    demo: DemoConfig | None = None,
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels at their own, as scores want them.
 
@@ -141,24 +161,31 @@ def open_validation(
             number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
         root: instead of the target's.
         labels_must_exist: see :func:`open_pair`.
+        demo: see :func:`open_pair`.
 
     Raises:
         InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
     """
-    if root is None:
-        root = Path(target.root) if target.root is not None else _demo_pair().target_root
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
     return SegmentationDataset(
-        root, target.layout, "val", labelled=None, size=_size(target, "target"), resize_labels=False,
+        _target_root(target, root, demo), target.layout, "val",
+        labelled=None, size=_size(target, "target"), resize_labels=False,
         classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
 
 
-def _demo_pair() -> DemoPair:
+def _target_root(target: DataConfig, root: Path | None, demo: DemoConfig | None) -> Path:
+    if root is not None:
+        return root
+    return Path(target.root) if target.root is not None else _demo_pair(demo).target_root
+
+
+def _demo_pair(world: DemoConfig | None) -> DemoPair:
     folder = cache_dir() / "demo"
+    world = world or DemoConfig()
     try:
-        return ensure_demo_pair(folder)
+        return ensure_demo_pair(folder, seed=world.seed, gap=world.gap)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(
             f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"

@@ -11,41 +11,32 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest
 from seg.data.datasets import Sample, Samples
 from seg.data.labels import IGNORE_INDEX
+from seg.data.normalisation import normalised
 from seg.data.sampling import Draws, Passes, Sampler
 
 # Without this its import asks the network for a newer release and waits where there is none to reach.
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
-#: Mean and standard deviation of ImageNet in RGB, 0 to 1: what the encoders' published weights expect.
-MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
-
 Batch = dict[str, Any]
+#: Changes an image, (H, W, 3) uint8 RGB, by what the sample's own random numbers say; see :mod:`seg.data.style`.
+Style = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
 
-
-_NORMALISED = (np.arange(256, dtype=np.float32)[None, :, None] / 255.0 - MEAN) / STD
 
 #: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
 _FOREIGN = ("FrequencyMasking", "TimeMasking")
-
-
-def normalised(image_hwc: NDArray[np.uint8]) -> Tensor:
-    """(H, W, 3) uint8 RGB → (3, H, W) float32 with ImageNet's mean 0 and deviation 1."""
-    # a table of the 256 values gives the same numbers as the arithmetic, in a fifth of its time
-    return torch.from_numpy(np.ascontiguousarray(cv2.LUT(image_hwc, _NORMALISED).transpose(2, 0, 1)))
 
 
 def build_augmentation(steps: list[dict[str, Any]]) -> albumentations.Compose:
@@ -94,6 +85,8 @@ def batches(
     workers: int = 0,
     process: tuple[int, int] = (0, 1),
     sampler: Sampler | None = None,
+    style: Style | None = None,
+    styled: int | None = None,
 ) -> Iterator[Batch]:
     """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
     ``draw``.
@@ -115,6 +108,9 @@ def batches(
         process: (rank, number of processes).
         sampler: which sample stands at which position; without one every sample comes once per pass, in a new order
             each pass.
+        style: changes the images before the augmentation.
+        styled: of that many samples of ``dataset``, from the first on; None for all. Labelled target images, which come
+            after the source's, have the target's style already.
 
     Raises:
         InputError: a file that cannot be read, an id that is not in the table, or a batch that cannot be shared out.
@@ -126,8 +122,9 @@ def batches(
     positions = [step * batch_size + rank * share + place for step in steps for place in range(share)]
     sampler = sampler or Passes(len(dataset), (*seed, Draws.ORDER))
     transform = build_augmentation(augmentation) if augmentation else None
+    styled = 0 if style is None else len(dataset) if styled is None else styled
     loader = DataLoader(
-        _Stream(dataset, sampler, positions, seed, transform), batch_size=share, num_workers=workers,
+        _Stream(dataset, sampler, positions, seed, transform, style, styled), batch_size=share, num_workers=workers,
         pin_memory=torch.cuda.is_available(), collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
         # of its own: it would draw from the global one when it starts, and a resumed run starts it once more
@@ -185,12 +182,16 @@ class _Stream(Dataset[Batch | InputError]):
         positions: Sequence[int],
         seed: tuple[int, int],
         augmentation: albumentations.Compose | None,
+        style: Style | None,
+        styled: int,
     ) -> None:
         self._dataset = dataset
         self._sampler = sampler
         self._positions = positions
         self._seed = seed
         self._augmentation = augmentation
+        self._style = style
+        self._styled = styled
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -202,7 +203,12 @@ class _Stream(Dataset[Batch | InputError]):
             return error
 
     def _at(self, position: int) -> Batch:
-        sample = self._dataset[self._sampler.index(position)]
+        index = self._sampler.index(position)
+        sample = self._dataset[index]
+        if self._style is not None and index < self._styled:
+            # before the augmentation, as FDA does: of the whole image, without the borders that a rotation brings in,
+            # and so that what the augmentation does to colours is not undone
+            sample = replace(sample, image=self._style(sample.image, self._random(Draws.STYLE, position)))
         image, label = self._augmented(sample, position)
         draw = int(self._random(Draws.METHOD, position).integers(2**62))
         batch: Batch = {"name": sample.name, "image": normalised(image), "draw": draw}

@@ -7,13 +7,14 @@ depends on, so that a stream is the same for any number of workers and processes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 
+@unique
 class Draws(IntEnum):
     """What random numbers of a stream are for: its seed is (run's seed, stream's number, one of these, position)."""
 
@@ -21,7 +22,8 @@ class Draws(IntEnum):
     AUGMENTATION = 1
     METHOD = 2
     LABELLED_TARGET = 4
-    RARE_CLASSES = 5
+    STYLE = 5
+    RARE_CLASSES = 6
 
 
 class Sampler(Protocol):

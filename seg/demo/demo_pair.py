@@ -18,7 +18,8 @@ from PIL import Image
 
 from dem_apps.runtime.progress import track
 from seg.data.labels import LABEL_ID_PALETTE
-from seg.demo.street.world import CAMERA_STREET, GAME_STREET, WORLD_VERSION, Domain, draw_street
+from seg.demo.street.looks import target_look
+from seg.demo.street.world import GAME_STREET, WORLD_VERSION, Domain, draw_street
 
 CITY = "demostadt"
 MANIFEST = "manifest.json"
@@ -47,6 +48,7 @@ def ensure_demo_pair(
     cache_dir: Path | str,
     *,
     seed: int = 0,
+    gap: float = 1.0,
     size: tuple[int, int] = (192, 96),
     source_train: int = 240,
     target_train: int = 240,
@@ -59,13 +61,15 @@ def ensure_demo_pair(
     Arguments and errors are those of ``write_demo_pair``.
     """
     counts = (source_train, target_train, target_val)
-    name = f"street-world-v{WORLD_VERSION}-seed{seed}-{size[0]}x{size[1]}-{'-'.join(map(str, counts))}"
+    world = f"seed{seed}" if (seed, gap) == (0, 1.0) else f"seed{seed}-gap{gap:g}"
+    name = f"street-world-v{WORLD_VERSION}-{world}-{size[0]}x{size[1]}-{'-'.join(map(str, counts))}"
     root = Path(cache_dir) / name
-    if _read_manifest(root) != _manifest(seed, size, counts):
+    if _read_manifest(root) != _manifest(seed, gap, size, counts):
         print(f"drawing the demo pair, {sum(counts)} images, once, into {cache_dir}", flush=True)
         return write_demo_pair(
-            root, seed=seed, size=size, source_train=source_train, target_train=target_train, target_val=target_val
-        )
+            root, seed=seed, gap=gap, size=size,
+            source_train=source_train, target_train=target_train, target_val=target_val,
+        )  # fmt: skip
     return _pair(root)
 
 
@@ -73,6 +77,7 @@ def write_demo_pair(
     root: Path | str,
     *,
     seed: int = 0,
+    gap: float = 1.0,
     size: tuple[int, int] = (192, 96),
     source_train: int = 240,
     target_train: int = 240,
@@ -86,27 +91,29 @@ def write_demo_pair(
 
     Args:
         root: folder to create; gets ``gta5``, ``cityscapes`` and ``manifest.json``.
-        seed: seed of every picture, from 0.
+        seed: of the world, from 0: of every picture, and of how the target looks.
+        gap: how far the target's look is from the source's, see :func:`seg.demo.street.looks.target_look`.
         size: (width, height) of every picture in pixels.
         source_train: number of labelled source pictures.
         target_train: number of target training pictures (their labels serve oracles only).
         target_val: number of target validation pictures.
 
     Raises:
-        ValueError: for a negative seed, a count below 1 or a size too small for a street.
+        ValueError: for a negative seed, a gap out of range, a count below 1 or a size too small for a street.
         FileExistsError: when ``root`` exists and is not a demo pair.
     """
     counts = (source_train, target_train, target_val)
     if seed < 0 or min(counts) < 1:
         raise ValueError(f"seed must be at least 0 and counts at least 1, got seed={seed} and counts={counts}")
     root = Path(root)
-    manifest = _manifest(seed, size, counts)
+    manifest = _manifest(seed, gap, size, counts)
+    camera = target_look(seed, gap)
     _refuse_foreign(root)
     root.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
     try:
         draft.chmod(0o755)  # mkdtemp's 0700 would lock out other users of a shared cache.
-        for job in track(_jobs(counts), sum(counts), "drawing the demo pair"):
+        for job in track(_jobs(counts, camera), sum(counts), "drawing the demo pair"):
             _write(draft, job, seed, size)
         (draft / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _publish(draft, root, manifest)
@@ -115,7 +122,7 @@ def write_demo_pair(
     return _pair(root)
 
 
-def _jobs(counts: tuple[int, int, int]) -> Iterator[_Job]:
+def _jobs(counts: tuple[int, int, int], camera: Domain) -> Iterator[_Job]:
     source_train, target_train, target_val = counts
     for index in range(source_train):
         name = f"{index + 1:05d}.png"
@@ -124,7 +131,7 @@ def _jobs(counts: tuple[int, int, int]) -> Iterator[_Job]:
         for index in range(count):
             frame = f"{split}/{CITY}/{CITY}_{index:06d}_000019"
             yield _Job(
-                CAMERA_STREET,
+                camera,
                 split,
                 index,
                 f"cityscapes/leftImg8bit/{frame}_leftImg8bit.png",
@@ -181,11 +188,13 @@ def _discard(root: Path) -> None:
     shutil.rmtree(grave, ignore_errors=True)
 
 
-def _manifest(seed: int, size: tuple[int, int], counts: tuple[int, int, int]) -> dict[str, object]:
+def _manifest(seed: int, gap: float, size: tuple[int, int], counts: tuple[int, int, int]) -> dict[str, object]:
     names = ("source_train", "target_train", "target_val")
     return {
         "world_version": WORLD_VERSION,
         "seed": seed,
+        # the demo's own world is as pairs that were drawn before there were others say it
+        **({} if (seed, gap) == (0, 1.0) else {"gap": gap}),
         "size": list(size),
         "counts": dict(zip(names, counts, strict=True)),
     }

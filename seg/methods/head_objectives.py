@@ -42,18 +42,19 @@ class HeadObjectives(nn.Module):
         if loss != "none":
             self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
 
-    def forward(self, logits: Mapping[str, Tensor]) -> tuple[Tensor | None, Values]:
+    def forward(self, logits: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[Tensor | None, Values]:
         """The weighted loss of a target batch, or None if there is none, and values to log.
 
         Args:
             logits: (B, C, H, W) per head, at the images' size.
+            mask: (B, H, W) bool, False where a pixel counts nowhere; None is all of them.
         """
-        values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1)}
+        values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
         if not self.objectives:
             return None, values
         losses = []
         for head, objective in self.objectives.items():
-            value = self.scale * objective(logits[head], dim=1, reduction=self.reduction)
+            value = self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
             losses.append(self.weights[head] * value)
             values[f"target/objective_{head}"] = value.detach()
         return torch.stack(losses).sum(), values

@@ -4,7 +4,7 @@ A score depends on it: with frozen affine parameters the running statistics stil
 one of the target. So the choice is a setting with a name, and every score says which one it was made with.
 
 Layer and group normalisation, as in transformers, have no running statistics, and no policy concerns them. A network
-without any batch normalisation takes the default policy alone, and its scores say that it has none.
+without any batch normalisation takes no policy but ``trainable``, and its scores say that it has none.
 """
 
 from __future__ import annotations
@@ -19,17 +19,25 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dem_apps.errors import InputError, nearest
 from dem_apps.reduction import world_size
 
-#: The first is the default, and of a network without batch normalisation the only one.
+#: The first is, of a network without batch normalisation, the only one.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
 
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
-_DESCRIPTIONS = {
-    "trainable": "affine parameters trained, batch statistics in training, running statistics moved by both domains",
-    "affine-frozen": "affine parameters fixed, batch statistics in training, running statistics moved by both domains",
-    "frozen": "affine parameters fixed, running statistics used in training too and never moved",
-    "source": "affine parameters trained, batch statistics in training, running statistics moved by source alone",
-    "target": "affine parameters trained, batch statistics in training, running statistics moved by target alone",
-}
+
+
+def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> str:
+    """The policy that a setting comes to: the given one; else that the domain that is scored is the one that moves.
+
+    Args:
+        given: one of ``BATCH_NORM_POLICIES``, or None.
+        model: whose batch normalisation it is for.
+        uses_target: whether the method passes target images through the network. If not, source is all there is.
+    """
+    if given is not None:
+        return given
+    if not layers_of(model):
+        return BATCH_NORM_POLICIES[0]
+    return "target" if uses_target else "source"
 
 
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
@@ -45,17 +53,17 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
         the model, or its replacement if it is itself a batch normalisation.
 
     Raises:
-        InputError: an unknown policy, or another than the default for a network without batch normalisation.
+        InputError: an unknown policy, or another than ``trainable`` for a network without batch normalisation.
     """
     _check(policy)
-    if policy != BATCH_NORM_POLICIES[0] and not _layers(model):
+    if policy != BATCH_NORM_POLICIES[0] and not layers_of(model):
         raise InputError(
             f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave it "
             f"at {BATCH_NORM_POLICIES[0]}"
         )
     if synchronised:
         model = _joined(model) if _device(model) == "cpu" else _synchronised(model)
-    for layer in _layers(model):
+    for layer in layers_of(model):
         for parameter in (layer.weight, layer.bias):
             if parameter is not None:
                 parameter.requires_grad_(policy not in _AFFINE_FROZEN)
@@ -72,23 +80,61 @@ def feed_batch_norm(model: nn.Module, policy: str, domain: Literal["source", "ta
     """
     _check(policy)
     moved = policy not in ("source", "target") or domain == policy
-    for layer in _layers(model):
+    for layer in layers_of(model):
         layer.train(policy != "frozen")
         # A layer that does not track normalises by its batch and leaves its running statistics as they are.
         layer.track_running_stats = moved
 
 
-def describe(policy: str, model: nn.Module) -> str:
+def statistics(
+    policy: str, model: nn.Module, *, uses_target: bool = True, trained: bool = True, re_estimated_on: str | None = None
+) -> str:
+    """Whose images the running statistics of a network are of, in a few words.
+
+    Args:
+        policy: that the network was trained with.
+        model: the network.
+        uses_target: whether target images passed through it in training.
+        trained: whether a step was made since the network got its weights.
+        re_estimated_on: the images of which :func:`seg.models.adaptive_batch_norm.re_estimated` made them, if it did.
+    """
+    if not layers_of(model):
+        return "none: the network has no batch normalisation"
+    if re_estimated_on is not None:
+        return f"re-estimated on {re_estimated_on} after training"
+    movers = {"source": ("source",), "target": ("target",), "frozen": ()}.get(policy, ("source", "target"))
+    moved_by = [domain for domain in movers if trained and (domain == "source" or uses_target)]
+    if not moved_by:
+        return "those it started with"
+    return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"
+
+
+def describe(policy: str, model: nn.Module, whose: str | None = None) -> str:
     """One sentence about a policy and what it has come to in this network, for the protocol beside a score.
+
+    Args:
+        policy: one of ``BATCH_NORM_POLICIES``.
+        model: the network.
+        whose: the :func:`statistics`; None takes those of a training that passes images of both domains.
 
     Raises:
         InputError: an unknown policy.
     """
     _check(policy)
-    if not _layers(model):
-        return "none: the network has no batch normalisation"
+    whose = whose or statistics(policy, model)
+    if not layers_of(model):
+        return whose
+    affine = "fixed" if policy in _AFFINE_FROZEN else "trained"
+    normalised_by = "no batch statistics" if policy == "frozen" else "batch statistics"
     encoder = getattr(model, "encoder", model)
-    return f"{policy}: {_DESCRIPTIONS[policy]}" + ("" if _layers(encoder) else "; the encoder has none")
+    return f"{policy}: affine parameters {affine}, {normalised_by} in training, running statistics {whose}" + (
+        "" if layers_of(encoder) else "; the encoder has none"
+    )
+
+
+def layers_of(model: nn.Module) -> list[_BatchNorm]:
+    """The network's layers of batch normalisation, in the order of ``model.modules()``."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 class JoinedBatchNorm2d(nn.BatchNorm2d):
@@ -180,10 +226,6 @@ def _synchronised(model: nn.Module) -> nn.Module:
 
     converted: nn.Module = convert_sync_batchnorm(model)
     return converted
-
-
-def _layers(model: nn.Module) -> list[_BatchNorm]:
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 def _device(model: nn.Module) -> str:

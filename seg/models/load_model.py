@@ -16,6 +16,7 @@ from dem_apps.runtime.settings import from_dict
 from seg.config import TrainConfig
 from seg.data.labels import ClassSet, load_classes
 from seg.models import build_model
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 
 CLASSES_FILE = "classes.json"
 #: Of its tensors' names, in every network here.
@@ -32,6 +33,7 @@ class LoadedModel:
         model: the network, in ``eval()`` mode.
         checkpoint: the name of the checkpoint that was read, never ``auto``.
         step: the training step that it was saved at.
+        re_estimated_on: the images that batch normalisation's running statistics were re-estimated on, if they were.
     """
 
     config: TrainConfig
@@ -39,6 +41,7 @@ class LoadedModel:
     model: nn.Module
     checkpoint: str
     step: int
+    re_estimated_on: str | None = None
 
 
 def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedModel:
@@ -57,7 +60,8 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     checkpoint = _resolved(run, checkpoint)
     state = load_checkpoint(run / "checkpoints", checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
-    restore.required(state, where, model=dict)
+    marked = {RE_ESTIMATED_ON: str} if RE_ESTIMATED_ON in state else {}
+    restore.required(state, where, model=dict, **marked)
     if _encoder_alone(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     # the run's own copy, since the file that its settings name may be elsewhere or may have changed
@@ -65,7 +69,8 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     classes = load_classes(str(own) if own.is_file() else config.classes)
     model = build_model(**config.model.architecture(), num_classes=len(classes))  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
-    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, restore.checked_step(state, where))
+    step = restore.checked_step(state, where)
+    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, step, state.get(RE_ESTIMATED_ON))
 
 
 def saved_weights(run: Path) -> dict[str, Tensor]:

@@ -11,9 +11,25 @@ from torch import nn
 
 from dem_apps.objectives.flags import given_options
 from seg.config import TrainConfig
-from seg.models.batch_norm import describe
+from seg.methods import METHODS
+from seg.models.batch_norm import describe, statistics
 
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
+
+
+def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_estimated_on: str | None = None) -> str:
+    """Whose images a run's running statistics are of, in a few words.
+
+    Args:
+        config: the run's settings.
+        model: its network.
+        step: the training step that its weights are of.
+        re_estimated_on: the images that the statistics were re-estimated on after that, if they were.
+    """
+    return statistics(
+        config.batch_norm_policy(model), model, uses_target=METHODS[config.method].uses_target, trained=step > 0,
+        re_estimated_on=re_estimated_on,
+    )  # fmt: skip
 
 
 def protocol(
@@ -23,6 +39,7 @@ def protocol(
     step: int,
     scales: Sequence[float] = (1.0,),
     flip: bool = False,
+    re_estimated_on: str | None = None,
 ) -> dict[str, Any]:
     """How a score came about: what somebody needs to compare it with another.
 
@@ -33,20 +50,25 @@ def protocol(
         step: the training step that the checkpoint was saved at.
         scales: of the scored prediction, see :func:`seg.evaluate.predicted`.
         flip: likewise.
+        re_estimated_on: see :func:`batch_norm_statistics`.
     """
+    whose = batch_norm_statistics(config, model, step, re_estimated_on)
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
         "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
     return {
+        **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
         "train_size": {"source": config.source.size, "target": config.target.size},
+        "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         "scales": list(scales),
         "flip": flip,
         "score_precision": "float32",
-        "batch_norm": describe(config.model.batch_norm, model),
+        "batch_norm": describe(config.batch_norm_policy(model), model, whose),
+        "batch_norm_statistics": whose,
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
         "checkpoint": checkpoint,

@@ -117,8 +117,7 @@ class TrainingRun:
         if self.folder is not None:
             self._log_scores(result, alarm)
             for name in improved:
-                weights = self.state.method.scored_model().state_dict()
-                self.folder.save_checkpoint(name, {"model": weights, "step": step}, step)
+                self.folder.save_checkpoint(name, self.state.result(), step)
         self._save()
         if self.progress is not None:
             news = f"label-free score '{self.selector.criterion}' {result['label_free'][self.selector.criterion]:.4f}"
@@ -144,7 +143,7 @@ class TrainingRun:
     def _scores(self, write_maps: bool) -> dict[str, Any]:
         predict = self.state.predict
         return evaluate(
-            self.state.method.scored_model(), self.pair.target_val, self.pair.classes, predict.accelerator.device,
+            self.state.scored_model(), self.pair.target_val, self.pair.classes, predict.accelerator.device,
             align_corners=predict.align_corners, on_sample=self._on_map_sample(write_maps),
         )  # fmt: skip
 

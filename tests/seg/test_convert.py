@@ -18,7 +18,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.run_folder import read_config
 from seg import build_model
 from seg.convert import _main, convert, from_advent, read_state_dict
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
 from seg.models.load_model import open_trained, start_from
 
 C = 19

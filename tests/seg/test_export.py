@@ -20,7 +20,7 @@ from seg import build_model
 from seg.config import ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.image_io import find_images, output_names, read_image
 from seg.data.labels import CITYSCAPES_CLASSES
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
 from seg.export import ExportConfig, _gathered, _main, export, predict
 from seg.models.load_model import open_trained
 

@@ -134,7 +134,7 @@ def good(tmp_path_factory, tiny_pair) -> Path:
     run = tmp_path_factory.mktemp("runs") / "run"
     run.mkdir()
     config = TrainConfig(
-        model=SMALL, maps=0, max_steps=3, run_dir=str(run), source=SourceConfig(str(tiny_pair.source_root), "gta5"),
+        model=SMALL, maps=0, max_steps=3, run_dir=str(run), source=SourceConfig(str(tiny_pair.source_root)),
         target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))

@@ -155,6 +155,7 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, run_command):
         ("--method", "source"),
         ("--method", "minent", "--loss", "none"),
         ("--method", "advent", "--loss", "none"),
+        ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )

@@ -5,6 +5,7 @@ A new layout is a file and an entry here: docs/howto/add_a_layout.md.
 
 from __future__ import annotations
 
+from seg.data.layouts.camvid import CAMVID, CAMVID_DAY, CAMVID_DUSK
 from seg.data.layouts.cityscapes import CITYSCAPES
 from seg.data.layouts.folders import FOLDERS
 from seg.data.layouts.gta5 import GTA5
@@ -15,5 +16,8 @@ LAYOUTS: dict[str, Layout] = {
     "gta5": GTA5,
     "cityscapes": CITYSCAPES,
     "synthia": SYNTHIA,
+    "camvid": CAMVID,
+    "camvid-day": CAMVID_DAY,
+    "camvid-dusk": CAMVID_DUSK,
     "folders": FOLDERS,
 }

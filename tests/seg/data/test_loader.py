@@ -10,7 +10,8 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.loader import MEAN, STD, batches, build_augmentation, normalised
+from seg.data.loader import batches, build_augmentation
+from seg.data.normalisation import MEAN, STD, normalised
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
 

@@ -1,5 +1,6 @@
 """The demo pair: deterministic streets, real layouts, honest frequencies, atomic writing."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from PIL import Image
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABEL_ID_PALETTE, LABELS
 from seg.data.layouts import LAYOUTS
 from seg.demo import demo_pair as demo
+from seg.demo.street.looks import target_look
 from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
 
 _UNKNOWN = 254
@@ -181,3 +183,43 @@ def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
     with pytest.raises(ValueError, match="counts at least 1"):
         demo.write_demo_pair(tmp_path / "pair", source_train=0)
+
+
+def test_worlds_of_other_seeds_and_gaps_look_different() -> None:
+    assert target_look() is CAMERA_STREET
+    alike = target_look(0, 0.0)
+    assert dataclasses.replace(alike, code=0, frame_border=False, jpeg_quality=None) == GAME_STREET
+    beyond = target_look(0, 2.0)
+    assert beyond.contrast == pytest.approx(2 * CAMERA_STREET.contrast - GAME_STREET.contrast)
+    assert beyond.palette.sky_top == pytest.approx((168, 194, 216))
+    looks = [target_look(seed) for seed in range(1, 5)]
+    assert len({look.contrast for look in looks}) == len(looks)
+    for look in looks:  # each number between half and one and a half of the way
+        share = (look.camera_height - GAME_STREET.camera_height) / (
+            CAMERA_STREET.camera_height - GAME_STREET.camera_height
+        )
+        assert 0.5 <= share <= 1.5
+        assert target_look(looks.index(look) + 1) == look
+    with pytest.raises(ValueError, match="gap must be from 0 to 2"):
+        target_look(0, 2.5)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("seed", [0, 1, 20261122])
+def test_every_world_can_be_drawn(seed: int, gap: float) -> None:
+    look = target_look(seed, gap)
+    image, labels = draw_street(look, "val", 0, seed=seed, size=(64, 32))
+    assert image.std() > 5
+    assert len(np.unique(labels)) > 4
+    colors = np.array([color for name in ("facades", "foliage") for color in getattr(look.palette, name)])
+    assert colors.min() >= 0
+    assert colors.max() <= 255
+
+
+def test_a_pair_of_another_gap_is_another_folder(tmp_path: Path) -> None:
+    own = demo.ensure_demo_pair(tmp_path, **SMALL)
+    far = demo.ensure_demo_pair(tmp_path, gap=1.5, **SMALL)
+    assert far != own
+    assert _files(far.source_root) == _files(own.source_root)
+    assert _files(far.target_root) != _files(own.target_root)
+    assert demo.ensure_demo_pair(tmp_path, gap=1.5, **SMALL) == far

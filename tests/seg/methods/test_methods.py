@@ -40,8 +40,12 @@ def micro_batches(seed: int) -> list[MicroBatch]:
     generator = torch.Generator().manual_seed(seed)
     label = torch.randint(0, C, (2, 32, 64), generator=generator)
     source, target = (torch.randn(2, 3, 32, 64, generator=generator) for _ in range(2))
+    draws = torch.randint(2**62, (2,), generator=generator)
     return [
-        MicroBatch({"image": source, "label": label, "name": ["s"] * 2}, {"image": target, "name": ["t"] * 2})
+        MicroBatch(
+            {"image": source, "label": label, "name": ["s"] * 2, "draw": draws},
+            {"image": target, "name": ["t"] * 2, "draw": draws + 1},
+        )
         for _ in range(2)
     ]
 

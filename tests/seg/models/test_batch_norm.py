@@ -8,7 +8,14 @@ from support import batch_norm_worker as worker
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from seg.models.batch_norm import BATCH_NORM_POLICIES, describe, feed_batch_norm, set_up_batch_norm
+from seg.models.batch_norm import (
+    BATCH_NORM_POLICIES,
+    describe,
+    feed_batch_norm,
+    resolved_policy,
+    set_up_batch_norm,
+    statistics,
+)
 
 DOMAINS = ("source", "target")
 
@@ -91,6 +98,31 @@ def test_every_policy_has_a_sentence_of_its_own(model):
     assert "parameters fixed" in describe("affine-frozen", model)
     assert "both domains" in describe("affine-frozen", model)
     assert "target alone" in describe("target", model)
+
+
+@pytest.mark.parametrize(
+    ("policy", "how", "whose"),
+    [
+        ("trainable", {}, "moved by both domains"),
+        ("affine-frozen", {"uses_target": False}, "moved by source alone"),
+        ("source", {"uses_target": False}, "moved by source alone"),
+        ("target", {}, "moved by target alone"),
+        ("target", {"uses_target": False}, "those it started with"),
+        ("frozen", {}, "those it started with"),
+        ("trainable", {"trained": False}, "those it started with"),
+        ("frozen", {"re_estimated_on": "target images"}, "re-estimated on target images after training"),
+    ],
+)
+def test_whose_statistics_a_network_has_is_said(model, policy, how, whose):
+    assert statistics(policy, model, **how) == whose
+    assert whose in describe(policy, model, whose)
+
+
+def test_the_default_moves_by_the_domain_that_is_scored(model):
+    assert resolved_policy(None, model, uses_target=True) == "target"
+    assert resolved_policy(None, model, uses_target=False) == "source"
+    assert resolved_policy("frozen", model, uses_target=True) == "frozen"
+    assert resolved_policy(None, model[0], uses_target=True) == "trainable"
 
 
 @pytest.mark.parametrize("call", [

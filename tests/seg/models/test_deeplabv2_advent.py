@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from seg import build_model
-from seg.data.loader import normalised
+from seg.data.normalisation import normalised
 from seg.models.deeplabv2_advent import AdventDeepLabV2, AdventResNet101, BgrMinusMean, Bottleneck
 from seg.models.network import parameter_groups
 

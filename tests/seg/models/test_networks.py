@@ -40,7 +40,7 @@ def test_it_is_trained_scored_and_saved(name, tiny_pair, tmp_path):
     config = TrainConfig(
         method="minent", model=ModelConfig(name=name), max_steps=2, log_every=1, maps=1, device="cpu",
         run_dir=str(tmp_path / "run"),
-        source=SourceConfig(str(tiny_pair.source_root), "gta5"), target=TargetDataConfig(str(tiny_pair.target_root)),
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
     run = train(config)
     scores = json.loads((run / "eval.json").read_text())

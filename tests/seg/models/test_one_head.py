@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 def config(tiny_pair) -> TrainConfig:
     return TrainConfig(
         method="advent", model=MODEL, max_steps=2, eval_every=1, log_every=1, maps=1, device="cpu",
-        source=SourceConfig(str(tiny_pair.source_root), "gta5"), target=TargetDataConfig(str(tiny_pair.target_root)),
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
 
 

@@ -1,0 +1,51 @@
+"""CamVid (Brostow et al., ECCV 2008) as SegNet's authors published it: ``train/…`` and ``trainannot/…``, 480x360.
+
+Three layouts read the same folder. ``camvid`` has the official training and test images; ``camvid-day`` and
+``camvid-dusk`` divide all of it by the light: the drive 0001TP was filmed at dusk, the others by day.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dem_apps.errors import InputError
+from seg.data.layouts.layout import Layout, Pairs, listed
+
+#: With Cityscapes' name where the class is the same. A sign symbol may be a traffic light, a bicyclist has a bicycle.
+_IDS = dict(
+    enumerate(
+        (
+            "sky", "building", "pole", "road", "sidewalk", "vegetation", "sign symbol", "fence", "car", "person",
+            "bicyclist", "void",
+        )
+    )
+)  # fmt: skip
+
+_DUSK = "0001TP"
+_OFFICIAL = {"train": "train", "val": "test"}  # published scores are those of the test images
+
+
+def _pairs(root: Path, split: str) -> Pairs:
+    return _with_labels(root, listed(root / _OFFICIAL[split], "*.png", root, "camvid"))
+
+
+def _dusk_pairs(root: Path, split: str) -> Pairs:
+    return _with_labels(root, listed(root / _OFFICIAL[split], f"{_DUSK}*.png", root, "camvid-dusk"))
+
+
+def _day_pairs(root: Path, split: str) -> Pairs:
+    """Every frame by day, for both splits: a source needs no validation images."""
+    files = [file for folder in ("test", "train", "val") for file in listed(root / folder, "*.png", root, "camvid-day")]
+    images = [file for file in files if not file.name.startswith(_DUSK)]
+    if not images:
+        raise InputError(f"{root}: test, train and val hold no frames by day, whose names do not begin with {_DUSK}")
+    return _with_labels(root, images)
+
+
+def _with_labels(root: Path, images: list[Path]) -> Pairs:
+    return [(image, root / f"{image.parent.name}annot" / image.name) for image in images]
+
+
+CAMVID = Layout(_pairs, _IDS)
+CAMVID_DAY = Layout(_day_pairs, _IDS)
+CAMVID_DUSK = Layout(_dusk_pairs, _IDS)

@@ -1,0 +1,138 @@
+"""Source images in the style of target images: what is learned from their labels then fits the target better.
+
+A style takes its statistics from one target training image, drawn anew for every source sample. Labels stay as they
+are, and the target's are not opened.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from seg.data.datasets import SegmentationDataset
+from seg.data.loader import build_augmentation
+
+#: Grey levels: what a frequency that an image lacks has in 32-bit arithmetic (1.4e-5 at most) stays below.
+_NO_AMPLITUDE = 1e-4
+#: Standard deviation in Lab, where OpenCV's a and b of a grey pixel are up to 0.125 from 0. A channel below it has no
+#: contrast that could be scaled.
+_NO_CONTRAST = 0.1
+
+
+def fourier(image: NDArray[np.uint8], reference: NDArray[np.uint8], beta: float) -> NDArray[np.uint8]:
+    """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
+
+    FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
+    from −b to b on both axes, b = ⌊β · the shorter side⌋. With b = 0 each channel's mean is exchanged and nothing else.
+
+    albumentations has it as well, and its window (2.0.8) lies one frequency off the centre where a side is even: the
+    mean, which most of a style is, stays the source's up to b = 1, which is two draws of five at 192×96 and β up to
+    0.05. It also cuts decimals off, so that images darken by half a grey level.
+
+    Args:
+        image: (H, W, 3) RGB.
+        reference: (H', W', 3) RGB, resized where it is of another size.
+        beta: from 0 to 0.5, where every amplitude is exchanged along the shorter side.
+    """
+    height, width = image.shape[:2]
+    if reference.shape != image.shape:
+        reference = cv2.resize(reference, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    spectrum, other = (scipy.fft.rfft2(each.astype(np.float32), axes=(0, 1)) for each in (image, reference))
+    b = int(beta * min(height, width))
+    # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
+    window = np.ix_(np.arange(-b, b + 1), np.arange(b + 1))
+    low = spectrum[window]
+    # a frequency that an image such as a plain one lacks has no phase; the mean always has
+    exchanged = np.abs(low) > _NO_AMPLITUDE * height * width
+    exchanged[b, 0] = True
+    spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
+    return _as_bytes(scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1)))
+
+
+def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The image with the reference's mean and standard deviation in each channel of CIE Lab.
+
+    Reinhard et al., Color Transfer between Images, IEEE CG&A 2001; in CIE Lab, for source images of segmentation, He et
+    al., Multi-Source Domain Adaptation with Collaborative Learning for Semantic Segmentation, CVPR 2021. Colours
+    that RGB lacks are clipped, so that the statistics are met only nearly where there are some.
+
+    Args:
+        image: (H, W, 3) RGB.
+        reference: (H', W', 3) RGB, of any size.
+    """
+    own, other = (cv2.cvtColor(each.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for each in (image, reference))
+    (mean, std), (other_mean, other_std) = (cv2.meanStdDev(each) for each in (own, other))
+    scale = np.where(std > _NO_CONTRAST, other_std / np.maximum(std, _NO_CONTRAST), 0.0).ravel()
+    shift = other_mean.ravel() - scale * mean.ravel()
+    styled = own * scale.astype(np.float32) + shift.astype(np.float32)
+    return _as_bytes(cv2.cvtColor(styled, cv2.COLOR_LAB2RGB) * 255)
+
+
+def histogram(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The image with the reference's cumulative histogram in each channel of RGB; albumentations' HistogramMatching.
+
+    Args:
+        image: (H, W, 3) RGB.
+        reference: (H', W', 3) RGB, of any size.
+    """
+    matched: NDArray[np.uint8] = _histogram_matching()(image=image, hm_metadata=[reference])["image"]
+    return matched
+
+
+@functools.cache
+def _histogram_matching() -> Any:
+    # its own default mixes the result with the original
+    return build_augmentation([{"HistogramMatching": {"blend_ratio": [1.0, 1.0], "p": 1.0}}])
+
+
+#: Those that take (image, reference); ``fourier`` takes β as well.
+_PLAIN: dict[str, Callable[[NDArray[np.uint8], NDArray[np.uint8]], NDArray[np.uint8]]] = {
+    "lab": lab, "histogram": histogram
+}  # fmt: skip
+#: The names of the styles, as settings have them.
+STYLES = ("fourier", *_PLAIN)
+
+
+class TargetStyle:
+    """Gives a source image the style of a target training image that is drawn for it.
+
+    Args:
+        name: of :data:`STYLES`.
+        references: the target's training images.
+        beta: of ``fourier``, whose β is drawn uniformly from 0 to this, as albumentations does.
+        probability: share of the images that get a style; the others stay as they are.
+    """
+
+    def __init__(self, name: str, references: SegmentationDataset, beta: float, probability: float) -> None:
+        self._name = name
+        self._references = references
+        self._beta = beta
+        self._probability = probability
+
+    def __call__(self, image: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.uint8]:
+        """The image, (H, W, 3) uint8 RGB, in its style.
+
+        Args:
+            image: the source's.
+            random: decides on whether, which reference and β: of this sample alone.
+
+        Raises:
+            InputError: a target image that cannot be read.
+        """
+        if random.random() >= self._probability:
+            return image
+        reference = self._references[int(random.integers(len(self._references)))].image
+        if self._name == "fourier":
+            return fourier(image, reference, random.uniform(0.0, self._beta))
+        return _PLAIN[self._name](image, reference)
+
+
+def _as_bytes(image: NDArray[Any]) -> NDArray[np.uint8]:
+    rounded: NDArray[np.uint8] = np.rint(image).clip(0, 255).astype(np.uint8)
+    return rounded

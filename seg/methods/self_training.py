@@ -1,0 +1,197 @@
+"""Self-training: a teacher, the average of the student's past weights, labels target images for the student.
+
+Sources: DACS (Tranheden et al., WACV 2021) for the mix of domains, DAFormer (Hoyer et al., CVPR 2022) for the strong
+view, MIC (Hoyer et al., CVPR 2023) for masked consistency; FixMatch, FreeMatch and UniMatch (Yang et al., CVPR 2023)
+are settings of the same loop.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.settings import option
+from seg.methods.head_objectives import HeadObjectives
+from seg.methods.method import Method
+from seg.methods.pseudo_labels import WEIGHTINGS, PseudoLabels
+from seg.methods.views import MIXES, generators, hidden, pasted_pixels, recoloured
+from seg.models.predictor import Predictor
+from seg.training.optimization import MicroBatch, Values
+
+#: Of the draws of one sample: strong views take two each from 2 on.
+_MASK = 1
+
+
+@dataclass(frozen=True)
+class SelfTrainingConfig:
+    """Teacher, pseudo-labels and views of --method self-training."""
+
+    teacher_decay: float = option(
+        0.99, "share of itself that the teacher keeps at a step, less in the first ones; 0: it is the student",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    pseudo_weight: float = option(
+        1.0, "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone", at_least=0
+    )
+    weighting: str = option("image", "what confidence is turned into: a weight per image or per pixel", WEIGHTINGS)
+    threshold: float = option(0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1)
+    mix: str = option("classes", "source pixels pasted into target images: of half of the classes, or a box", MIXES)
+    strong_view: bool = option(True, "whether colours are jittered and images blurred after pasting")
+    views: int = option(1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1)
+    mask_ratio: float = option(
+        0.0, "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none", at_least=0, at_most=1
+    )
+    mask_block: int | None = option(
+        None, "side of a block in pixels; default: an eighth of the image's shorter side", at_least=1
+    )
+    ignored_rows: list[int] = option(
+        [0, 0], "rows at the top and at the bottom without pseudo-labels: sky margin, bonnet", at_least=0,
+        value="TOP,BOTTOM",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PseudoLabelWeights:
+    """How much the pseudo-labels count, among the other weights of the loss."""
+
+    pseudo_main: float = option(1.0, "self-training: cross-entropy of the main head on target views", at_least=0)
+    pseudo_aux: float = option(0.1, "self-training: the same of the auxiliary head", at_least=0)
+
+
+class SelfTraining(Method):
+    """Cross-entropy of the student's views of target images with the teacher's labels, and the objective on them.
+
+    The teacher sees the image as it is, normalises by the target's batch and has running statistics of the target
+    alone; it is what is scored, selected and exported. The objective counts where a view shows target pixels.
+    """
+
+    summary = "a teacher's pseudo-labels and the objective on target, source pixels pasted in"
+    sections: ClassVar[Mapping[str, type]] = {"self_training": SelfTrainingConfig, "weights": PseudoLabelWeights}
+
+    def __init__(
+        self,
+        network: Predictor,
+        num_classes: int,
+        make_objectives: Callable[[], HeadObjectives],
+        *,
+        self_training: SelfTrainingConfig,
+        weights: PseudoLabelWeights,
+    ) -> None:
+        super().__init__(network, num_classes, make_objectives)
+        if len(self_training.ignored_rows) != 2:
+            raise InputError(
+                f"--self-training.ignored-rows: expected two numbers, TOP,BOTTOM, got {self_training.ignored_rows}"
+            )
+        self.settings = self_training
+        self.weights = {head: getattr(weights, f"pseudo_{head}") for head in network.heads}
+        device = network.accelerator.device
+        self.objectives = make_objectives().to(device)
+        self.pseudo_labels = PseudoLabels(num_classes, self_training.weighting, self_training.threshold).to(device)
+        self.modules = {"minent": self.objectives, "pseudo_labels": self.pseudo_labels}
+        self.teacher = network
+        if self_training.teacher_decay > 0:
+            policy = "frozen" if network.batch_norm == "frozen" else "target"
+            averaged = copy.deepcopy(network.model).requires_grad_(False)
+            self.teacher = dataclasses.replace(network, model=averaged, batch_norm=policy)
+
+    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+        """The student's loss on its views of the micro-batch's target images."""
+        device = self.network.accelerator.device
+        images = batch.target["image"].to(device, non_blocking=True)
+        label, weight = self._labelled(images)
+        values = {"target/pseudo_label_weight": weight.mean()}
+        losses = []
+        for view in range(self.settings.views if self._views_teach() else 0):
+            loss, of_view = self._view_loss(batch, images, label, weight, purpose=2 + 2 * view)
+            losses.append(loss / self.settings.views)
+            values |= of_view
+        if self.settings.mask_ratio > 0:
+            draws = generators(batch.target["draw"], _MASK)
+            masked = hidden(images, self.settings.mask_ratio, self.settings.mask_block, draws)
+            loss = self._cross_entropy(self.network(masked, "target"), label, self.settings.pseudo_weight * weight)
+            values["target/masked_consistency"] = loss.detach()
+            losses.append(loss)
+        return (torch.stack(losses).sum() if losses else None), values
+
+    @torch.no_grad()
+    def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
+        """The teacher follows, once a step however many micro-batches it had."""
+        if self.teacher is self.network:
+            return {}
+        kept = min(1.0 - 1.0 / step, self.settings.teacher_decay)
+        averaged: list[Tensor] = list(self.teacher.model.parameters())
+        current: list[Tensor] = list(self.network.model.parameters())
+        torch._foreach_lerp_(averaged, current, 1.0 - kept)
+        return {}
+
+    def scored_model(self) -> nn.Module:
+        """The teacher."""
+        return self.teacher.model
+
+    @torch.no_grad()
+    def _labelled(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The teacher's labels (B, H, W) and their weights, 0 in ignored rows."""
+        was_training = self.teacher.model.training
+        self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
+        label, weight = self.pseudo_labels(self.teacher(images, "target")["main"])
+        self.teacher.model.train(was_training)
+        top, bottom = self.settings.ignored_rows
+        if top or bottom:
+            weight = weight.clone()
+            weight[:, :top] = 0.0
+            weight[:, weight.shape[1] - bottom :] = 0.0
+        return label, weight
+
+    def _views_teach(self) -> bool:
+        """False where neither pixel nor objective counts in a view: the teacher is then an average and no more."""
+        return self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
+
+    def _view_loss(
+        self, batch: MicroBatch, images: Tensor, label: Tensor, weight: Tensor, purpose: int
+    ) -> tuple[Tensor, Values]:
+        """Of one strong view of all images of the micro-batch."""
+        draws = batch.target["draw"]
+        source_label = batch.source["label"].to(images.device, non_blocking=True)
+        weight = self.settings.pseudo_weight * weight
+        pasted = torch.zeros_like(label, dtype=torch.bool)
+        if self.settings.mix != "none":
+            _check_sizes(batch)
+            pasted = pasted_pixels(source_label, self.settings.mix, generators(draws, purpose))
+            source = batch.source["image"].to(images.device, non_blocking=True)
+            images = torch.where(pasted[:, None], source, images)
+            label = torch.where(pasted, source_label, label)
+            weight = torch.where(pasted, 1.0, weight)
+        if self.settings.strong_view:
+            images = recoloured(images, generators(draws, purpose + 1))
+        logits = self.network(images, "target")
+        loss = self._cross_entropy(logits, label, weight)
+        objective, values = self.objectives(logits, ~pasted)
+        values["target/pseudo_label_loss"] = loss.detach()
+        return (loss if objective is None else loss + objective), values
+
+    def _cross_entropy(self, logits: Mapping[str, Tensor], label: Tensor, weight: Tensor) -> Tensor:
+        """Weighted over heads and pixels, the mean over all pixels, so that unsure images count less."""
+        losses = [
+            self.weights[head] * (weight * F.cross_entropy(values, label, reduction="none")).mean()
+            for head, values in logits.items()
+        ]
+        return torch.stack(losses).sum()
+
+
+def _check_sizes(batch: MicroBatch) -> None:
+    source, target = (tuple(part["image"].shape) for part in batch)
+    if source != target:
+        sizes = " and ".join(f"{shape[3]} × {shape[2]}" for shape in (source, target))
+        raise InputError(
+            f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
+            "--source.size and --target.size one size, crop both to one in their augmentation, or take "
+            "--self-training.mix none"
+        )

@@ -1,0 +1,115 @@
+"""What a student sees of a target image: source pixels pasted into it, other colours, parts of it hidden.
+
+Every draw comes from a generator of the sample's own, so that it is the same in one process or several.
+Shapes: B batch, H × W the images' size; images are normalised (``seg.data.loader.normalised``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+
+from seg.data.labels import IGNORE_INDEX
+from seg.data.normalisation import MEAN, STD
+
+MIXES = ("classes", "box", "none")
+
+#: Colour jitter and blur of DACS and DAFormer: how often, and how much.
+_JITTER_PROBABILITY, _JITTER = 0.8, 0.2
+_BLUR_PROBABILITY, _BLUR_SIGMA = 0.5, (0.15, 1.15)
+
+
+def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
+    """One per sample.
+
+    Args:
+        draws: (B,) int64, the batch's ``draw``.
+        purpose: a number for each use of the same draws, so that they do not depend on each other.
+    """
+    return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
+
+
+def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> Tensor:
+    """Where source pixels go, (B, H, W) bool.
+
+    Args:
+        label: (B, H, W) train ids of the source images.
+        mix: ``classes``: half of the classes in the label, rounded up (ClassMix, Olsson et al., WACV 2021); ``box``: a
+            box of a quarter to half of the image (CutMix, Yun et al., ICCV 2019), but nothing ignored; ``none``.
+        draws: a generator per image.
+    """
+    if mix == "none":
+        return torch.zeros_like(label, dtype=torch.bool)
+    region = _of_classes if mix == "classes" else _in_box
+    return torch.stack([region(one, draw) for one, draw in zip(label, draws, strict=True)]) & (label != IGNORE_INDEX)
+
+
+def _of_classes(label: Tensor, draw: torch.Generator) -> Tensor:
+    present = label.unique()
+    present = present[present != IGNORE_INDEX]
+    order = torch.randperm(len(present), generator=draw).to(label.device)
+    return torch.isin(label, present[order[: (len(present) + 1) // 2]])
+
+
+def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
+    height, width = label.shape
+    share, ratio, across, down = torch.rand(4, generator=draw).tolist()
+    area = (0.25 + 0.25 * share) * height * width
+    box_width = min(width, max(1, round((area * width / height) ** 0.5 * 2 ** (ratio - 0.5))))
+    box_height = min(height, max(1, round(area / box_width)))
+    left, top = round(across * (width - box_width)), round(down * (height - box_height))
+    inside = torch.zeros_like(label, dtype=torch.bool)
+    inside[top : top + box_height, left : left + box_width] = True
+    return inside
+
+
+def recoloured(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    """Brightness, contrast, saturation and hue jittered, and blurred, each image for itself: (B, 3, H, W) → the same.
+
+    With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022).
+    """
+    mean, std = (torch.from_numpy(values).to(images.device)[:, None, None] for values in (MEAN, STD))
+    colours = (images * std + mean).clamp(0, 1)
+    jittered = torch.stack([_jittered(image, draw) for image, draw in zip(colours, draws, strict=True)])
+    return (jittered - mean) / std
+
+
+def _jittered(image: Tensor, draw: torch.Generator) -> Tensor:
+    often, blurred, *strengths, sigma = torch.rand(7, generator=draw).tolist()
+    order = torch.randperm(4, generator=draw).tolist()
+    if often < _JITTER_PROBABILITY:
+        for which in order:
+            change = _JITTER * (2 * strengths[which] - 1)
+            image = _CHANGES[which](image, change)
+    if blurred < _BLUR_PROBABILITY:
+        low, high = _BLUR_SIGMA
+        image = F.gaussian_blur(image, [5, 5], [low + sigma * (high - low)])
+    return image
+
+
+_CHANGES = (
+    lambda image, change: F.adjust_brightness(image, 1 + change),
+    lambda image, change: F.adjust_contrast(image, 1 + change),
+    lambda image, change: F.adjust_saturation(image, 1 + change),
+    lambda image, change: F.adjust_hue(image, change),
+)
+
+
+def hidden(images: Tensor, ratio: float, block: int | None, draws: Sequence[torch.Generator]) -> Tensor:
+    """Images without a share of their blocks, which become ImageNet's mean (MIC, Hoyer et al., CVPR 2023).
+
+    Args:
+        images: (B, 3, H, W).
+        ratio: the probability of a block to be hidden.
+        block: side of a block in pixels; None is an eighth of the shorter side, as 64 of 512 in the paper.
+        draws: a generator per image.
+    """
+    height, width = images.shape[-2:]
+    side = block or max(1, min(height, width) // 8)
+    rows, columns = -(-height // side), -(-width // side)
+    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws]).to(images.device)
+    kept = kept.repeat_interleave(side, 1).repeat_interleave(side, 2)[:, None, :height, :width]
+    return images * kept

@@ -1,0 +1,129 @@
+"""CamVid's three layouts on a tiny tree: who is day and who is dusk, what is scored, and what its ids mean."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dem_apps.errors import InputError
+from seg.config import SourceConfig, TargetDataConfig
+from seg.data.datasets import SegmentationDataset
+from seg.data.domains import open_pair
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, load_classes
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "seg"
+CLASSES_FILE = str(CONFIGS / "classes" / "camvid.yaml")
+CLASSES = load_classes(CLASSES_FILE)
+FRAMES = {
+    "train": ("0001TP_006690", "0001TP_006720", "0006R0_f00930", "0016E5_00390", "0016E5_00420"),
+    "val": ("0016E5_07959", "0016E5_07961"),
+    "test": ("0001TP_008550", "Seq05VD_f00000", "Seq05VD_f00030"),
+}
+DUSK_TRAIN, DUSK_VAL = ["train/0001TP_006690", "train/0001TP_006720"], ["test/0001TP_008550"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Pictures of 12 columns; column i of every label has the id i."""
+    root = tmp_path / "CamVid"
+    for folder, frames in FRAMES.items():
+        for kind in ("", "annot"):
+            (root / f"{folder}{kind}").mkdir(parents=True)
+        (root / f"{folder}.txt").write_text("/SegNet/CamVid/…\n")
+        for frame in frames:
+            Image.new("RGB", (12, 9)).save(root / folder / f"{frame}.png")
+            Image.fromarray(np.tile(np.arange(12, dtype=np.uint8), (9, 1))).save(root / f"{folder}annot/{frame}.png")
+    return root
+
+
+def opened(root: Path, layout: str, split: str, labelled: bool = True) -> SegmentationDataset:
+    return SegmentationDataset(root, layout, split, labelled, classes=CLASSES)
+
+
+def names(dataset: SegmentationDataset) -> list[str]:
+    return [dataset.name(index).removesuffix(".png") for index in range(len(dataset))]
+
+
+def test_the_frames_of_each_layout(root: Path) -> None:
+    official = {folder: [f"{folder}/{frame}" for frame in frames] for folder, frames in FRAMES.items()}
+    assert names(opened(root, "camvid", "train")) == official["train"]
+    assert names(opened(root, "camvid", "val")) == official["test"]
+    assert names(opened(root, "camvid-dusk", "train")) == DUSK_TRAIN
+    assert names(opened(root, "camvid-dusk", "val")) == DUSK_VAL
+    day = names(opened(root, "camvid-day", "train"))
+    assert day == names(opened(root, "camvid-day", "val"))
+    assert sorted([*day, *DUSK_TRAIN, *DUSK_VAL]) == sorted(frame for frames in official.values() for frame in frames)
+    assert not {*day} & {*DUSK_TRAIN, *DUSK_VAL}
+
+
+def test_day_to_dusk_is_a_pair_of_one_root(root: Path) -> None:
+    """No training label of the target is there, and none is missed."""
+    for frame in DUSK_TRAIN:
+        (root / f"{frame.replace('/', 'annot/')}.png").unlink()
+    source = SourceConfig(root=str(root), layout="camvid-day", size=[6, 4])
+    target = TargetDataConfig(root=str(root), layout="camvid-dusk", size=[6, 4])
+    pair = open_pair(source, target, CLASSES_FILE)
+    assert [len(part) for part in (pair.source_train, pair.target_train, pair.target_val)] == [7, 2, 1]
+    assert pair.source_train.labelled
+    assert not pair.target_train.labelled
+    assert pair.target_val.labelled
+    scored = pair.target_val[0]
+    assert scored.label is not None
+    assert (scored.image.shape, scored.label.shape) == ((4, 6, 3), (9, 12))
+
+
+@pytest.mark.parametrize("layout", ["camvid", "camvid-day", "camvid-dusk"])
+def test_ids_are_train_ids_and_void_is_ignored(root: Path, layout: str) -> None:
+    for sample in opened(root, layout, "train"):
+        assert sample.label is not None
+        assert sample.label.tolist() == [[*range(11), IGNORE_INDEX]] * 9
+    first = opened(root, layout, "train").files[0][1]
+    assert first is not None
+    Image.new("L", (12, 9), 12).save(first)
+    with pytest.raises(InputError, match="label id 12 is not in the table, which has 0 to 11 and 255"):
+        opened(root, layout, "train")[0]
+
+
+def test_the_class_file_has_the_data_sets_own_numbers(root: Path) -> None:
+    ids = opened(root, "camvid", "train").layout.ids
+    assert ids is not None
+    assert {**dict(zip(CLASSES.ids, CLASSES.names, strict=True)), 11: "void"} == ids
+    assert CLASSES.ignored == (11,)
+    shared = {name for name in CLASSES.names if name in CITYSCAPES_CLASSES.names}
+    assert {*CLASSES.names} - shared == {"sign symbol", "bicyclist"}
+
+
+def test_other_classes_are_refused(root: Path) -> None:
+    with pytest.raises(InputError, match=r"--classes: 'wall' is no class of this layout; .*its classes: sky, building"):
+        SegmentationDataset(root, "camvid", "train", labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("layout", "split", "folder"),
+    [("camvid", "train", "train"), ("camvid", "val", "test"), ("camvid-day", "train", "val"),
+     ("camvid-dusk", "val", "test")],
+)  # fmt: skip
+def test_a_missing_folder_is_one_sentence(root: Path, layout: str, split: str, folder: str) -> None:
+    shutil.rmtree(root / folder)
+    with pytest.raises(InputError) as refused:
+        opened(root, layout, split)
+    assert str(refused.value) == f"{root}: has no folder {folder}, as a data set in {layout} layout would"
+
+
+def test_a_missing_label_and_a_light_without_frames_are_named(root: Path) -> None:
+    (root / "valannot" / "0016E5_07959.png").unlink()
+    with pytest.raises(InputError, match=r"val/0016E5_07959\.png: its label .*valannot/0016E5_07959\.png is missing"):
+        opened(root, "camvid-day", "train")
+    for folder in FRAMES:
+        for file in (root / folder).iterdir():
+            file.rename(file.with_name(f"0001TP_{file.name}"))
+    with pytest.raises(InputError, match="test, train and val hold no frames by day, whose names do not begin with"):
+        opened(root, "camvid-day", "train")
+    for file in (root / "test").iterdir():
+        file.rename(file.with_name(file.name.replace("0001TP", "0016E5")))
+    with pytest.raises(InputError, match=r"test: holds no images that match 0001TP\*\.png"):
+        opened(root, "camvid-dusk", "val")

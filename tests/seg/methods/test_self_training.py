@@ -1,0 +1,275 @@
+"""Self-training: its step against a plain loop, its teacher, pseudo-labels and views against what the papers say."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.seeds import seed_everything
+from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
+from seg.data.labels import IGNORE_INDEX
+from seg.data.normalisation import MEAN, STD
+from seg.methods.pseudo_labels import PseudoLabels
+from seg.methods.self_training import SelfTraining, SelfTrainingConfig
+from seg.methods.views import generators, hidden, pasted_pixels, recoloured
+from seg.step import TrainState, training_step
+from seg.train import build_state
+from seg.training.optimization import MicroBatch
+
+C, H, W = 4, 32, 64
+PLAIN = SelfTrainingConfig(strong_view=False, threshold=0.4)
+BASE = TrainConfig(
+    method="self-training", loss="none", max_steps=10, self_training=PLAIN,
+    model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="target"),
+    optimizer=OptimizerConfig(name="sgd", lr=0.02, horizon=20, momentum=0.0, weight_decay=0.0),
+    weights=WeightConfig(pseudo_main=0.7, pseudo_aux=0.2),
+)  # fmt: skip
+
+
+def fresh(**settings: Any) -> TrainState:
+    AcceleratorState._reset_state()
+    own = {key: settings.pop(key) for key in list(settings) if key in SelfTrainingConfig.__dataclass_fields__}
+    config = dataclasses.replace(BASE, self_training=dataclasses.replace(PLAIN, **own), **settings)
+    seed_everything(0)
+    return build_state(config, C, Accelerator(cpu=True))
+
+
+def micro_batch(seed: int, images: int = 2) -> MicroBatch:
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(0, C, (images, H // 8, W // 8), generator=generator)
+    label = label.repeat_interleave(8, 1).repeat_interleave(8, 2)
+    label[:, :3] = IGNORE_INDEX
+    source, target = (torch.randn(images, 3, H, W, generator=generator) for _ in range(2))
+    draws = torch.randint(2**62, (images,), generator=generator)
+    return MicroBatch(
+        {"image": source, "label": label, "name": ["s"] * images, "draw": draws},
+        {"image": target, "name": ["t"] * images, "draw": draws + 1},
+    )
+
+
+def full_size(logits: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {head: F.interpolate(v, (H, W), mode="bilinear", align_corners=True) for head, v in logits.items()}
+
+
+def plain_step(student: nn.Module, teacher: nn.Module, batch: MicroBatch, step: int) -> None:
+    """DACS for one batch, written out; the first three steps of a teacher whose decay is 0.5."""
+    rate = 0.02 * (1 - (step - 1) / 20) ** 0.9
+    student.train()
+    maps = full_size(student(batch.source["image"]))
+    label = batch.source["label"]
+    loss = F.cross_entropy(maps["main"], label, ignore_index=255)
+    loss = loss + 0.1 * F.cross_entropy(maps["aux"], label, ignore_index=255)
+    with torch.no_grad():
+        teacher.train()
+        probability, pseudo = full_size(teacher(batch.target["image"]))["main"].softmax(1).max(1)
+    images, labels, weights = [], [], []
+    for i, draws in enumerate(batch.target["draw"]):
+        region = pasted_pixels(label[i : i + 1], "classes", generators(draws[None], 2))[0]
+        share = (probability[i] >= 0.4).float().mean()
+        images.append(torch.where(region, batch.source["image"][i], batch.target["image"][i]))
+        labels.append(torch.where(region, label[i], pseudo[i]))
+        weights.append(torch.where(region, torch.tensor(1.0), share))
+    maps = full_size(student(torch.stack(images)))
+    for head, factor in (("main", 0.7), ("aux", 0.2)):
+        pixels = F.cross_entropy(maps[head], torch.stack(labels), reduction="none")
+        loss = loss + factor * (pixels * torch.stack(weights)).mean()
+    student.zero_grad()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter -= rate * parameter.grad
+        kept = min(1 - 1 / step, 0.5)
+        for averaged, parameter in zip(teacher.parameters(), student.parameters(), strict=True):
+            averaged.copy_(kept * averaged + (1 - kept) * parameter)
+
+
+def test_three_steps_equal_a_plain_loop() -> None:
+    ours = fresh(teacher_decay=0.5)
+    student = copy.deepcopy(ours.model).to(memory_format=torch.contiguous_format)
+    teacher = copy.deepcopy(student)
+    for step in range(1, 4):
+        training_step(ours, [micro_batch(step)])
+        plain_step(student, teacher, micro_batch(step), step)
+    for name, value in student.named_parameters():
+        torch.testing.assert_close(dict(ours.model.named_parameters())[name], value, rtol=2e-4, atol=2e-6, msg=name)
+    expected = teacher.state_dict()
+    for name, value in ours.method.scored_model().state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=2e-4, atol=5e-6, msg=name)
+
+
+def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
+    state = fresh()
+    assert isinstance(state.method, SelfTraining)
+    first = training_step(state, [micro_batch(0)])
+    # after the first step it is the student, afterwards it lags behind
+    teacher, student = (dict(model.named_parameters()) for model in (state.method.scored_model(), state.model))
+    assert all(torch.equal(value, student[name]) for name, value in teacher.items())
+    training_step(state, [micro_batch(1)])
+    assert any(not torch.equal(value, student[name]) for name, value in teacher.items())
+    assert not any(value.requires_grad for value in teacher.values())
+    assert set(state.state()) >= {"model", "trained_model"}
+    assert 0 <= first["target/pseudo_label_weight"] <= 1
+
+
+def test_accumulated_micro_batches_move_the_teacher_once() -> None:
+    one, two = fresh(teacher_decay=0.9), fresh(teacher_decay=0.9)
+    for step in range(2):
+        training_step(one, [micro_batch(step)])
+        training_step(two, [micro_batch(step), micro_batch(step)])
+    theirs = two.method.scored_model().state_dict()
+    for name, value in one.method.scored_model().named_parameters():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-4, atol=1e-6)
+
+
+def test_without_a_teacher_the_student_labels_for_itself() -> None:
+    state = fresh(teacher_decay=0.0)
+    training_step(state, [micro_batch(0)])
+    assert state.method.scored_model() is state.model
+    assert "trained_model" not in state.state()
+
+
+def test_averaging_alone_trains_the_student_on_source() -> None:
+    average, source = fresh(mix="none", pseudo_weight=0.0), fresh(method="source")
+    for step in range(2):
+        values = training_step(average, [micro_batch(step)])
+        training_step(source, [MicroBatch(micro_batch(step).source, {})])
+    assert "target/pseudo_label_loss" not in values
+    theirs = source.model.state_dict()
+    for name, value in average.model.named_parameters():
+        assert torch.equal(value, theirs[name])
+    # and the teacher's running statistics are those of target batches
+    running = [v for k, v in average.method.scored_model().state_dict().items() if k.endswith("running_mean")]
+    assert all(value.abs().sum() > 0 for value in running)
+
+
+def test_pasting_alone_ignores_what_the_teacher_says() -> None:
+    state = fresh(pseudo_weight=0.0)
+    batch = micro_batch(0)
+    labelled = []
+    for offset in range(2):
+        label = torch.full((2, H, W), offset)
+        state.method._labelled = lambda images, label=label: (label, torch.ones_like(label).float())
+        loss, _ = state.method.target_loss(batch)
+        labelled.append(loss.item())
+    assert labelled[0] == labelled[1]
+    assert labelled[0] > 0
+
+
+def test_the_objective_counts_on_target_pixels_alone() -> None:
+    state = fresh(loss="entropy", reduction="mean")
+    seen = []
+    state.method.objectives.forward = lambda logits, mask: (seen.append(mask), (None, {}))[1]
+    state.method.target_loss(micro_batch(0))
+    pasted = pasted_pixels(micro_batch(0).source["label"], "classes", generators(micro_batch(0).target["draw"], 2))
+    assert torch.equal(seen[0], ~pasted)
+
+
+def test_weights_of_an_image_and_of_pixels() -> None:
+    logits = torch.tensor([[[[9.0, 9.0, 0.0, 1.0]], [[0.0, 0.0, 0.1, 0.0]]]])
+    label, weight = PseudoLabels(2, "image", 0.9)(logits)
+    assert label.tolist() == [[[0, 0, 1, 0]]]
+    assert weight.tolist() == [[[0.5] * 4]]
+    assert PseudoLabels(2, "pixel", 0.9)(logits)[1].tolist() == [[[1, 1, 0, 0]]]
+
+
+def test_adaptive_thresholds_are_freematchs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    module = PseudoLabels(C, "adaptive", 0.9)
+    confidence = probability = None
+    for _ in range(3):
+        logits = 3 * torch.randn(2, C, 8, 8, generator=generator) + torch.tensor([2.0, 0, 0, -1])[:, None, None]
+        label, weight = module(logits)
+        p = np.exp(logits.double().numpy())
+        p /= p.sum(1, keepdims=True)
+        means = p.max(1).mean(), p.mean((0, 2, 3))
+        first = confidence is None
+        confidence = means[0] if first else 0.999 * confidence + 0.001 * means[0]
+        probability = means[1] if first else 0.999 * probability + 0.001 * means[1]
+        threshold = confidence * probability / probability.max()
+        np.testing.assert_array_equal(label.numpy(), p.argmax(1))
+        np.testing.assert_array_equal(weight.numpy(), p.max(1) >= threshold[p.argmax(1)])
+    assert 0 < float(weight.mean()) < 1
+
+
+def test_half_of_the_classes_are_pasted() -> None:
+    label = torch.tensor([[0, 1, 2, 3, 4, 255]]).repeat(2, 6, 1)
+    chosen = set()
+    for draw in range(30):
+        region = pasted_pixels(label, "classes", generators(torch.tensor([draw, draw + 99]), 0))
+        for one in region:
+            assert torch.equal(one, one[:1].expand_as(one))  # whole classes
+            assert one[0, :5].sum() == 3
+            assert not one[0, 5]
+        chosen.add(tuple(region[0, 0].tolist()))
+    assert len(chosen) > 5
+
+
+def test_a_box_is_a_quarter_to_half_of_the_image() -> None:
+    label = torch.zeros(1, 40, 60, dtype=torch.long)
+    shares = []
+    for draw in range(50):
+        (region,) = pasted_pixels(label, "box", generators(torch.tensor([draw]), 0))
+        rows, columns = region.any(1), region.any(0)
+        assert torch.equal(region, rows[:, None] & columns[None])
+        shares.append(float(region.float().mean()))
+    assert 0.2 < min(shares) < 0.32
+    assert 0.43 < max(shares) < 0.55
+
+
+def test_a_view_does_not_depend_on_its_neighbours() -> None:
+    """One sample of a batch is what it would be in another process's share."""
+    images, draws = torch.randn(3, 3, H, W), torch.tensor([5, 6, 7])
+    alone = recoloured(images[1:2], generators(draws[1:2], 3))
+    torch.testing.assert_close(recoloured(images, generators(draws, 3))[1:2], alone)
+    assert torch.equal(
+        hidden(images, 0.5, 8, generators(draws, 1))[2:], hidden(images[2:], 0.5, 8, generators(draws[2:], 1))
+    )
+
+
+def test_colours_change_within_the_papers_strengths() -> None:
+    mean, std = (torch.from_numpy(values)[:, None, None] for values in (MEAN, STD))
+    grey = ((torch.full((40, 3, 8, 8), 0.5) - mean) / std).float()
+    changed = recoloured(grey, generators(torch.arange(40), 0)) * std + mean
+    levels = changed.mean((1, 2, 3))
+    assert 0.39 < float(levels.min()) < 0.45  # brightness and contrast by at most a fifth
+    assert 0.55 < float(levels.max()) < 0.61
+    same = float((levels - 0.5).abs().lt(1e-6).float().mean())
+    assert 0.05 < same < 0.4  # a fifth is left as it is
+
+
+@pytest.mark.parametrize("block", [None, 4, 7])
+def test_hidden_blocks_are_whole_and_of_the_share(block: int | None) -> None:
+    images = torch.ones(30, 3, 35, 64)
+    kept = hidden(images, 0.7, block, generators(torch.arange(30), 0))[:, 0]
+    side = block or 4
+    assert set(kept.unique().tolist()) == {0.0, 1.0}
+    blocks = kept[:, : 35 // side * side, : 64 // side * side].unfold(1, side, side).unfold(2, side, side)
+    assert set(blocks.mean((3, 4)).unique().tolist()) == {0.0, 1.0}
+    assert 0.25 < float(kept.mean()) < 0.35
+
+
+def test_rows_without_pseudo_labels() -> None:
+    state = fresh(ignored_rows=[4, 6])
+    _, weight = state.method._labelled(micro_batch(0).target["image"])
+    assert weight[:, :4].sum() == weight[:, H - 6 :].sum() == 0
+    assert weight[:, 4 : H - 6].min() > 0
+
+
+def test_images_of_two_sizes_cannot_be_mixed() -> None:
+    batch = micro_batch(0)
+    small = MicroBatch(batch.source, {**batch.target, "image": batch.target["image"][..., :32]})
+    with pytest.raises(
+        InputError, match="source pixels are pasted into target images, and they are 64 × 32 and 32 × 32"
+    ):
+        training_step(fresh(), [small])
+    assert training_step(fresh(mix="none"), [small])["target/pseudo_label_loss"] >= 0

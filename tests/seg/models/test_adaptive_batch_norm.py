@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from support.adaptive_worker import SHARES, batches, network, run
+from torch import nn
+
+from dem_apps.errors import InputError
+from seg.models.adaptive_batch_norm import re_estimated
+
+
+def pixels(features):
+    """(B, C, h, w) → (pixels, C) float64 in numpy."""
+    return features.detach().double().numpy().transpose(0, 2, 3, 1).reshape(-1, features.shape[1])
+
+
+def by_batch(features):
+    """Normalised by hand by the mean and variance of the batch, with torch's epsilon."""
+    rows = pixels(features)
+    mean, variance = rows.mean(0), rows.var(0)
+    normalised = (features.double().numpy() - mean[:, None, None]) / np.sqrt(variance + 1e-5)[:, None, None]
+    return torch.from_numpy(normalised).float()
+
+
+@torch.no_grad()
+def test_statistics_are_those_of_all_pixels_of_all_images():
+    model = network()
+    first = [model[0](images) for images in batches()]
+    second = [model[4](by_batch(features).relu()) for features in first]  # without dropout
+    adapted = re_estimated(model.train(), batches())
+    for layer, features in ((adapted[1], first), (adapted[5], second)):
+        rows = np.concatenate([pixels(part) for part in features])
+        np.testing.assert_allclose(layer.running_mean.numpy(), rows.mean(0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(layer.running_var.numpy(), rows.var(0, ddof=1), rtol=1e-5)
+    # the batches' means differ, so that an average of their variances is far away
+    average = np.mean([pixels(part).var(0, ddof=1) for part in first], 0)
+    assert (adapted[1].running_var.numpy() / average).max() > 10
+
+
+def test_one_batch_gives_what_torchs_cumulative_average_gives():
+    (images, *_), model = batches(), network()
+    model[3].p = 0.0
+    theirs = copy.deepcopy(model).train()
+    for layer in (theirs[1], theirs[5]):
+        layer.reset_running_stats()
+        layer.momentum = None
+    theirs(images)
+    ours = re_estimated(model, [images])
+    for layer, other in ((ours[1], theirs[1]), (ours[5], theirs[5])):
+        torch.testing.assert_close(layer.running_mean, other.running_mean)
+        torch.testing.assert_close(layer.running_var, other.running_var)
+
+
+def test_only_statistics_of_the_copy_change_and_nothing_random_is_drawn():
+    model = network().train()
+    model(batches()[0])
+    before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    adapted = re_estimated(model, batches())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert not any(module.training for module in adapted.modules())
+    assert list(adapted.state_dict()) == list(before)
+    changed = {name for name, value in adapted.state_dict().items() if not value.equal(before[name])}
+    assert changed == {f"{layer}.running_{part}" for layer in (1, 5) for part in ("mean", "var")}
+    assert all(new is old for new, old in zip(adapted.parameters(), model.parameters(), strict=True))
+    again = re_estimated(adapted, batches())
+    assert all(value.equal(again.state_dict()[name]) for name, value in adapted.state_dict().items())
+
+
+def test_a_layer_that_no_image_comes_to_keeps_its_statistics():
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+            self.unused.running_mean.fill_(7.0)
+
+        def forward(self, images):
+            return self.used(images)
+
+    adapted = re_estimated(Unused(), batches())
+    assert adapted.unused.running_mean.tolist() == [7.0] * 3
+    assert float(adapted.used.running_mean.min()) > 1.0
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "sentence"),
+    [
+        (nn.Conv2d(3, 4, 1), batches(), "--batch-norm-after: the network has no batch normalisation"),
+        (nn.BatchNorm2d(3, track_running_stats=False), batches(), "the network has no batch normalisation"),
+        (network(), [], "--batch-norm-after: there is no image to re-estimate"),
+        (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3)), batches()[1:2], "pools an image to one pixel"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(model, images, sentence):
+    with pytest.raises(InputError, match=sentence):
+        re_estimated(model, images)
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
+def test_processes_agree_with_one_that_has_all_batches(tmp_path):
+    """This process is the first of two."""
+    other = torch.multiprocessing.spawn(run, (str(tmp_path), 1), join=False)
+    run(0, str(tmp_path), 0)
+    other.join()
+    expected = re_estimated(network(), batches()).state_dict()
+    for part in (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)):
+        assert len(part) == len(SHARES)
+        for actual in part:
+            assert list(actual) == list(expected)
+            for name, value in expected.items():
+                torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-6, msg=name)

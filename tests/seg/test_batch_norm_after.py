@@ -1,0 +1,262 @@
+"""--batch-norm-after through training, scores and exports, and what the default of --model.batch-norm comes to."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import nn
+
+import seg.evaluate
+from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.run_folder import RunFolder, read_metrics
+from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.settings import parse_config
+from seg import build_model
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.data.domains import open_unlabelled
+from seg.export import ExportConfig, export
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
+from seg.models.load_model import open_trained
+from seg.step import TrainState, training_step
+from seg.train import build_state, train
+from seg.training.optimization import MicroBatch
+
+CPU = torch.device("cpu")
+STATISTICS = ("running_mean", "running_var")
+
+
+@pytest.fixture(scope="module")
+def config(tiny_pair) -> TrainConfig:
+    return TrainConfig(
+        max_steps=4, eval_every=2, log_every=1, maps=0, device="cpu", batch_norm_after="target",
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(config, tmp_path_factory) -> tuple[Path, Path]:
+    """The same training without and with."""
+    folder = tmp_path_factory.mktemp("runs")
+    without = dataclasses.replace(config, batch_norm_after="none", run_dir=str(folder / "without"))
+    return train(without), train(dataclasses.replace(config, run_dir=str(folder / "with")))
+
+
+def scores(run: Path) -> dict:
+    return json.loads((run / "eval.json").read_text())
+
+
+def same(one: dict, other: dict) -> bool:
+    return list(one) == list(other) and all(value.equal(other[name]) for name, value in one.items())
+
+
+def evaluated(run: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> dict:
+    monkeypatch.setattr(sys, "argv", ["seg.evaluate", "--run", str(run), "--out", str(out), "--device", "cpu", *flags])
+    seg.evaluate._main()
+    return json.loads(out.read_text())
+
+
+def test_training_goes_on_as_without(runs):
+    without, adapted = (load_checkpoint(run / "checkpoints", "last") for run in runs)
+    assert same(without["model"], adapted["trained_model"])
+    assert np.array_equal(without["random"]["torch"], adapted["random"]["torch"])
+    lines = [
+        [{name: line[name] for name in line if name.startswith(("source/", "target/"))} for line in read_metrics(run)]
+        for run in runs
+    ]
+    assert lines[0] == lines[1]
+    differing = {name for name, value in without["model"].items() if not value.equal(adapted["model"][name])}
+    assert differing == {name for name in without["model"] if name.endswith(STATISTICS)}
+    assert scores(runs[0])["mean_entropy"] != scores(runs[1])["mean_entropy"]
+
+
+def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, config):
+    """Every kept checkpoint, since exports and other trainings start from any."""
+    images = [open_unlabelled(config.target, open_trained(runs[1], "last", CPU).classes)[i].image for i in range(5)]
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
+    for name in ("last", "selected", "best"):
+        loaded = open_trained(runs[1], name, CPU)
+        assert loaded.re_estimated_on == "target images"
+        expected = dict(re_estimated(loaded.model, [batch]).named_buffers())
+        for buffer, value in loaded.model.named_buffers():
+            torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
+        state = load_checkpoint(runs[0] / "checkpoints", name)
+        assert RE_ESTIMATED_ON not in state
+
+
+def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, monkeypatch, capsys):
+    flags = ("--checkpoint", "last", "--batch-norm-after", "target")
+    after = evaluated(runs[0], tmp_path / "after.json", monkeypatch, *flags)
+    assert "running statistics re-estimated on target images after training" in capsys.readouterr().out
+    trained = scores(runs[1])
+    assert after["miou"] == trained["miou"]
+    assert after["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
+    assert after["protocol"]["batch_norm"] == trained["protocol"]["batch_norm"]
+    plain = evaluated(runs[0], tmp_path / "plain.json", monkeypatch, "--checkpoint", "last")
+    assert "running statistics moved by target alone" in capsys.readouterr().out
+    assert plain["miou"] == scores(runs[0])["miou"]
+    saved = evaluated(runs[1], tmp_path / "saved.json", monkeypatch, "--checkpoint", "last")
+    assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
+    assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images after training"
+
+
+def test_other_images_are_named(runs, tmp_path, monkeypatch, tiny_pair):
+    flags = ("--batch-norm-after", "target", "--target.root", str(tiny_pair.source_root), "--target.layout", "gta5")
+    other = evaluated(runs[1], tmp_path / "other.json", monkeypatch, *flags)
+    assert other["protocol"]["batch_norm_statistics"] == (
+        f"re-estimated on training images of {tiny_pair.source_root} after training"
+    )
+
+
+def test_an_interrupted_run_goes_on_to_the_same_numbers(runs, config, tmp_path, monkeypatch):
+    config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
+    save = RunFolder.save_checkpoint
+
+    def interrupted(folder, name, state, step):
+        save(folder, name, state, step)
+        if name == "last":
+            raise InputError("interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_checkpoint", interrupted)
+        with pytest.raises(InputError, match="interrupted"):
+            train(config)
+    train(dataclasses.replace(config, resume=True))
+    assert read_metrics(tmp_path / "run") == read_metrics(runs[1])
+    assert scores(tmp_path / "run") == scores(runs[1])
+    whole, resumed = (load_checkpoint(run / "checkpoints", "last") for run in (runs[1], tmp_path / "run"))
+    assert same(whole["model"], resumed["model"])
+    assert same(whole["trained_model"], resumed["trained_model"])
+    train(dataclasses.replace(config, resume=True))  # once more, at its end
+    assert scores(tmp_path / "run") == scores(runs[1])
+
+
+def test_settings_of_an_older_run_are_read(runs, tmp_path):
+    run = shutil.copytree(runs[0], tmp_path / "run")
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    del settings["batch_norm_after"]
+    settings["model"]["batch_norm"] = "trainable"
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    loaded = open_trained(run, "last", CPU)
+    assert loaded.config.batch_norm_after == "none"
+    assert loaded.config.batch_norm_policy(loaded.model) == "trainable"
+    assert train(parse_config(TrainConfig, "seg.train", "", ["--resume", str(run)])) == run
+    assert scores(run)["miou"] == scores(runs[0])["miou"]
+
+
+def micro_batch(seed: int) -> list[MicroBatch]:
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(0, 4, (2, 32, 64), generator=generator)
+    source, target = (torch.randn(2, 3, 32, 64, generator=generator) for _ in range(2))
+    return [MicroBatch({"image": source, "label": label, "name": ["s"] * 2}, {"image": target, "name": ["t"] * 2})]
+
+
+def with_a_teacher(seed: int) -> TrainState:
+    """A training whose method scores a copy of the network that follows it, statistics and all."""
+    AcceleratorState._reset_state()
+    seed_everything(seed)
+    state = build_state(TrainConfig(max_steps=9, model=ModelConfig(output_stride=8)), 4, Accelerator(cpu=True))
+    teacher, images = copy.deepcopy(state.model), torch.randn(4, 3, 32, 64, generator=torch.Generator().manual_seed(9))
+
+    @torch.no_grad()
+    def follow(batches, step):
+        student = state.model.state_dict()
+        for name, value in teacher.state_dict().items():
+            value.copy_(value.lerp(student[name], 0.5) if value.is_floating_point() else student[name])
+        return {}
+
+    state.method.scored_model, state.method.after_step = lambda: teacher, follow
+    state.re_estimate = lambda model: re_estimated(model, [images])
+    return state
+
+
+def test_a_teachers_statistics_are_re_estimated_and_its_own_go_on():
+    unbroken, resumed = with_a_teacher(0), with_a_teacher(1)
+    training_step(unbroken, micro_batch(0))
+    own = copy.deepcopy(unbroken.method.scored_model().state_dict())
+    adapted = unbroken.scored_model()
+    assert adapted is unbroken.scored_model()
+    checkpoint = copy.deepcopy(unbroken.state())
+    assert same(checkpoint["model"], adapted.state_dict())
+    assert same(checkpoint["scored_model"], own)
+    assert not same(checkpoint["model"], own)
+    assert same(checkpoint["trained_model"], unbroken.model.state_dict())
+    resumed.restore(checkpoint)
+    for state in (unbroken, resumed):
+        training_step(state, micro_batch(1))
+        assert RE_ESTIMATED_ON not in state.result()  # of the step before
+        assert same(state.result()["model"], state.method.scored_model().state_dict())
+    assert same(unbroken.scored_model().state_dict(), resumed.scored_model().state_dict())
+    assert same(unbroken.state()["scored_model"], resumed.state()["scored_model"])
+
+
+def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_path, capsys):
+    images = tiny_pair.target_root / "leftImg8bit" / "train"
+    settings = ExportConfig([str(runs[0])], str(images), str(tmp_path / "plain"), "last", device="cpu", raw=["npz"])
+    after = dataclasses.replace(settings, out=str(tmp_path / "after"), batch_norm_after="images")
+    saved = dataclasses.replace(settings, out=str(tmp_path / "saved"), run=[str(runs[1])])
+    said = []
+    for each in (settings, after, saved):
+        assert export(each) == 0
+        said.append(capsys.readouterr().out)
+    assert "batch norm statistics moved by target alone" in said[0]
+    assert "batch norm statistics re-estimated on the exported images after training" in said[1]
+    assert "batch norm statistics re-estimated on target images after training" in said[2]
+    maps = {}
+    for name in ("plain", "after", "saved"):
+        files = sorted((tmp_path / name).rglob("*_entropy.npz"))
+        maps[name] = np.stack([np.load(file)["entropy"] for file in files])
+    assert not np.allclose(maps["after"], maps["plain"], atol=1e-3)
+    # the images are the target's training images: what training with --batch-norm-after came to
+    np.testing.assert_allclose(maps["after"], maps["saved"], atol=1e-3)
+
+
+def test_a_network_without_batch_normalisation_says_so(config, runs, tmp_path, monkeypatch):
+    model = ModelConfig(name="fpn", encoder="mit_b0")
+    with pytest.raises(InputError, match=r"^--batch-norm-after: the network has no batch normalisation, so .*none$"):
+        train(dataclasses.replace(config, model=model, run_dir=str(tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+    run = train(dataclasses.replace(config, model=model, run_dir=str(tmp_path / "run"), batch_norm_after="none"))
+    with pytest.raises(InputError, match=r"^--batch-norm-after: the run's network has no batch normalisation"):
+        evaluated(run, tmp_path / "out.json", monkeypatch, "--batch-norm-after", "target")
+    images = Path(str(config.target.root)) / "leftImg8bit" / "val"
+    with pytest.raises(InputError, match=r"^--batch-norm-after: minent, adadem, balanced has no batch normalisation"):
+        export(ExportConfig([str(run)], str(images), str(tmp_path / "out"), batch_norm_after="images", device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "policy"),
+    [
+        ("minent", None, "target"), ("advent", None, "target"), ("source", None, "source"),
+        ("minent", "trainable", "trainable"), ("source", "affine-frozen", "affine-frozen"),
+    ],
+)  # fmt: skip
+def test_the_default_policy_is_the_scored_domains(method, given, policy):
+    config = TrainConfig(method=method, model=ModelConfig(batch_norm=given))
+    assert config.batch_norm_policy(nn.BatchNorm2d(2)) == policy
+    state = build_state(dataclasses.replace(config, model=ModelConfig(batch_norm=given)), 4, Accelerator(cpu=True))
+    assert state.predict.batch_norm == policy
+
+
+def test_no_policy_is_made_up_for_a_network_without_batch_normalisation():
+    network = build_model("fpn", "mit_b0", 4)
+    assert TrainConfig().batch_norm_policy(network) == "trainable"
+
+
+def test_source_trainings_cannot_wait_for_target_images():
+    config = TrainConfig(method="source", model=ModelConfig(batch_norm="target"))
+    with pytest.raises(InputError, match=r"^--model.batch-norm: --method source passes no target image, so .*target$"):
+        config.check()
+    dataclasses.replace(config, batch_norm_after="target").check()

@@ -1,0 +1,50 @@
+"""One of several processes that re-estimate statistics together; see seg/models/test_adaptive_batch_norm.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from timm.layers import BatchNormAct2d
+from torch import Tensor, nn
+
+from dem_apps.runtime.launcher import leave_group
+from seg.models.adaptive_batch_norm import re_estimated
+from seg.models.batch_norm import set_up_batch_norm
+
+#: Images per batch.
+SIZES = (3, 1, 2)
+#: Which of the batches each process has: unequal numbers, and one process may have none.
+SHARES = (((0,), (1, 2)), ((), (0, 1, 2)))
+
+
+def network() -> nn.Module:
+    """Two normalised convolutions with a dropout between them."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 5, 1), BatchNormAct2d(5)
+    )
+
+
+def batches() -> list[Tensor]:
+    """Far from 0, and each batch at a place of its own."""
+    generator = torch.Generator().manual_seed(1)
+    return [10.0 * k + torch.randn(size, 3, 7, 6, generator=generator) for k, size in enumerate(SIZES)]
+
+
+def run(_index: int, folder: str, rank: int) -> None:
+    """Join the other process, estimate, save; the entry of a spawned process, which gets an index first."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=timedelta(seconds=120)
+    )
+    try:
+        model = set_up_batch_norm(network(), "trainable", synchronised=True)
+        states = [re_estimated(model, [batches()[k] for k in share[rank]]).state_dict() for share in SHARES]
+        leave_group()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    torch.save(states, Path(folder) / f"{rank}.pt")
