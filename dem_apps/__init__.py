@@ -5,8 +5,9 @@ from dem_apps.objectives import OBJECTIVE_NAMES, build_objective
 from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNorm, DecoupledObjective, Entropy
 from dem_apps.objectives.info_max import InfoMax
 from dem_apps.objectives.max_squares import MaxSquares
+from dem_apps.objectives.robust_entropy import RobustEntropy
 
 __all__ = [
     "CADF", "DEM", "OBJECTIVE_NAMES", "AdaDEM", "AdaDEMMEC", "AdaDEMNorm", "DecoupledObjective", "Entropy",
-    "EntropyObjective", "InfoMax", "MaxSquares", "build_objective",
+    "EntropyObjective", "InfoMax", "MaxSquares", "RobustEntropy", "build_objective",
 ]  # fmt: skip

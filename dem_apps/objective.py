@@ -77,6 +77,8 @@ class EntropyObjective(nn.Module):
     divided_by_log_c: ClassVar[bool] = False
     #: Whether :meth:`values` or :meth:`observe` use the sums of p per predicted class.
     needs_class_sums: bool = False
+    #: s of ``reduction="balanced"``, see :func:`dem_apps.reduction.class_weights`; set by :meth:`with_least_share`.
+    least_share: float = 0.0
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
@@ -89,6 +91,17 @@ class EntropyObjective(nn.Module):
         self.num_classes = num_classes
         self.backend = backend
         self.balance = float(balance)
+
+    def with_least_share(self, share: float) -> EntropyObjective:
+        """This objective, whose balanced mean gives a predicted class below this share of the elements less weight.
+
+        Raises:
+            ValueError: a share that is not from 0 to 1.
+        """
+        if not isinstance(share, (int, float)) or not 0.0 <= share <= 1.0:
+            raise InputError(f"least_share: expected a number from 0 to 1, got {share!r}")
+        self.least_share = float(share)
+        return self
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
@@ -203,7 +216,7 @@ class EntropyObjective(nn.Module):
         else:
             counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1).double()
         sums, counts = self._observed(sums, counts, reduction)
-        weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance)
+        weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance, self.least_share)
         return Batch(predicted, sums, counts, weights)
 
     @torch.no_grad()
@@ -224,7 +237,7 @@ class EntropyObjective(nn.Module):
         one_pass = FusedPass(spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled)
         sums = one_pass(logits, with_gradient=torch.is_grad_enabled() and logits.requires_grad)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
-        weights = class_weights(counts, reduction, self.balance)
+        weights = class_weights(counts, reduction, self.balance, self.least_share)
         rows = spec.alpha * self.get_buffer("class_marginals").double() if spec.calibrator == "mec" else None
         return weighted_loss(logits, one_pass, sums, weights, rows)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 REDUCTIONS = ("mean", "balanced", "sum", "none")
 
 
-def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tensor:
+def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_share: float = 0.0) -> Tensor:
     """The weight of an element by the group it was predicted into.
 
     ``mean`` weighs every element alike. ``balanced`` averages within each predicted class and then over the
@@ -18,10 +18,15 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tenso
     mean. The nearest published relative is the image-wise class weighting of Chen et al. (Maximum Squares Loss,
     ICCV 2019), which has γ = 0.2. ``sum`` weighs every element with 1.
 
+    Under ``balanced`` an element of a class of three weighs as much as thousands of road. With a ``least_share`` s > 0,
+    the elements of a class of fewer than s · N of all N weigh as those of a class of s · N would, so that a handful of
+    wrong predictions cannot outvote a class.
+
     Args:
         counts: (G,) elements per predicted class, or (1,) for all together; of every process.
         reduction: ``mean``, ``balanced`` or ``sum``.
         balance: γ of ``balanced``, from 0 to 1.
+        least_share: s of ``balanced``, from 0 to 1.
 
     Returns:
         (G,) weights. With several processes ``mean`` and ``balanced`` are multiplied by their number, since
@@ -38,9 +43,10 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tenso
     if reduction == "mean":
         weights = (1.0 / counts.sum().clamp_min(1)).expand_as(counts)
     else:
-        counted = counts.clamp_min(1)
-        unscaled = counted**-balance
-        weights = unscaled / ((counts > 0) * counted * unscaled).sum().clamp_min(1)
+        least = (least_share * counts.sum()).clamp_min(1)
+        unscaled = counts.clamp_min(least) ** -balance
+        total = (counts * unscaled).sum()
+        weights = unscaled / torch.where(total > 0, total, 1.0)
     return weights * world_size()
 
 

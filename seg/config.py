@@ -166,6 +166,7 @@ class WeightConfig:
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
     target_main: float = option(0.01, "objective of the main head on target")
     target_aux: float = option(0.002, "objective of the auxiliary head on target")
+    warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
 
 
 @_extended(sections=_SECTIONS)
@@ -180,6 +181,9 @@ class TrainConfig(ObjectiveSettings):
     )  # fmt: skip
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
     balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
+    least_share: float = option(
+        0.0, "of balanced: predicted classes below this share of the pixels weigh in proportion", at_least=0, at_most=1
+    )
     method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
     seed: int = option(0, "seed of weights, sample order and augmentation", at_least=0, group="training")
     max_steps: int = option(700, "training steps", at_least=1)
@@ -263,5 +267,5 @@ class TrainConfig(ObjectiveSettings):
         return {name: getattr(self, name) for name in METHODS[self.method].sections}
 
     def objective_options(self) -> dict[str, Any]:
-        """The balance, and the options that were given, for :func:`dem_apps.build_objective`."""
-        return {"balance": self.balance, **given_options(self)}
+        """What the balanced mean is told, and the options that were given, for :func:`dem_apps.build_objective`."""
+        return {"balance": self.balance, "least_share": self.least_share, **given_options(self)}

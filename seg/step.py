@@ -31,6 +31,7 @@ class TrainState:
         method: what is added to the source loss, with modules and optimisers of its own.
         source_weights: weight of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``.
         schedule: of every optimiser's learning rates.
+        warm_up: steps over which what the method adds rises to its weight, in a straight line; 0 begins with all of it.
         step: how many steps have been made.
         re_estimate: gives a copy of a network with running statistics of other images (``--batch-norm-after``), and
             every process calls it; None scores networks as they are.
@@ -41,6 +42,7 @@ class TrainState:
     method: Method
     source_weights: dict[str, float]
     schedule: PolySchedule
+    warm_up: int = 0
     step: int = 0
     re_estimate: Callable[[nn.Module], nn.Module] | None = None
     _adapted: tuple[int, nn.Module] | None = field(default=None, init=False)
@@ -155,7 +157,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     del logits, loss  # the full-size maps of one domain at a time
     target_loss, of_target = state.method.target_loss(batch)
     if target_loss is not None:
-        accelerator.backward(share * target_loss)
+        accelerator.backward(share * min(1.0, (state.step + 1) / max(1, state.warm_up)) * target_loss)
     return values | of_target
 
 

@@ -17,7 +17,7 @@ from dem_apps.objectives.flags import OPTION_NAMES, check_options, given_options
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 
 CONFIGS = [seg.config.TrainConfig, rl.config.TrainConfig]
-GIVEN = {"tau": 0.5, "alpha": 0.7, "momentum": 0.3, "norm": "l2", "delta": "entropy"}
+GIVEN = {"tau": 0.5, "alpha": 0.7, "momentum": 0.3, "norm": "l2", "delta": "entropy", "eta": 1.5}
 
 
 @pytest.mark.parametrize("config_class", CONFIGS)

@@ -13,6 +13,7 @@ from dem_apps.objective import EntropyObjective
 from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNorm, Entropy
 from dem_apps.objectives.info_max import InfoMax
 from dem_apps.objectives.max_squares import MaxSquares
+from dem_apps.objectives.robust_entropy import RobustEntropy
 
 OBJECTIVES: dict[str, type[EntropyObjective]] = {
     "entropy": Entropy,
@@ -23,6 +24,7 @@ OBJECTIVES: dict[str, type[EntropyObjective]] = {
     "adadem-mec": AdaDEMMEC,
     "max-squares": MaxSquares,
     "info-max": InfoMax,
+    "robust-entropy": RobustEntropy,
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)
@@ -31,7 +33,7 @@ _COMMON = inspect.signature(EntropyObjective).parameters
 
 
 def build_objective(
-    name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, **options: Any
+    name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, least_share: float = 0.0, **options: Any
 ) -> EntropyObjective:
     """An entropy objective by name.
 
@@ -50,6 +52,8 @@ def build_objective(
         num_classes: C.
         backend: see :class:`dem_apps.EntropyObjective`.
         balance: the exponent of ``reduction="balanced"``, see there.
+        least_share: predicted classes below this share of the elements weigh less under ``reduction="balanced"``, see
+            :func:`dem_apps.reduction.class_weights`.
         options: of the named objective; the arguments of its class.
 
     Raises:
@@ -62,7 +66,8 @@ def build_objective(
         if option not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise InputError(f"objective '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
-    return OBJECTIVES[name](num_classes=num_classes, backend=backend, balance=balance, **options)
+    objective = OBJECTIVES[name](num_classes=num_classes, backend=backend, balance=balance, **options)
+    return objective.with_least_share(least_share)
 
 
 def objective_options(name: str) -> list[str]:

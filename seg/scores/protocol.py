@@ -55,7 +55,7 @@ def protocol(
     whose = batch_norm_statistics(config, model, step, re_estimated_on)
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
-        "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
+        "method", "loss", "reduction", "balance", "least_share", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
     return {

@@ -147,7 +147,7 @@ def test_forbidding_classes_is_narrowing_the_class_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "max-squares", "info-max"])
+@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "max-squares", "info-max", "robust-entropy"])
 def test_an_element_without_an_allowed_class_counts_nowhere(name: str, reduction: str) -> None:
     logits, class_mask = logits_of(8, C), forbidding((8, C))
     class_mask[5] = True
@@ -197,7 +197,9 @@ def test_class_mask_that_forbids_nothing_changes_nothing(backend: str) -> None:
 # -- facts about whole objectives -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max"])
+@pytest.mark.parametrize(
+    "name", ["entropy", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy"]
+)
 @pytest.mark.parametrize("offset", [1e4, -1e4])
 def test_shift_invariance_in_float32(name: str, offset: float, backend: str) -> None:
     logits = (logits_of(100, C) * 64).round() / 64  # exact at 1e4
@@ -370,3 +372,21 @@ def test_balance_weighs_an_element_of_a_class_of_n_with_n_to_the_minus_balance(
 def test_balance_outside_its_range_is_refused(balance: object) -> None:
     with pytest.raises(ValueError, match="balance: expected a number from 0 to 1"):
         build_objective("entropy", C, balance=balance)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "eager", "reference"])
+def test_the_least_share_reaches_every_backend(backend: str) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(1, 4, 64, 64) + torch.tensor([2.0, 1.0, 0.0, -1.0])[:, None, None]
+    loss = build_objective("adadem", 4, backend=backend, least_share=0.1)(logits, reduction="balanced")
+    values = build_objective("adadem", 4, backend="reference")(logits, reduction="none")
+    counts = torch.bincount(logits.argmax(1).flatten(), minlength=4)
+    assert 0 < counts.min() < 0.1 * counts.sum()
+    weights = 1 / counts.clamp_min(0.1 * counts.sum())
+    weights /= (weights * counts).sum()
+    torch.testing.assert_close(loss, (values * weights[logits.argmax(1)]).sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_least_share_is_a_share() -> None:
+    with pytest.raises(ValueError, match="least_share: expected a number from 0 to 1, got 2"):
+        build_objective("entropy", 4, least_share=2)

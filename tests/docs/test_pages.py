@@ -194,7 +194,7 @@ def test_the_table_of_equations_names_what_there_is() -> None:
     rows = [
         line.split("|")
         for line in TEXTS["docs/method.md"].splitlines()
-        if re.match(r"\| (Eq\.|Sec\.|Alg\.|\w+ et al\.)", line)
+        if re.match(r"\| (Eq\.|Sec\.|Alg\.|\w+ et al\.|\w+ and \w+)", line)
     ]
     functions, names, checks = (
         [re.findall(r"`([^`]+)`", row[column]) for row in rows if "`" in row[column]] for column in (3, 4, 5)

@@ -251,6 +251,7 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
         ["--loss", "none"], ["--loss", "cadf"], ["--loss", "dem", "--tau", "0.9", "--alpha", "1.1"],
         ["--loss", "adadem-norm", "--norm", "linf", "--delta", "entropy"],
         ["--loss", "adadem-mec", "--momentum", "0.5"], ["--loss", "max-squares"], ["--loss", "info-max"],
+        ["--loss", "robust-entropy", "--eta", "1.5"],
         ["--algo", "a2c", "--hyperparameters", "{n_steps: 20}"],
         ["--hyperparameters.learning_rate", "lin_2.5e-4"],
     ],

@@ -215,3 +215,16 @@ def test_a_loss_that_is_not_finite_names_step_and_images(accelerator: Accelerato
     with pytest.raises(NotFiniteError, match=message):
         training_step(training, [MicroBatch(source, target)])
     assert all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
+
+
+def test_what_a_method_adds_warms_up_in_a_straight_line(accelerator: Accelerator) -> None:
+    """At the second of four steps half of the weight counts: the step of half the weight."""
+    warming = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, warm_up=4))
+    half = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, target_main=0.15, target_aux=0.05))
+    one, other = fresh(warming, accelerator), fresh(half, accelerator)
+    one.step = other.step = 1
+    for state in (one, other):
+        training_step(state, micro_batches(0))
+    expected = other.model.state_dict()
+    for name, value in one.model.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)

@@ -17,7 +17,7 @@ from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.signals import StopRequest
 
 C, FEATURES, STEPS = 5, 4, 3
-NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max")
+NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max", "robust-entropy")
 REDUCTIONS = ("mean", "balanced")
 #: Elements per process: unequal, and with three of them one that has none that counts.
 SHARDS = {1: [29], 2: [20, 9], 3: [17, 0, 12]}

@@ -6,6 +6,7 @@ momentum) and the reductions, each written with a loop. Objectives of other pape
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ class Paper:
         self.alpha = {"entropy": 1.0, "cadf": 0.0}.get(name, options.get("alpha", 1.0))
         self.momentum = options.get("momentum", 0.1)
         self.norm = None if name == "adadem-mec" else options.get("norm", "l1")
+        self.eta = options.get("eta", 2.0)
         self.delta_of = options.get("delta", "cadf")
         self.largest_inverse_delta = 1.0  # of the last call; tells how far rounding errors are magnified
         self.avg_pred = torch.ones(num_classes, num_classes, dtype=torch.float64) / num_classes
@@ -56,6 +58,9 @@ class Paper:
         if self.name == "info-max":
             p = F.softmax(logits, dim=1)
             return -(p * p.log()).sum(dim=1) + (p * p.detach().mean(dim=0).log()).sum(dim=1)
+        if self.name == "robust-entropy":
+            h = torch.distributions.Categorical(logits=logits).entropy()
+            return ((h / math.log(self.num_classes)) ** 2 + 1e-6) ** self.eta
         if self.name in ("entropy", "cadf", "dem"):
             p_tau = F.softmax(logits / self.tau, dim=1)
             cadf = -(p_tau * logits).sum(dim=1)

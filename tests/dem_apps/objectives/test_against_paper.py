@@ -35,6 +35,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("adadem-norm", {"norm": "linf", "delta": "entropy"}),
     ("adadem-mec", {}),
     ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}),
+    ("robust-entropy", {}),
+    ("robust-entropy", {"eta": 0.7}),
     ("max-squares", {}),
     ("info-max", {}),
 ]

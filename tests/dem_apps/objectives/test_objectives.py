@@ -19,7 +19,9 @@ C = 4
 
 
 def test_names_are_the_promised_ones() -> None:
-    promised = "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max"
+    promised = (
+        "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy",
+    )  # fmt: skip
     assert promised == OBJECTIVE_NAMES
     assert {OBJECTIVES[name].__name__ for name in promised} <= set(dem_apps.__all__)
 
@@ -27,6 +29,7 @@ def test_names_are_the_promised_ones() -> None:
 def test_options_are_the_promised_ones() -> None:
     assert objective_options("entropy") == objective_options("cadf") == []
     assert objective_options("max-squares") == objective_options("info-max") == []
+    assert objective_options("robust-entropy") == ["eta"]
     assert objective_options("dem") == ["tau", "alpha"]
     assert objective_options("adadem") == ["momentum", "alpha", "norm", "delta"]
     assert objective_options("adadem-norm") == ["alpha", "norm", "delta"]
@@ -56,6 +59,8 @@ def test_defaults_are_the_papers() -> None:
         (("dem", C), {"tau": -1.0}, r"tau: expected .*, got -1\.0$"),
         (("dem", C), {"tau": float("nan")}, r"tau: expected a number"),
         (("dem", C), {"alpha": "1"}, r"alpha: expected a number of at least 0, got '1'$"),
+        (("robust-entropy", C), {"eta": 0.0}, r"eta: expected a number above 0, got 0\.0$"),
+        (("robust-entropy", C), {"eta": "2"}, r"eta: expected a number above 0, got '2'$"),
         (("adadem", C), {"alpha": -0.5}, r"alpha: expected a number of at least 0, got -0\.5$"),
         (("adadem", C), {"alpha": float("inf")}, r"alpha: expected a"),
         (("adadem", C), {"norm": "l3"}, r"norm: 'l3' is not one of l1, l2, linf$"),

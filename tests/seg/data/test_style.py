@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
+import sys
 from typing import Any
 
 import albumentations
@@ -19,6 +21,7 @@ from seg.data.datasets import JoinedDataset, Sample, SegmentationDataset
 from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
 from seg.data.style import TargetStyle, fourier, histogram, lab
+from seg.export import _title
 from seg.train import train
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
@@ -326,6 +329,22 @@ def test_settings_of_runs_from_before_styles_are_read():
         del document["source"][name]
     config = from_dict(TrainConfig, document, "config.yaml")
     assert (config.source.layout, config.source.style) == ("synthia", "none")
+
+
+@pytest.mark.parametrize(("style", "copied"), [("none", False), ("lab", True)])
+def test_copies_are_made_of_the_target_images_that_a_style_reads(tiny_pair, tmp_path, monkeypatch, style, copied):
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path))
+    flags = ["--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root)]
+    arguments = ["seg.data", "cache", "--method", "source", "--source.style", style, *flags]
+    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    runpy.run_module("seg.data", run_name="__main__")
+    assert any("leftImg8bit/train" in str(file) for file in tmp_path.rglob("*.raw")) is copied
+
+
+def test_a_page_of_an_export_names_the_style():
+    titles = [_title(TrainConfig(method="source", source=SourceConfig(style=name))) for name in ("none", "lab")]
+    assert titles == ["source only", "source only, lab style"]
 
 
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):
