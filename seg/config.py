@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from torch import nn
 
@@ -62,20 +62,18 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class DemoConfig:
-    """The built-in street world, where no root is given."""
-
-    seed: int = option(0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0)
-    gap: float = option(
-        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
-    )
-
-
-@dataclass(frozen=True)
 class SourceConfig(DataConfig):
-    """The source's data, whose images may get the target's style."""
+    """The labelled images that training starts from, which may get the target's style."""
 
     layout: str = option("gta5", "how its folders are laid out", LAYOUTS)
+    rare_class_temperature: float | None = option(
+        None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
+        at_least=0.0001,
+    )  # fmt: skip
+    rare_class_pixels: float = option(
+        0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
+        at_least=0, at_most=1,
+    )  # fmt: skip
     style: str = option("none", "what source images take from a random target training image", ("none", *STYLES))
     style_beta: float = option(
         0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
@@ -90,6 +88,33 @@ class SourceConfig(DataConfig):
             f", probability {self.style_probability:g}" if self.style != "none" and self.style_probability < 1 else ""
         )
         return f"{self.style}{beta}{share}"
+
+
+@dataclass(frozen=True)
+class TargetDataConfig(DataConfig):
+    """The images that are adapted to."""
+
+    labelled_part: float | None = option(
+        None, "share of its training images that are read with labels, such as 0.0625; default: none",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    labelled_use: Literal["beside", "instead"] = option(
+        "beside", "half of every batch of labelled images are these beside the source's, or all of it instead of them"
+    )
+
+    def replaces_source(self) -> bool:
+        """Whether its labelled images are all that there are, so that no source is opened."""
+        return bool(self.labelled_part) and self.labelled_use == "instead"
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """The built-in street world, where no root is given."""
+
+    seed: int = option(0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0)
+    gap: float = option(
+        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
+    )
 
 
 @dataclass(frozen=True)
@@ -195,7 +220,7 @@ class TrainConfig(ObjectiveSettings):
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
     source: SourceConfig = section(SourceConfig, "source images, labelled")
-    target: DataConfig = section(DataConfig, "target images, adapted to")
+    target: TargetDataConfig = section(TargetDataConfig, "target images, adapted to")
     demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
@@ -208,9 +233,20 @@ class TrainConfig(ObjectiveSettings):
             InputError: naming the flag and what would be right.
         """
         check_settings(self)
-        if self.demo != DemoConfig() and self.source.root is not None:
-            raise InputError("--demo: names a built-in world, and --source.root is given; leave one of them out")
+        if self.demo != DemoConfig() and not self.uses_demo():
+            given = "source" if self.source.root is not None else "target"
+            raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
         check_options(self, trained=self.method != "source")
+        if self.target.labelled_use == "instead" and not self.target.labelled_part:
+            raise InputError(
+                "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "
+                "says that there are none; give it a share of the training images, such as 0.0625"
+            )
+        if self.target.replaces_source() and self.source.style != "none":
+            raise InputError(
+                "--source.style: gives source images the target's style, and with --target.labelled-use instead there "
+                "are none; leave it away, or take --target.labelled-use beside"
+            )
         uses_target = METHODS[self.method].uses_target
         if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after == "none":
             raise InputError(
@@ -222,9 +258,13 @@ class TrainConfig(ObjectiveSettings):
         """``model.batch_norm``, or what the method and the network make of its default."""
         return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
 
+    def uses_demo(self) -> bool:
+        """Whether training reads the built-in pair: no root is given of what it opens."""
+        return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
+
     def reads_target_images(self) -> bool:
-        """Whether training opens any: a method without them may still take their style."""
-        return METHODS[self.method].uses_target or self.source.style != "none"
+        """Whether training opens any: a method without them may still take their style or statistics."""
+        return METHODS[self.method].uses_target or self.source.style != "none" or self.batch_norm_after == "target"
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""

@@ -25,7 +25,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import option, parse_config, to_dict
-from seg.config import DataConfig, ModelConfig, SourceConfig, TrainConfig
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
 from seg.models.load_model import CLASSES_FILE
@@ -208,7 +208,7 @@ def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainCon
         classes=classes_file,
         run_dir=str(run_dir),
         source=SourceConfig(size=[1280, 720], augmentation=no_augmentation),
-        target=DataConfig(layout="cityscapes", size=[1024, 512], augmentation=no_augmentation),
+        target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=no_augmentation),
         model=ModelConfig(
             name="deeplabv2-advent",
             encoder=ENCODER,

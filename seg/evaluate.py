@@ -29,7 +29,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import BATCH_NORM_AFTER, DataConfig
+from seg.config import BATCH_NORM_AFTER, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
@@ -231,7 +231,7 @@ def _check(config: EvaluateConfig) -> None:
         raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
 
 
-def _adapted(loaded: LoadedModel, target: DataConfig, device: torch.device) -> LoadedModel:
+def _adapted(loaded: LoadedModel, target: TargetDataConfig, device: torch.device) -> LoadedModel:
     """The network with the statistics of the target's training images."""
     check_there_are_statistics(loaded.model, "the run's network")
     images = "target images" if target == loaded.config.target else f"training images of {target.root}"
@@ -239,7 +239,7 @@ def _adapted(loaded: LoadedModel, target: DataConfig, device: torch.device) -> L
     return dataclasses.replace(loaded, model=model, re_estimated_on=images)
 
 
-def _target(own: DataConfig, other: TargetConfig) -> DataConfig:
+def _target(own: TargetDataConfig, other: TargetConfig) -> TargetDataConfig:
     given = {name: value for name, value in dataclasses.asdict(other).items() if value is not None}
     return dataclasses.replace(own, **given)
 

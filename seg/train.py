@@ -26,10 +26,12 @@ from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from seg.config import OptimizerConfig, SourceConfig, TrainConfig
-from seg.data.datasets import SegmentationDataset
+from seg.config import OptimizerConfig, TrainConfig
+from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
+from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
+from seg.data.sampling import Sampler
 from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
@@ -64,6 +66,10 @@ def _train(config: TrainConfig) -> Path:
     seed_everything(config.seed)
     with accelerator.main_process_first():
         pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
+        sampler = labelled_sampler(
+            pair.labelled, (config.seed, _SOURCE_STREAM),
+            config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
+        )  # fmt: skip
     state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
@@ -72,7 +78,7 @@ def _train(config: TrainConfig) -> Path:
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
             run.score_if_due()
-            for micro_batches in _steps(config, pair, accelerator, state.step):
+            for micro_batches in _steps(config, pair, sampler, accelerator, state.step):
                 run.report(training_step(state, micro_batches))
                 run.stop_if_asked()
                 run.score_if_due()
@@ -166,30 +172,35 @@ def _open(
     )  # fmt: skip
 
 
-def _steps(config: TrainConfig, pair: DomainPair, accelerator: Accelerator, first: int) -> Iterator[list[MicroBatch]]:
-    """For every remaining step its micro-batches."""
+def _steps(
+    config: TrainConfig, pair: DomainPair, sampler: Sampler, accelerator: Accelerator, first: int
+) -> Iterator[list[MicroBatch]]:
+    """For every remaining step its micro-batches; ``sampler`` is that of the labelled images."""
     positions = range(first * config.accumulate, config.max_steps * config.accumulate)
     process = (accelerator.process_index, accelerator.num_processes)
-
-    def stream(
-        dataset: SegmentationDataset, number: int, augmentation: list[dict[str, Any]], style: TargetStyle | None = None
-    ) -> Iterator[Any]:
-        seed = (config.seed, number)
-        return batches(dataset, config.batch_size, positions, seed, augmentation, config.workers, process, style)
-
-    source = stream(pair.source_train, _SOURCE_STREAM, config.source.augmentation, _style(config.source, pair))
+    source = _labelled_batches(config, pair, sampler, positions, process)
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
-        target = stream(pair.target_train, _TARGET_STREAM, config.target.augmentation)
+        target = batches(
+            pair.target_train, config.batch_size, positions, (config.seed, _TARGET_STREAM),
+            config.target.augmentation, config.workers, process,
+        )  # fmt: skip
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
         yield list(islice(micro_batches, config.accumulate))
 
 
-def _style(settings: SourceConfig, pair: DomainPair) -> TargetStyle | None:
-    if settings.style == "none":
-        return None
-    return TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
+def _labelled_batches(
+    config: TrainConfig, pair: DomainPair, sampler: Sampler, positions: range, process: tuple[int, int]
+) -> Iterator[Any]:
+    settings, style, styled = config.source, None, None
+    if pair.source_train is not None and settings.style != "none":
+        style = TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
+        styled = len(pair.source_train)
+    return batches(
+        JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
+        settings.augmentation, config.workers, process, sampler, style, styled,
+    )  # fmt: skip
 
 
 def _finish(config: TrainConfig, run: TrainingRun) -> None:
@@ -201,6 +212,10 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
     how = protocol(config, run.state.model, "last", step, re_estimated_on=run.state.result().get(RE_ESTIMATED_ON))
+    how["labelled_images"] = {
+        domain: 0 if dataset is None else len(dataset)
+        for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
+    }
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
@@ -215,7 +230,6 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
 def _print_summary(
     config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
 ) -> None:
-    data = "demo pair" if config.source.root is None else f"{config.source.root} -> {config.target.root}"
     loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
     style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
     parts = config.model.architecture().items()
@@ -224,8 +238,8 @@ def _print_summary(
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
         f"method   {config.method}{loss}{style}\n"
-        f"data     {data}: {len(pair.source_train)} source, {len(pair.target_train)} target, "
-        f"{len(pair.target_val)} validation images{labels}, {len(pair.classes)} classes\n"
+        f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
+        f"{len(pair.classes)} classes\n"
         f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
         f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
@@ -233,6 +247,22 @@ def _print_summary(
         f"results  {path}",
         flush=True,
     )
+
+
+def _training_images(config: TrainConfig, pair: DomainPair) -> str:
+    """Where they come from, how many there are and how many of the target's are labelled."""
+    roots = [root for root in (None if pair.source_train is None else config.source.root, config.target.root) if root]
+    temperature = config.source.rare_class_temperature
+    rare = "" if temperature is None else f"rare classes first, T = {temperature:g}"
+    if pair.source_train is None:
+        source, notes = "no source", [rare]
+    else:
+        source, notes = f"{len(pair.source_train)} source" + (f" ({rare})" if rare else ""), []
+    if pair.target_labelled is not None:
+        notes.insert(0, f"{len(pair.target_labelled)} of them with labels")
+    noted = "; ".join(note for note in notes if note)
+    target = f"{len(pair.target_train)} target" + (f" ({noted})" if noted else "")
+    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {target}"
 
 
 def _main() -> None:

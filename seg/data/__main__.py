@@ -10,6 +10,7 @@ from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
+from seg.data.class_pixels import class_pixels
 from seg.data.domains import open_pair
 
 _USAGE = """usage: python -m seg.data {check,cache} [--config FILE] [any setting of python -m seg.train]
@@ -30,10 +31,12 @@ def _check(config: TrainConfig) -> None:
 
 def _cache(config: TrainConfig) -> None:
     pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
-    splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
+    splits = pair.splits()
     if not config.reads_target_images():
         del splits["target train"]
     fill_cache(splits, config.workers)
+    if config.source.rare_class_temperature is not None:
+        class_pixels(pair.labelled[0], config.workers)
 
 
 _OF_TRAINING = """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset
+from seg.data.image_io import stored_size
 from seg.data.parallel_map import in_order
 
 # what a file takes beyond its pixels: its header, and the rest of its last block
@@ -25,7 +25,12 @@ def fill_cache(splits: dict[str, SegmentationDataset], workers: int = 0) -> None
     Raises:
         InputError: too little space on the disk, found before anything is written; a file that cannot be read.
     """
-    needed = sum(_bytes_needed(dataset, index) for dataset in splits.values() for index in range(len(dataset)))
+    # by copy, not by sample: target images may be in two splits, with labels and without
+    bytes_of: dict[Path, int] = {}
+    for dataset in splits.values():
+        for index in range(len(dataset)):
+            bytes_of |= {dataset.copies.path(file): size for file, size in _bytes_needed(dataset, index).items()}
+    needed = sum(bytes_of.values())
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,15 +53,10 @@ def _text(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
-def _bytes_needed(dataset: SegmentationDataset, index: int) -> int:
+def _bytes_needed(dataset: SegmentationDataset, index: int) -> dict[Path, int]:
     missing = dataset.missing_copies(index)
     if not missing:
-        return 0
+        return {}
     image_file = dataset.files[index][0]
-    width, height = dataset.size or _stored_size(image_file)
-    return sum(width * height * (3 if file == image_file else 1) + _BYTES_PER_FILE for file in missing)
-
-
-def _stored_size(file: Path) -> tuple[int, int]:
-    with opened_image(file) as picture:
-        return picture.size
+    width, height = dataset.size or stored_size(image_file)
+    return {file: width * height * (3 if file == image_file else 1) + _BYTES_PER_FILE for file in missing}

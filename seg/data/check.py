@@ -1,13 +1,14 @@
 """``python -m seg.data check``: everything that could go wrong with the files, before any training.
 
-An *error* stops training at some step; a *warning* does not, but somebody should know. The target's training labels
-are not opened: adaptation never sees them.
+An *error* stops training at some step; a *warning* does not, but somebody should know. Of the target's training labels
+those of the labelled part are opened, and no others: adaptation never sees them.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,12 +58,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         console: where to print.
     """
     console = console or Console(soft_wrap=True, markup=False, emoji=False)
-    splits = {"source train": pair.source_train, "target train": pair.target_train, "target val": pair.target_val}
     reports: dict[str, list[FileReport]] = {}
-    for title, dataset in splits.items():
+    for title, dataset, indices in _work(pair):
         reports[title] = []
-        check = functools.partial(check_file, dataset)
-        for report in in_order(check, len(dataset), workers, f"checking {title}"):
+        check = functools.partial(_check_one_of, dataset, indices)
+        for report in in_order(check, len(indices), workers, f"checking {title}"):
             reports[title].append(report)
             _print_lines(report, title, console)
     if not pair.target_val.labelled:
@@ -81,6 +81,20 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     else:
         console.print(f"{len(checked):,} images checked, nothing wrong")
     return wrong
+
+
+def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
+    """Titles, data sets and the samples to look at: those of the target that are labelled once, with their labels."""
+    labelled = set() if pair.target_labelled is None else {image for image, _ in pair.target_labelled.files}
+    for title, dataset in pair.splits().items():
+        indices = list(range(len(dataset)))
+        if title == "target train" and labelled:
+            title, indices = "other target train", [i for i in indices if dataset.files[i][0] not in labelled]
+        yield title, dataset, indices
+
+
+def _check_one_of(dataset: SegmentationDataset, indices: list[int], place: int) -> FileReport:
+    return check_file(dataset, indices[place])
 
 
 def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
@@ -171,7 +185,9 @@ def _overview(reports: dict[str, list[FileReport]]) -> Table:
 def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:
     """Share of each class among the pixels that count, and the number of images that have it."""
     columns: dict[str, NDArray[np.int64]] = {}
-    for title in ("source train", "target val"):
+    for title in ("source train", "labelled target train", "target val"):
+        if title not in reports:
+            continue
         readable = [file.counts for file in reports[title] if file.counts is not None]
         columns[title] = np.array(readable) if readable else np.zeros((1, len(names) + 1), np.int64)
     table = Table("class", title="pixels and images of each class")

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import cv2
 import numpy as np
@@ -19,7 +20,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.data.cache import ResizedCopies
-from seg.data.image_io import decode, without_alpha
+from seg.data.image_io import decode, stored_size, without_alpha
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.layout import Pairs
@@ -38,6 +39,14 @@ class Sample:
     name: str
     image: NDArray[np.uint8]
     label: NDArray[np.uint8] | None
+
+
+class Samples(Protocol):
+    """What a training stream is drawn from."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
 
 
 class SegmentationDataset:
@@ -111,6 +120,19 @@ class SegmentationDataset:
         label = None if label_file is None else self._label(label_file, image.shape[:2])
         return Sample(self.name(index), image, label)
 
+    def label(self, index: int) -> NDArray[np.uint8]:
+        """The train ids of a labelled sample, (H, W), without reading the image's pixels.
+
+        Raises:
+            InputError: as reading the sample does.
+            ValueError: samples have no labels.
+        """
+        image_file, label_file = self.files[index]
+        if label_file is None:
+            raise ValueError(f"{image_file} is read without its label")
+        width, height = self.size or stored_size(image_file)
+        return self._label(label_file, (height, width))
+
     def name(self, index: int) -> str:
         """The image's path below the root."""
         return self.files[index][0].relative_to(self.root).as_posix()
@@ -160,6 +182,28 @@ class SegmentationDataset:
             raise InputError(f"{file}: label id {unknown} is not in the table, which has {spans(self.known_ids)}")
         label: NDArray[np.uint8] = cv2.LUT(ids, self.train_ids)  # type: ignore[assignment]
         return label
+
+
+class JoinedDataset:
+    """Several data sets as one: the samples of the first part, then those of the second, and so on."""
+
+    def __init__(self, parts: Sequence[Samples]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def __getitem__(self, index: int) -> Sample:
+        """Read one sample.
+
+        Raises:
+            InputError: as its part does.
+        """
+        for part in self.parts:
+            if index < len(part):
+                return part[index]
+            index -= len(part)
+        raise IndexError(index)
 
 
 def spans(known: NDArray[np.bool_]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from seg.config import DataConfig, DemoConfig
+from seg.config import DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.labels import ClassSet, load_classes
@@ -17,19 +17,39 @@ from seg.demo.demo_pair import DemoPair, ensure_demo_pair
 
 @dataclass(frozen=True)
 class DomainPair:
-    """Labelled source, unlabelled target for training, target for scores, with labels where there are any; and the
-    classes of all three.
+    """What a training reads and scores.
+
+    Args:
+        source_train: labelled source; None where labelled target images take its place.
+        target_train: every training image of the target, without labels.
+        target_val: for scores, with labels where there are any.
+        classes: of all of them.
+        target_labelled: the training images of the target whose labels may be read; None, as ever, for none.
     """
 
-    source_train: SegmentationDataset
+    source_train: SegmentationDataset | None
     target_train: SegmentationDataset
     target_val: SegmentationDataset
     classes: ClassSet
+    target_labelled: SegmentationDataset | None = None
+
+    @property
+    def labelled(self) -> list[SegmentationDataset]:
+        """What the labelled stream is drawn from: source, labelled target, or first the one and then the other."""
+        return [part for part in (self.source_train, self.target_labelled) if part is not None]
+
+    def splits(self) -> dict[str, SegmentationDataset]:
+        """Every data set by a title for people."""
+        splits = {
+            "source train": self.source_train, "labelled target train": self.target_labelled,
+            "target train": self.target_train, "target val": self.target_val,
+        }  # fmt: skip
+        return {title: dataset for title, dataset in splits.items() if dataset is not None}
 
 
 def open_pair(
-    source: DataConfig,
-    target: DataConfig,
+    source: SourceConfig,
+    target: TargetDataConfig,
     classes_file: str | None = None,
     validation_part: Sequence[float] = (0.0, 1.0),
     labels_must_exist: bool = True,
@@ -39,31 +59,67 @@ def open_pair(
 
     Args:
         source: root, layout, size and excluded images of the labelled domain.
-        target: likewise, of the domain that is adapted to.
+        target: likewise, of the domain that is adapted to, and how much of it is labelled; ``instead`` opens no source.
         classes_file: see :func:`seg.data.labels.load_classes`.
         validation_part: see :func:`open_validation`.
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
         demo: which built-in world, where no root is given; None is the demo's own.
 
     Raises:
-        InputError: one root without the other, a folder that is missing or empty, an image without its label.
+        InputError: one root without the other, a folder that is missing or empty, an image without its label, a
+            labelled part that is empty or that is scored as well.
     """
-    if (source.root is None) != (target.root is None):
-        given, missing = ("source", "target") if source.root else ("target", "source")
-        raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
+    instead = target.replaces_source()
+    source_root, target_root = _roots(source, target, demo, needs_source=not instead)
     classes = load_classes(classes_file)
-    if source.root is None or target.root is None:
-        world = _demo_pair(demo)
-        source_root, target_root = world.source_root, world.target_root
-    else:
-        source_root, target_root = Path(source.root), Path(target.root)
-    source_train = SegmentationDataset(
+    source_train = None if instead else SegmentationDataset(
         source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
         classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
     )  # fmt: skip
+    # the target's training labels are never opened, but for those of the labelled part
     target_train = open_unlabelled(target, classes, target_root)
     target_val = open_validation(target, classes, validation_part, target_root, labels_must_exist)
-    return DomainPair(source_train, target_train, target_val, classes)
+    target_labelled = None
+    if target.labelled_part:
+        target_labelled = _open_labelled(target, target.labelled_part, classes, target_root, labels_must_exist)
+        _refuse_scored(target_labelled, target_val, target.labelled_part)
+    return DomainPair(source_train, target_train, target_val, classes, target_labelled)
+
+
+def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, needs_source: bool) -> tuple[Path, Path]:
+    if target.root is not None and not needs_source:
+        return Path(source.root or target.root), Path(target.root)
+    if (source.root is None) != (target.root is None):
+        given, missing = ("source", "target") if source.root else ("target", "source")
+        raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
+    if source.root is None or target.root is None:
+        world = _demo_pair(demo)
+        return world.source_root, world.target_root
+    return Path(source.root), Path(target.root)
+
+
+def _open_labelled(
+    target: DataConfig, part: float, classes: ClassSet, root: Path, labels_must_exist: bool
+) -> SegmentationDataset:
+    """The first ``part`` of a fixed shuffle of the target's training images, so that a small part lies in a larger."""
+    try:
+        return SegmentationDataset(
+            root, target.layout, "train", labelled=True, size=_size(target, "target"), classes=classes,
+            exclude=target.exclude, part=(0.0, part), labels_must_exist=labels_must_exist,
+        )  # fmt: skip
+    except InputError as error:
+        raise InputError(f"--target.labelled-part: {error}") from error
+
+
+def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, part: float) -> None:
+    """Where a target has no validation split, its training images are scored."""
+    both = {image for image, _ in labelled.files} & {image for image, _ in scored.files}
+    if both:
+        raise InputError(
+            f"--target.labelled-part: {len(both)} of the {len(labelled)} images with labels would be scored as well, "
+            f"such as {min(both)}; score the others with --validation-part {part:g},1 or keep images apart in a "
+            "validation split"
+        )
 
 
 def open_unlabelled(

@@ -91,6 +91,16 @@ def decode(file: Path) -> Image.Image:
     return picture
 
 
+def stored_size(file: Path) -> tuple[int, int]:
+    """(width, height) of an image file, without decoding its pixels.
+
+    Raises:
+        InputError: it is missing, no image or too large.
+    """
+    with opened_image(file) as picture:
+        return picture.size
+
+
 def read_index_image(file: Path) -> NDArray[np.uint8]:
     """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8.
 

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest
-from seg.data.datasets import Sample, SegmentationDataset
+from seg.data.datasets import Sample, Samples
 from seg.data.labels import IGNORE_INDEX
 from seg.data.normalisation import normalised
+from seg.data.sampling import Draws, Passes, Sampler
 
 # Without this its import asks the network for a newer release and waits where there is none to reach.
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -76,14 +77,16 @@ def _transform(name: str, arguments: dict[str, Any]) -> Any:
 
 
 def batches(
-    dataset: SegmentationDataset,
+    dataset: Samples,
     batch_size: int,
     steps: range,
     seed: tuple[int, int],
     augmentation: list[dict[str, Any]],
     workers: int = 0,
     process: tuple[int, int] = (0, 1),
+    sampler: Sampler | None = None,
     style: Style | None = None,
+    styled: int | None = None,
 ) -> Iterator[Batch]:
     """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
     ``draw``.
@@ -96,14 +99,18 @@ def batches(
     the batch that a single process would have had.
 
     Args:
-        dataset: what to draw from; every sample once per pass, in a new order each pass.
+        dataset: what to draw from.
         batch_size: samples of a step, over all processes.
         steps: the steps to serve; a resumed run starts where it stopped.
         seed: the run's seed and the stream's number, so that source and target differ.
         augmentation: see :func:`build_augmentation`.
         workers: processes that read ahead; 0 reads in this one.
         process: (rank, number of processes).
+        sampler: which sample stands at which position; without one every sample comes once per pass, in a new order
+            each pass.
         style: changes the images before the augmentation.
+        styled: of that many samples of ``dataset``, from the first on; None for all. Labelled target images, which come
+            after the source's, have the target's style already.
 
     Raises:
         InputError: a file that cannot be read, an id that is not in the table, or a batch that cannot be shared out.
@@ -113,9 +120,12 @@ def batches(
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
     positions = [step * batch_size + rank * share + place for step in steps for place in range(share)]
-    shuffled = _Shuffled(dataset, positions, seed, build_augmentation(augmentation) if augmentation else None, style)
+    sampler = sampler or Passes(len(dataset), (*seed, Draws.ORDER))
+    transform = build_augmentation(augmentation) if augmentation else None
+    styled = 0 if style is None else len(dataset) if styled is None else styled
     loader = DataLoader(
-        shuffled, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
+        _Stream(dataset, sampler, positions, seed, transform, style, styled), batch_size=share, num_workers=workers,
+        pin_memory=torch.cuda.is_available(), collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
         # of its own: it would draw from the global one when it starts, and a resumed run starts it once more
         generator=torch.Generator(),
@@ -162,23 +172,26 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     return batch
 
 
-class _Shuffled(Dataset[Batch | InputError]):
+class _Stream(Dataset[Batch | InputError]):
     """Maps positions of the stream to samples."""
 
     def __init__(
         self,
-        dataset: SegmentationDataset,
+        dataset: Samples,
+        sampler: Sampler,
         positions: Sequence[int],
         seed: tuple[int, int],
         augmentation: albumentations.Compose | None,
         style: Style | None,
+        styled: int,
     ) -> None:
         self._dataset = dataset
+        self._sampler = sampler
         self._positions = positions
         self._seed = seed
         self._augmentation = augmentation
         self._style = style
-        self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._styled = styled
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -190,15 +203,14 @@ class _Shuffled(Dataset[Batch | InputError]):
             return error
 
     def _at(self, position: int) -> Batch:
-        epoch, place = divmod(position, len(self._dataset))
-        sample = self._dataset[int(self._epoch_order(epoch)[place])]
-        if self._style is not None:
+        index = self._sampler.index(position)
+        sample = self._dataset[index]
+        if self._style is not None and index < self._styled:
             # before the augmentation, as FDA does: of the whole image, without the borders that a rotation brings in,
             # and so that what the augmentation does to colours is not undone
-            random = np.random.default_rng([*self._seed, 5, position])
-            sample = replace(sample, image=self._style(sample.image, random))
+            sample = replace(sample, image=self._style(sample.image, self._random(Draws.STYLE, position)))
         image, label = self._augmented(sample, position)
-        draw = int(self._random(2, position).integers(2**62))
+        draw = int(self._random(Draws.METHOD, position).integers(2**62))
         batch: Batch = {"name": sample.name, "image": normalised(image), "draw": draw}
         if label is not None:
             batch["label"] = torch.from_numpy(label.astype(np.int64))
@@ -207,7 +219,7 @@ class _Shuffled(Dataset[Batch | InputError]):
     def _augmented(self, sample: Sample, position: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
         if self._augmentation is None:
             return sample.image, sample.label
-        self._augmentation.set_random_seed(int(self._random(1, position).integers(2**31)))
+        self._augmentation.set_random_seed(int(self._random(Draws.AUGMENTATION, position).integers(2**31)))
         parts = {"image": sample.image} if sample.label is None else {"image": sample.image, "mask": sample.label}
         try:
             augmented = self._augmentation(**parts)
@@ -215,11 +227,5 @@ class _Shuffled(Dataset[Batch | InputError]):
             raise InputError(f"{sample.name}: augmentation failed: {' '.join(str(error).split())}") from error
         return augmented["image"], augmented.get("mask")
 
-    def _epoch_order(self, epoch: int) -> NDArray[np.int64]:
-        if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, self._random(0, epoch).permutation(len(self._dataset)))
-        return self._order[1]
-
-    def _random(self, purpose: int, position: int) -> np.random.Generator:
-        """A generator of its own for each purpose (0 order, 1 augmentation, 2 the method's draws) and position."""
+    def _random(self, purpose: Draws, position: int) -> np.random.Generator:
         return np.random.default_rng([*self._seed, purpose, position])

@@ -59,7 +59,7 @@ def protocol(
         "deterministic", "validation_part",
     )  # fmt: skip
     return {
-        **({} if config.source.root is not None else {"demo": dataclasses.asdict(config.demo)}),
+        **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
         "train_size": {"source": config.source.size, "target": config.target.size},
         "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
@@ -73,7 +73,10 @@ def protocol(
         "network": config.model.architecture(),
         "checkpoint": checkpoint,
         "chosen_by": chosen_by.get(checkpoint, "end of training"),
-        "used_target_labels": checkpoint == "best",
+        "used_target_labels": checkpoint == "best" or bool(config.target.labelled_part),
+        "labelled_part": config.target.labelled_part or 0.0,
+        "labelled_use": config.target.labelled_use if config.target.labelled_part else None,
+        "rare_class_temperature": config.source.rare_class_temperature,
         "step": step,
         **{name: getattr(config, name) for name in settings},
         "options": given_options(config),

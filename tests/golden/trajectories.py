@@ -30,7 +30,7 @@ from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
 from rl.envs.make import make_env
 from rl.training import between_rollouts
-from seg.config import DataConfig, ModelConfig, OptimizerConfig, SourceConfig, WeightConfig
+from seg.config import ModelConfig, OptimizerConfig, SourceConfig, TargetDataConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair
 from seg.methods.advent import DiscriminatorConfig
@@ -93,7 +93,7 @@ def segmentation(**changes: Any) -> Values:
             run_dir=str(Path(folder) / "run"),
             # no augmentation: its random numbers are albumentations', whose versions differ
             source=SourceConfig(root=str(pair.source_root), augmentation=[]),
-            target=DataConfig(root=str(pair.target_root), augmentation=[]),
+            target=TargetDataConfig(root=str(pair.target_root), augmentation=[]),
             **changes,
         )
         run = seg.train.train(config)

@@ -24,7 +24,7 @@ from dem_apps.runtime.run_folder import RunFolder, read_metrics
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_unlabelled
 from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
@@ -41,7 +41,7 @@ STATISTICS = ("running_mean", "running_var")
 def config(tiny_pair) -> TrainConfig:
     return TrainConfig(
         max_steps=4, eval_every=2, log_every=1, maps=0, device="cpu", batch_norm_after="target",
-        source=DataConfig(str(tiny_pair.source_root), "gta5"), target=DataConfig(str(tiny_pair.target_root)),
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.config import DataConfig, ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
@@ -297,7 +297,7 @@ def test_tables_say_what_is_missing_and_what_used_labels():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_pair):
     """A run folder with a network nobody trained, as last and, with other weights, as selected checkpoint."""
-    config = TrainConfig(target=DataConfig(root=str(tiny_pair.target_root)))
+    config = TrainConfig(target=TargetDataConfig(root=str(tiny_pair.target_root)))
     folder = RunFolder.create(tmp_path_factory.mktemp("run") / "run", to_dict(config), 0, "cpu")
     folder.close()
     for step, name in ((6, "last"), (3, "selected"), (2, "best")):

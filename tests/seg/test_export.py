@@ -17,7 +17,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, TrainConfig
+from seg.config import ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.image_io import find_images, output_names, read_image
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
@@ -125,7 +125,7 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
 
 def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
     draw("a.png", (40, 24))
-    run = write_run(tmp_path / "run", 0, target=DataConfig(size=[32, 16]))
+    run = write_run(tmp_path / "run", 0, target=TargetDataConfig(size=[32, 16]))
     trained, image = open_trained(run, "last", CPU), read_image(tmp_path / "images" / "a.png")
     for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"

@@ -34,7 +34,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, SourceConfig, TrainConfig
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
@@ -135,7 +135,7 @@ def good(tmp_path_factory, tiny_pair) -> Path:
     run.mkdir()
     config = TrainConfig(
         model=SMALL, maps=0, max_steps=3, run_dir=str(run), source=SourceConfig(str(tiny_pair.source_root)),
-        target=DataConfig(str(tiny_pair.target_root)),
+        target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     torch.manual_seed(0)
@@ -350,7 +350,7 @@ def test_names_of_files_do_not_steer_the_terminal(tiny_pair, tmp_path: Path, cap
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_bytes(b"")
-    pair = open_pair(DataConfig(str(tmp_path), "gta5"), DataConfig(str(tiny_pair.target_root)))
+    pair = open_pair(SourceConfig(str(tmp_path), "gta5"), TargetDataConfig(str(tiny_pair.target_root)))
     assert check_pair(pair) == 1
     shown = capsys.readouterr().out
     assert r"evil\x1b[2J[red]:car:.png: the image cannot be read" in shown

@@ -24,7 +24,7 @@ from dem_apps.jobs.study import StudyFolder
 from dem_apps.jobs.tune import Trials
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config, to_dict
-from seg.config import DataConfig, TrainConfig
+from seg.config import TargetDataConfig, TrainConfig
 from seg.tune import TuneConfig, main, trial_jobs, trial_settings
 
 DEMO = str(Path(__file__).parents[2] / "configs/seg/demo.yaml")
@@ -212,7 +212,7 @@ def test_a_training_that_outlives_its_command_is_waited_for_and_its_score_is_tak
 
 
 def test_the_command_of_a_trial_makes_its_settings_and_goes_on_from_where_it_stands(claim):
-    settings = trial_settings(TuneConfig(share=0.5), TrainConfig(seed=3, target=DataConfig(size=[64, 32])))
+    settings = trial_settings(TuneConfig(share=0.5), TrainConfig(seed=3, target=TargetDataConfig(size=[64, 32])))
     (job,) = trial_jobs(settings)(claim.run, claim.values)
     python, flag, module, *arguments = job.command()
     assert (python, flag, module) == (sys.executable, "-m", "seg.train")

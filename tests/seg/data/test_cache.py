@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig
+from seg.config import SourceConfig, TargetDataConfig
 from seg.data.build_cache import fill_cache
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
@@ -208,7 +208,7 @@ def test_the_command_copies_what_training_reads(tiny_pair, tmp_path, monkeypatch
     assert "source train: 6 images in " in printed
     assert "target val: 4 images in " in printed
     pair = open_pair(
-        DataConfig(root=str(source), layout="gta5", size=[64, 32]), DataConfig(root=str(target), size=[48, 24])
+        SourceConfig(root=str(source), layout="gta5", size=[64, 32]), TargetDataConfig(root=str(target), size=[48, 24])
     )
     assert len(copies(pair.source_train)) == 12
     # images alone: training labels are not opened, and scores want validation labels at their own size

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig
+from seg.config import SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, load_classes
@@ -64,7 +64,8 @@ def test_day_to_dusk_is_a_pair_of_one_root(root: Path) -> None:
     """No training label of the target is there, and none is missed."""
     for frame in DUSK_TRAIN:
         (root / f"{frame.replace('/', 'annot/')}.png").unlink()
-    source, target = (DataConfig(root=str(root), layout=f"camvid-{time}", size=[6, 4]) for time in ("day", "dusk"))
+    source = SourceConfig(root=str(root), layout="camvid-day", size=[6, 4])
+    target = TargetDataConfig(root=str(root), layout="camvid-dusk", size=[6, 4])
     pair = open_pair(source, target, CLASSES_FILE)
     assert [len(part) for part in (pair.source_train, pair.target_train, pair.target_val)] == [7, 2, 1]
     assert pair.source_train.labelled

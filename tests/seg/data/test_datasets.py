@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig
+from seg.config import DataConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
@@ -166,14 +166,14 @@ def test_a_file_cut_short_is_named(source, folder, kept):
 
 def test_a_pair_needs_both_roots(source):
     with pytest.raises(InputError, match=r"--target.root is missing: --source.root is given"):
-        open_pair(DataConfig(root=str(source), layout="gta5"), DataConfig())
+        open_pair(SourceConfig(root=str(source), layout="gta5"), TargetDataConfig())
 
 
 @pytest.mark.parametrize("size", [[96], [0, 5], [1, 2, 3]])
 def test_a_wrong_size_is_named(tiny_pair, size):
-    source = DataConfig(root=str(tiny_pair.source_root), layout="gta5", size=size)
+    source = SourceConfig(root=str(tiny_pair.source_root), layout="gta5", size=size)
     with pytest.raises(InputError, match=r"--source.size: expected \[width, height\]"):
-        open_pair(source, DataConfig(root=str(tiny_pair.target_root)))
+        open_pair(source, TargetDataConfig(root=str(tiny_pair.target_root)))
 
 
 def synthia_label(file: Path, ids: np.ndarray) -> None:
@@ -276,8 +276,8 @@ def test_excluded_images_are_left_out(source, tiny_pair):
     exclude = ["00001", "00003.png", "images/00004.png", "0000"]
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True, exclude=exclude)
     assert names(dataset) == [whole[1], *whole[4:]]
-    config = DataConfig(root=str(source), layout="gta5", exclude=exclude)
-    assert len(open_pair(config, DataConfig(root=str(tiny_pair.target_root))).source_train) == 3
+    config = SourceConfig(root=str(source), layout="gta5", exclude=exclude)
+    assert len(open_pair(config, TargetDataConfig(root=str(tiny_pair.target_root))).source_train) == 3
     with pytest.raises(InputError, match="every image is excluded"):
         SegmentationDataset(source, "gta5", "train", labelled=True, exclude=[Path(name).stem for name in whole])
 

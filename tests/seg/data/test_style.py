@@ -16,8 +16,9 @@ import torch
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
-from seg.config import STYLES, DataConfig, SourceConfig, TrainConfig
-from seg.data.datasets import Sample, SegmentationDataset
+from seg.config import STYLES, SourceConfig, TargetDataConfig, TrainConfig
+from seg.data.datasets import JoinedDataset, Sample, SegmentationDataset
+from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
 from seg.data.style import TargetStyle, fourier, histogram, lab
 from seg.export import _title
@@ -256,6 +257,29 @@ def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     assert 53 < min(counts.values()) <= max(counts.values()) < 147  # and 47
 
 
+def test_labelled_target_images_keep_their_style(source, target, tiny_pair):
+    """And the source's images look as they do with nothing beside them at that position."""
+    labelled = SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=True)
+    sampler = labelled_sampler([source, labelled], (3, 0))
+    joined, style = JoinedDataset([source, labelled]), TargetStyle("lab", target, 0.05, 1.0)
+    plain = read(joined, None, sampler=sampler)
+    styled = read(joined, style, sampler=sampler, styled=len(source))
+    everywhere = read(joined, style, sampler=sampler)
+    for one, other, changed in zip(plain, styled, everywhere, strict=True):
+        assert one["name"] == other["name"]
+        assert torch.equal(one["image"][1], other["image"][1])
+        assert not torch.equal(one["image"][0], other["image"][0])
+        assert not torch.equal(one["image"][1], changed["image"][1])
+        assert torch.equal(other["image"][0], changed["image"][0])
+
+
+def test_the_style_has_random_numbers_of_its_own(source):
+    """Those of runs from before there were others: neither the sampler's, the augmentation's nor the method's."""
+    drawn: list[float] = []
+    read(source, lambda image, random: (drawn.append(random.random()), image)[1], range(3))
+    assert drawn == [np.random.default_rng([3, 0, 5, position]).random() for position in range(6)]
+
+
 def test_no_probability_changes_nothing(source, target):
     assert_equal(read(source, TargetStyle("lab", target, 0.05, 0.0)), read(source, None))
 
@@ -292,6 +316,13 @@ def test_a_wrong_setting_is_one_sentence(flags, message):
         parse_config(TrainConfig, "train", "train", flags)
 
 
+def test_without_a_source_there_is_nothing_to_give_a_style():
+    flags = ["--source.style", "lab", "--target.labelled-part", "0.5", "--target.labelled-use"]
+    parse_config(TrainConfig, "train", "train", [*flags, "beside"]).check()
+    with pytest.raises(InputError, match=r"^--source.style: .* --target.labelled-use instead there are none; leave it"):
+        parse_config(TrainConfig, "train", "train", [*flags, "instead"]).check()
+
+
 def test_settings_of_runs_from_before_styles_are_read():
     document = to_dict(TrainConfig(source=SourceConfig(layout="synthia")))
     for name in ("style", "style_beta", "style_probability"):
@@ -319,7 +350,7 @@ def test_a_page_of_an_export_names_the_style():
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):
     settings = {
         "method": "source", "max_steps": 2, "eval_every": 2, "log_every": 1, "maps": 0,
-        "target": DataConfig(str(tiny_pair.target_root)),
+        "target": TargetDataConfig(str(tiny_pair.target_root)),
     }  # fmt: skip
     losses, protocols = [], []
     for name in ("none", "fourier"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, SourceConfig, TrainConfig
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.models import NETWORKS
 from seg.models.network import parameter_groups
 from seg.models.smp_network import SMP_NETWORKS
@@ -40,7 +40,7 @@ def test_it_is_trained_scored_and_saved(name, tiny_pair, tmp_path):
     config = TrainConfig(
         method="minent", model=ModelConfig(name=name), max_steps=2, log_every=1, maps=1, device="cpu",
         run_dir=str(tmp_path / "run"),
-        source=SourceConfig(str(tiny_pair.source_root)), target=DataConfig(str(tiny_pair.target_root)),
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
     run = train(config)
     scores = json.loads((run / "eval.json").read_text())

@@ -14,7 +14,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import RunFolder, read_metrics
 from seg import build_model
-from seg.config import DataConfig, ModelConfig, SourceConfig, TrainConfig
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_validation
 from seg.evaluate import evaluate
 from seg.export import ExportConfig, export
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 def config(tiny_pair) -> TrainConfig:
     return TrainConfig(
         method="advent", model=MODEL, max_steps=2, eval_every=1, log_every=1, maps=1, device="cpu",
-        source=SourceConfig(str(tiny_pair.source_root)), target=DataConfig(str(tiny_pair.target_root)),
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
 
 

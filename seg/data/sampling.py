@@ -1,0 +1,124 @@
+"""Which sample stands at which position of a training stream: a function of seed and position alone.
+
+A sampler is asked for one position at a time, in any order and in any process. It keeps no state that an answer
+depends on, so that a stream is the same for any number of workers and processes and after resuming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum, unique
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@unique
+class Draws(IntEnum):
+    """What random numbers of a stream are for: its seed is (run's seed, stream's number, one of these, position)."""
+
+    ORDER = 0
+    AUGMENTATION = 1
+    METHOD = 2
+    LABELLED_TARGET = 4
+    STYLE = 5
+    RARE_CLASSES = 6
+
+
+class Sampler(Protocol):
+    """Which sample stands at which position."""
+
+    def index(self, position: int) -> int:
+        """Of the sample in its data set; positions count from 0."""
+        ...
+
+
+class Passes:
+    """Every sample once per pass, in a new order each pass.
+
+    Args:
+        count: samples of the data set.
+        seed: of this stream, and of nothing else.
+    """
+
+    def __init__(self, count: int, seed: Sequence[int]) -> None:
+        self._count = count
+        self._seed = seed
+        self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    def index(self, position: int) -> int:
+        """Of the sample in its data set."""
+        number, place = divmod(position, self._count)
+        if self._order is None or self._order[0] != number:
+            self._order = (number, np.random.default_rng([*self._seed, number]).permutation(self._count))
+        return int(self._order[1][place])
+
+
+class RareClasses:
+    """Draws a class, the rarer the likelier, and then one of the images that show enough of it, each equally likely.
+
+    With f_c the share of class c among the labelled pixels of the whole data set, P(c) ∝ exp((1 − f_c) / T): rare class
+    sampling of DAFormer (Hoyer et al., CVPR 2022). There a crop is drawn again until it shows enough of the class; here
+    images are not cropped, so none is drawn again. Classes that no image shows enough of are drawn from all images that
+    show any of them, and classes that no image shows are never drawn.
+
+    Args:
+        pixels: (N, C + 1) pixels of each class and, last, ignored ones, in each image.
+        temperature: T > 0; small values draw almost only the rarest classes.
+        enough: share of an image's pixels that a class must have there, 0 to 1.
+        seed: of this stream, and of nothing else.
+
+    Raises:
+        ValueError: nothing is labelled.
+    """
+
+    def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
+        sizes, labelled = pixels.sum(1), pixels[:, :-1]
+        present = np.flatnonzero(labelled.sum(0))
+        if not len(present):
+            raise ValueError("no pixel of any class is labelled")
+        self.probabilities = _probabilities(labelled.sum(0), temperature)
+        """(C,) how often each class is drawn."""
+        self._cumulated = np.cumsum(self.probabilities[present])
+        self._images = [_images(pixels[:, index], sizes, enough) for index in present]
+        self._seed = seed
+
+    def index(self, position: int) -> int:
+        """Of the sample in its data set."""
+        random = np.random.default_rng([*self._seed, position])
+        # rounding may leave the last sum a little below or above 1
+        drawn = np.searchsorted(self._cumulated, random.random() * self._cumulated[-1], side="right")
+        images = self._images[min(int(drawn), len(self._images) - 1)]
+        return int(images[random.integers(len(images))])
+
+
+def _probabilities(pixels: NDArray[np.int64], temperature: float) -> NDArray[np.float64]:
+    """(C,) softmax of (1 − f_c) / T over the classes that are there, 0 for the others."""
+    exponents = np.where(pixels > 0, (1.0 - pixels / pixels.sum()) / temperature, -np.inf)
+    weights = np.exp(exponents - exponents.max())  # of T = 0.01 alone, exp(100) and smaller T overflow
+    result: NDArray[np.float64] = weights / weights.sum()
+    return result
+
+
+def _images(pixels: NDArray[np.int64], sizes: NDArray[np.int64], enough: float) -> NDArray[np.int64]:
+    images = np.flatnonzero((pixels > 0) & (pixels >= enough * sizes))
+    return images if len(images) else np.flatnonzero(pixels)
+
+
+class InTurn:
+    """Positions 0, k, 2k, … from the first of k samplers, 1, k + 1, … from the second, and so on.
+
+    Args:
+        samplers: one for each part of a :class:`seg.data.datasets.JoinedDataset`.
+        counts: samples of each part.
+    """
+
+    def __init__(self, samplers: Sequence[Sampler], counts: Sequence[int]) -> None:
+        self._samplers = samplers
+        self._first = [sum(counts[:part]) for part in range(len(counts))]
+
+    def index(self, position: int) -> int:
+        """Of the sample in the joined data set."""
+        place, part = divmod(position, len(self._samplers))
+        return self._first[part] + self._samplers[part].index(place)

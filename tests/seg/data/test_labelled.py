@@ -1,0 +1,251 @@
+"""Rare classes and the labelled part of the target, as a training's streams and the commands of the data have them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.settings import from_dict, to_dict
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.data.build_cache import fill_cache
+from seg.data.check import check_pair
+from seg.data.datasets import JoinedDataset, SegmentationDataset
+from seg.data.domains import open_pair
+from seg.data.labelled import labelled_sampler
+from seg.data.loader import batches
+
+FLIP = [{"HorizontalFlip": {"p": 0.5}}]
+SEED = (3, 0)
+TENSORS = ("image", "label", "draw")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def target(tiny_pair, tmp_path):
+    """A private copy of the target, whose labels a test may damage."""
+    return shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
+
+
+def opened(tiny_pair, target, part=0.4, use="beside", **options):
+    source = SourceConfig(root=str(tiny_pair.source_root), layout="gta5")
+    return open_pair(source, TargetDataConfig(root=str(target), labelled_part=part, labelled_use=use, **options))
+
+
+def read(pair, steps=range(6), batch_size=4, process=(0, 1), workers=0, temperature=0.01):
+    sampler = labelled_sampler(pair.labelled, SEED, temperature)
+    data = JoinedDataset(pair.labelled)
+    return list(batches(data, batch_size, steps, SEED, FLIP, workers, process, sampler))
+
+
+def names(dataset):
+    return [dataset.name(index) for index in range(len(dataset))]
+
+
+def labels_of_others(pair):
+    """Training labels of the target that the labelled part does not name."""
+    own = {label for _, label in pair.target_labelled.files}
+    return sorted(set((pair.target_train.root / "gtFine" / "train").rglob("*labelIds.png")) - own)
+
+
+def test_a_small_part_lies_in_a_larger(tiny_pair, target):
+    pairs = {part: opened(tiny_pair, target, part) for part in (0.2, 0.4, 0.8, 1.0)}
+    chosen = [set(names(pair.target_labelled)) for pair in pairs.values()]
+    assert [len(part) for part in chosen] == [1, 2, 4, 5]
+    assert all(small < large for small, large in pairwise(chosen))
+    for pair in pairs.values():
+        assert names(pair.target_train) == sorted(chosen[-1])  # all of them stay in the unlabelled stream
+        assert all(label is None for _, label in pair.target_train.files)
+        assert len(pair.source_train) == 6
+    for nothing in (None, 0, 0.0):
+        assert opened(tiny_pair, target, nothing).target_labelled is None
+
+
+def test_only_the_named_labels_are_opened(tiny_pair, target):
+    pair = opened(tiny_pair, target)
+    others = labels_of_others(pair)
+    assert len(others) == 3
+    others[0].unlink()
+    for label in others[1:]:
+        label.write_bytes(b"not an image")
+    pair = opened(tiny_pair, target)
+    assert len(read(pair)) == 6
+    for index, (_, label) in enumerate(pair.target_labelled.files):
+        np.testing.assert_array_equal(pair.target_labelled.label(index), pair.target_labelled[index].label)
+        label.unlink()
+    with pytest.raises(InputError, match=r"--target.labelled-part: .*its label .* is missing \(2 of 2 have none\)"):
+        opened(tiny_pair, target)
+
+
+def test_even_positions_are_the_sources_and_odd_ones_the_targets(tiny_pair, target):
+    pair = opened(tiny_pair, target)
+    plain = list(batches(pair.source_train, 2, range(6), SEED, []))
+    for batch_size in (1, 4):
+        steps = range(24 // batch_size)
+        drawn = [name for batch in read(pair, steps, batch_size, temperature=None) for name in batch["name"]]
+        assert drawn[::2] == [name for batch in plain for name in batch["name"]]
+        assert sorted(drawn[1::2]) == sorted(names(pair.target_labelled) * 6)
+
+
+def test_the_orders_of_the_two_parts_have_nothing_to_do_with_each_other(tiny_pair, target):
+    source = opened(tiny_pair, target).source_train
+    sampler = labelled_sampler([source, source], SEED)
+    indices = [sampler.index(position) for position in range(24)]
+    assert [index - 6 for index in indices[1::2]] != indices[::2]
+
+
+def test_rare_classes_are_drawn_from_the_source_alone(tiny_pair, target):
+    pair = opened(tiny_pair, target)
+    plain = [name for batch in read(pair, temperature=None) for name in batch["name"]]
+    drawn = [name for batch in read(pair) for name in batch["name"]]
+    assert drawn[1::2] == plain[1::2]
+    assert drawn[::2] != plain[::2]
+    pixels = np.array([np.bincount(pair.source_train.label(index).ravel(), minlength=256)[:19] for index in range(6)])
+    rarest = np.argsort(np.where(pixels.sum(0) > 0, pixels.sum(0), 10**9))[0]
+    # at the lowest temperature every image shows the rarest class
+    sampler = labelled_sampler([pair.source_train], SEED, 0.0001, enough=0)
+    assert all(pixels[sampler.index(position), rarest] for position in range(50))
+
+
+@pytest.mark.parametrize("temperature", [None, 0.01])
+def test_the_labelled_stream_is_a_function_of_seed_and_position(tiny_pair, target, temperature):
+    pair = opened(tiny_pair, target)
+    whole = read(pair, temperature=temperature)
+    resumed = read(pair, range(4, 6), temperature=temperature)
+    working = read(pair, workers=2, temperature=temperature)
+    shares = [read(pair, process=(rank, 2), temperature=temperature) for rank in range(2)]
+    joined = [
+        {"name": [*one["name"], *two["name"]], **{key: torch.cat([one[key], two[key]]) for key in TENSORS}}
+        for one, two in zip(*shares, strict=True)
+    ]
+    for others, expected in ((resumed, whole[4:]), (working, whole), (joined, whole)):
+        for other, batch in zip(others, expected, strict=True):
+            assert other["name"] == batch["name"]
+            assert all(torch.equal(other[key], batch[key]) for key in TENSORS)
+
+
+def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch):
+    part = TargetDataConfig(root=str(target), labelled_part=0.4, labelled_use="instead")
+    pair = open_pair(SourceConfig(layout="gta5"), part)
+    assert pair.source_train is None
+    assert pair.labelled == [pair.target_labelled]
+    drawn = [name for batch in read(pair) for name in batch["name"]]
+    assert set(drawn) == set(names(pair.target_labelled))
+    # a source that is named all the same, as by a settings file, is not opened
+    pair = open_pair(SourceConfig(root="/nowhere", layout="gta5"), part)
+    assert len(pair.target_labelled) == 2
+    monkeypatch.setattr("seg.data.domains._demo_pair", lambda *_: tiny_pair)
+    pair = open_pair(SourceConfig(layout="gta5"), TargetDataConfig(labelled_part=0.4, labelled_use="instead"))
+    assert pair.target_labelled.root == tiny_pair.target_root
+    with pytest.raises(InputError, match=r"--source.root is missing: --target.root is given"):
+        open_pair(SourceConfig(layout="gta5"), TargetDataConfig(root=str(target), labelled_part=0.4))
+
+
+def test_instead_of_a_source_needs_labelled_images():
+    with pytest.raises(InputError, match=r"--target.labelled-use: 'instead' .* give it a share of the training images"):
+        TrainConfig(target=TargetDataConfig(labelled_use="instead")).check()
+
+
+def test_source_and_target_of_two_sizes_do_not_fit_in_a_batch(tiny_pair, target):
+    pair = opened(tiny_pair, target, size=[48, 24])
+    with pytest.raises(InputError, match=r"a batch needs images of one size, .* is 96x48, .* is 48x24: set --source"):
+        read(pair)
+    assert {tuple(batch["label"].shape) for batch in read(pair, batch_size=1)} == {(1, 48, 96), (1, 24, 48)}
+
+
+def test_no_image_is_trained_with_labels_and_scored(tmp_path):
+    classes = tmp_path / "classes.yaml"
+    classes.write_text("classes:\n- {name: a, color: [0, 0, 0]}\n- {name: b, color: [1, 1, 1]}\n")
+    for folder, shape in (("images", (6, 8, 3)), ("labels", (6, 8))):
+        (tmp_path / folder).mkdir()
+        for index in range(10):
+            Image.fromarray(np.full(shape, index % 2, np.uint8)).save(tmp_path / folder / f"{index}.png")
+    source = SourceConfig(root=str(tmp_path), layout="folders")
+    target = TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.3)
+    with pytest.raises(InputError, match=r"3 of the 3 images with labels would be scored .* --validation-part 0.3,1 "):
+        open_pair(source, target, str(classes))
+    pair = open_pair(source, target, str(classes), (0.3, 1))
+    assert len(pair.target_val) == 7
+    assert set(names(pair.target_labelled)) | set(names(pair.target_val)) == set(names(pair.target_train))
+    with pytest.raises(InputError, match=r"--target.labelled-part: .*: the part 0 to 0.01 of 10 images is none at all"):
+        open_pair(source, TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.01), str(classes))
+
+
+def checked(pair):
+    printed = io.StringIO()
+    wrong = check_pair(pair, console=Console(file=printed, width=200, markup=False, emoji=False))
+    return wrong, printed.getvalue()
+
+
+def test_copies_of_images_in_two_splits_take_their_space_once(tiny_pair, target, capsys):
+    pair = opened(tiny_pair, target, size=[48, 24])
+    fill_cache({"labelled": pair.target_labelled, "all": pair.target_train})
+    megabytes = (5 * (48 * 24 * 3 + 4096) + 2 * (48 * 24 + 4096)) / 1e6
+    assert capsys.readouterr().out.startswith(f"{megabytes:.2f} MB to write")
+
+
+@pytest.mark.parametrize(("part", "use"), [(0.4, "beside"), (1.0, "beside"), (0.4, "instead")])
+def test_the_check_covers_the_labelled_part(tiny_pair, target, part, use):
+    for other in labels_of_others(opened(tiny_pair, target, part)):
+        other.write_bytes(b"not an image")
+    pair = opened(tiny_pair, target, part, use)
+    images = 9 if use == "instead" else 15
+    wrong, printed = checked(pair)
+    assert wrong == 0
+    assert f"{images} images checked, nothing wrong" in printed
+    image, label = pair.target_labelled.files[0]
+    label.write_bytes(b"not an image")
+    image.write_bytes(b"")
+    wrong, printed = checked(pair)
+    assert wrong == 1
+    assert f"error: labelled target train: {label}: the image cannot be read" in printed
+    assert printed.count(f"{image}: the image cannot be read") == 1
+
+
+def test_nothing_but_ignored_pixels_has_no_rare_class(target):
+    for label in (target / "gtFine" / "train").rglob("*labelIds.png"):
+        Image.fromarray(np.zeros((48, 96), np.uint8)).save(label)
+    dataset = SegmentationDataset(target, "cityscapes", "train", labelled=True)
+    with pytest.raises(InputError, match=r"--source.rare-class-temperature: every pixel of every label in .* is ignor"):
+        labelled_sampler([dataset], SEED, 0.01)
+
+
+def test_settings_from_before_there_were_labelled_target_images(tiny_pair):
+    config = from_dict(
+        TrainConfig, {"source": {"layout": "gta5", "size": None}, "target": {"root": None}}, "config.yaml"
+    )
+    config.check()
+    assert (config.source.rare_class_temperature, config.target.labelled_part) == (None, None)
+    assert from_dict(TrainConfig, to_dict(config), "config.yaml") == config
+
+
+def test_a_training_says_how_many_target_images_were_labelled(tiny_pair, target, tiny_flags, run_command, tmp_path):
+    for label in labels_of_others(opened(tiny_pair, target)):
+        label.write_bytes(b"not an image")
+    flags = [*tiny_flags, "--max-steps", "2", "--maps", "0", "--target.root", str(target)]
+    flags += ["--target.labelled-part", "0.4", "--source.rare-class-temperature", "0.01"]
+    beside = run_command("seg.train", *flags, "--run-dir", str(tmp_path / "beside"))
+    assert beside.returncode == 0, beside.stderr
+    assert ": 6 source (rare classes first, T = 0.01), 5 target (2 of them with labels), 4 vali" in beside.stdout
+    how = json.loads((tmp_path / "beside" / "eval.json").read_text())["protocol"]
+    assert how["labelled_images"] == {"source": 6, "target": 2}
+    assert (how["labelled_part"], how["labelled_use"], how["rare_class_temperature"]) == (0.4, "beside", 0.01)
+    assert how["used_target_labels"] is True
+    instead = run_command("seg.train", *flags, "--target.labelled-use", "instead", "--run-dir", str(tmp_path / "alone"))
+    assert instead.returncode == 0, instead.stderr
+    assert (
+        f"data     {target}: no source, 5 target (2 of them with labels; rare classes first, T = 0.01), 4"
+        in instead.stdout
+    )

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from seg.data.sampling import InTurn, Passes, RareClasses
+
+# three images of 100 pixels; of class 2 there is too little everywhere, class 3 is nowhere; the last column is ignored
+PIXELS = np.array([[90, 5, 1, 0, 4], [95, 0, 0, 0, 5], [50, 40, 2, 0, 8]])
+
+
+def drawn(sampler, count=4000):
+    return np.bincount([sampler.index(position) for position in range(count)], minlength=3) / count
+
+
+@pytest.mark.parametrize("temperature", [10.0, 0.5, 0.01, 0.0001])
+def test_classes_are_drawn_as_published(temperature):
+    """Softmax of (1 - f) / T over the classes that are there: get_rcs_class_probs of DAFormer."""
+    shares = np.array([235, 45, 3]) / 283
+    probabilities = RareClasses(PIXELS, temperature, 0.04, (0,)).probabilities
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities[:3], softmax((1 - shares) / temperature), rtol=1e-9)
+    assert probabilities[3] == 0
+
+
+def test_an_image_that_shows_enough_of_the_class_is_drawn():
+    sampler = RareClasses(PIXELS, 0.5, 0.04, (0, 7))
+    road, sign, fallback, _ = sampler.probabilities
+    # class 0 is in all images, class 1 in the first and third, class 2 by default in those that have any
+    expected = [road / 3 + sign / 2 + fallback / 2, road / 3, road / 3 + sign / 2 + fallback / 2]
+    np.testing.assert_allclose(drawn(sampler), expected, atol=0.03)
+    stricter = RareClasses(PIXELS, 0.5, 0.06, (0, 7))
+    expected = [road / 3 + fallback / 2, road / 3, road / 3 + sign + fallback / 2]
+    np.testing.assert_allclose(drawn(stricter), expected, atol=0.03)
+
+
+def test_ignored_pixels_belong_to_the_image_but_are_no_class():
+    pixels = np.array([[0, 5, 95], [5, 5, 0]])
+    sampler = RareClasses(pixels, 0.5, 0.2, (0,))
+    np.testing.assert_allclose(sampler.probabilities, softmax((1 - np.array([1, 2]) / 3) / 0.5))
+    # class 1 is 5 % of the first image, although it is all that is labelled there
+    assert set(np.flatnonzero(drawn(sampler))) == {1}
+
+
+def test_an_unlabelled_data_set_is_refused():
+    with pytest.raises(ValueError, match="no pixel of any class is labelled"):
+        RareClasses(np.array([[0, 0, 100]]), 0.01, 0.005, (0,))
+
+
+def test_a_position_is_the_same_sample_whoever_asks():
+    for make in (lambda seed: Passes(5, seed), lambda seed: RareClasses(PIXELS, 0.5, 0.01, seed)):
+        forwards = [make((3, 0)).index(position) for position in range(40)]
+        one = make((3, 0))
+        assert [one.index(position) for position in reversed(range(40))] == forwards[::-1]
+        assert [make((4, 0)).index(position) for position in range(40)] != forwards
+
+
+def test_passes_show_every_sample_once():
+    sampler = Passes(5, (3, 0))
+    passes = [[sampler.index(number * 5 + place) for place in range(5)] for number in range(3)]
+    assert all(sorted(order) == list(range(5)) for order in passes)
+    assert len({tuple(order) for order in passes}) > 1
+
+
+def test_parts_take_turns():
+    first, second = Passes(5, (3, 0)), Passes(2, (3, 4))
+    joined = InTurn([first, second], [5, 2])
+    indices = [joined.index(position) for position in range(20)]
+    assert indices[::2] == [first.index(place) for place in range(10)]
+    assert indices[1::2] == [5 + second.index(place) for place in range(10)]
