@@ -28,10 +28,11 @@ from dem_apps.runtime.device import processor
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import DemoConfig, ModelConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
-from seg.data.normalisation import normalised
+from seg.data.labelled import labelled_sampler
 from seg.evaluate import evaluate
+from seg.models.adaptive_batch_norm import re_estimated_on
 from seg.step import TrainState, training_step
-from seg.train import _steps, build_state
+from seg.train import _SOURCE_STREAM, _steps, build_state
 
 POLICIES = ("source", "trainable", "target", "re-estimated")
 
@@ -63,7 +64,7 @@ def _scores(world: str, seed: int, steps: int) -> dict[str, Any]:
     state = build_state(config, len(pair.classes), accelerator)
     statistics = _train(config, state, pair, accelerator)
     model = state.model
-    statistics["re-estimated"] = _re_estimated(model, pair)
+    statistics["re-estimated"] = _read(re_estimated_on(pair.target_train, model, accelerator.device))
     results = {}
     for name in POLICIES:
         _write(model, statistics[name])
@@ -86,7 +87,8 @@ def _train(config: TrainConfig, state: TrainState, pair: DomainPair, accelerator
         between = _read(state.model)
 
     state.method.after_source = after_source  # type: ignore[method-assign]
-    for micro_batches in _steps(config, pair, accelerator, 0):
+    sampler = labelled_sampler(pair.labelled, (config.seed, _SOURCE_STREAM))
+    for micro_batches in _steps(config, pair, sampler, accelerator, 0):
         training_step(state, micro_batches)
         after = _read(state.model)
         # what a batch added to the joined statistics it adds to its domain's own
@@ -94,22 +96,6 @@ def _train(config: TrainConfig, state: TrainState, pair: DomainPair, accelerator
         target = kept * target + after - kept * between
         before = after
     return {"source": source, "target": target, "trainable": before}
-
-
-@torch.no_grad()
-def _re_estimated(model: nn.Module, pair: DomainPair) -> Tensor:
-    momenta = [layer.momentum for layer in _layers(model)]
-    for layer in _layers(model):
-        layer.reset_running_stats()
-        layer.momentum = None  # the mean over all batches
-        layer.track_running_stats = True
-    model.train()
-    images = pair.target_train
-    for first in range(0, len(images), 8):
-        model(torch.stack([normalised(images[i].image) for i in range(first, min(first + 8, len(images)))]))
-    for layer, momentum in zip(_layers(model), momenta, strict=True):
-        layer.momentum = momentum
-    return _read(model)
 
 
 def _layers(model: nn.Module) -> Iterator[_BatchNorm]:
