@@ -24,6 +24,8 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dem_apps.report.intervals import difference_interval, mean_interval
+from dem_apps.report.text_tables import markdown
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import DemoConfig, ModelConfig, TrainConfig
@@ -38,13 +40,16 @@ POLICIES = ("source", "trainable", "target", "re-estimated")
 
 
 def main() -> None:
-    """Make the rows that are missing, each written as it comes."""
+    """Make the rows that are missing, each written as it comes, or print what there is."""
     arguments = _arguments()
+    if arguments.markdown:
+        print(_table(_rows(arguments.out)), end="")
+        return
     done = {_key(row) for row in _rows(arguments.out)}
     for seed in arguments.seeds:
         for world in arguments.worlds:
             for steps in arguments.steps:
-                if (world, seed, steps) not in done and not arguments.markdown:
+                if (world, seed, steps) not in done:
                     row = {"world": world, "seed": seed, "steps": steps, **_scores(world, seed, steps)}
                     with arguments.out.open("a") as file:
                         file.write(json.dumps(row) + "\n")
@@ -111,6 +116,22 @@ def _write(model: nn.Module, statistics: Tensor) -> None:
     parts = [part for layer in _layers(model) for part in (layer.running_mean, layer.running_var) if part is not None]
     for part, values in zip(parts, statistics.split([part.numel() for part in parts]), strict=True):
         part.copy_(values)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Mean mIoU per world and number of steps, with the difference to ``trainable`` seed by seed."""
+    lines = []
+    for world, steps in sorted({(row["world"], row["steps"]) for row in rows}, key=lambda key: (key[1], key[0])):
+        here = {row["seed"]: row["miou"] for row in rows if (row["world"], row["steps"]) == (world, steps)}
+        scores = {name: {seed: 100 * miou[name] for seed, miou in here.items()} for name in POLICIES}
+        cells = []
+        for name in POLICIES:
+            apart = difference_interval(scores[name], scores["trainable"])
+            ends = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
+            difference = "" if name == "trainable" else f" ({apart.estimate:+.1f}{ends})"
+            cells.append(f"{mean_interval(list(scores[name].values())).estimate:.1f}{difference}")
+        lines.append([world, str(steps), str(len(here)), *cells])
+    return markdown(["world, seed:gap", "steps", "seeds", *POLICIES], lines)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
