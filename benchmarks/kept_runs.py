@@ -3,7 +3,7 @@
     python benchmarks/kept_runs.py keep runs/seg-adaptation docs/results/seg_adaptation.jsonl
     python benchmarks/kept_runs.py restore docs/results/seg_adaptation.jsonl runs/seg-adaptation
 
-A line is a run: its folder below the grid's, its settings, its scores. A grid that is started on restored folders trains
+A line is a run: its folder below the grid's, its settings, its scores. A grid started on restored folders trains
 what is missing, and with ``--report-only`` writes its tables. No weights are kept, so a restored run cannot be resumed.
 Lines that the file has already stay, and a folder that exists is left alone.
 """
