@@ -1,4 +1,4 @@
-# make demo   a fresh machine to entropy maps: .venv, both applications, the segmentation main job, its report
+# make demo   a fresh machine to a page: .venv, both applications, then source, control and the best recipe side by side
 # make test   the same and what the tests need, then the whole fast suite
 # make soak   kills trainings hundreds of times and compares what they come to; fuzzes what reads files
 # make check  format, lint, types, tests
@@ -16,8 +16,8 @@ LOWEST_READY := $(LOWEST)/.installed
 
 demo: $(INSTALLED)
 	run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
-	$(BIN)/python -m seg.train --loss adadem --run-dir $$run && \
-	$(BIN)/python -m dem_apps.report $$run --out $$run/report.html
+	$(BIN)/python -m seg.benchmark --config configs/seg/demo_comparison.yaml --folder $$run --workers 2 && \
+	$(BIN)/python -m dem_apps.report $$run/source/seed0 $$run/control/seed0 $$run/best/seed0 --out $$run/report.html
 
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
 test: $(READY)

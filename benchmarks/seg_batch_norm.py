@@ -24,26 +24,32 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dem_apps.report.intervals import difference_interval, mean_interval
+from dem_apps.report.text_tables import markdown
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import DemoConfig, ModelConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
-from seg.data.normalisation import normalised
+from seg.data.labelled import labelled_sampler
 from seg.evaluate import evaluate
+from seg.models.adaptive_batch_norm import re_estimated_on
 from seg.step import TrainState, training_step
-from seg.train import _steps, build_state
+from seg.train import _SOURCE_STREAM, _steps, build_state
 
 POLICIES = ("source", "trainable", "target", "re-estimated")
 
 
 def main() -> None:
-    """Make the rows that are missing, each written as it comes."""
+    """Make the rows that are missing, each written as it comes, or print what there is."""
     arguments = _arguments()
+    if arguments.markdown:
+        print(_table(_rows(arguments.out)), end="")
+        return
     done = {_key(row) for row in _rows(arguments.out)}
     for seed in arguments.seeds:
         for world in arguments.worlds:
             for steps in arguments.steps:
-                if (world, seed, steps) not in done and not arguments.markdown:
+                if (world, seed, steps) not in done:
                     row = {"world": world, "seed": seed, "steps": steps, **_scores(world, seed, steps)}
                     with arguments.out.open("a") as file:
                         file.write(json.dumps(row) + "\n")
@@ -63,7 +69,7 @@ def _scores(world: str, seed: int, steps: int) -> dict[str, Any]:
     state = build_state(config, len(pair.classes), accelerator)
     statistics = _train(config, state, pair, accelerator)
     model = state.model
-    statistics["re-estimated"] = _re_estimated(model, pair)
+    statistics["re-estimated"] = _read(re_estimated_on(pair.target_train, model, accelerator.device))
     results = {}
     for name in POLICIES:
         _write(model, statistics[name])
@@ -86,7 +92,8 @@ def _train(config: TrainConfig, state: TrainState, pair: DomainPair, accelerator
         between = _read(state.model)
 
     state.method.after_source = after_source  # type: ignore[method-assign]
-    for micro_batches in _steps(config, pair, accelerator, 0):
+    sampler = labelled_sampler(pair.labelled, (config.seed, _SOURCE_STREAM))
+    for micro_batches in _steps(config, pair, sampler, accelerator, 0):
         training_step(state, micro_batches)
         after = _read(state.model)
         # what a batch added to the joined statistics it adds to its domain's own
@@ -94,22 +101,6 @@ def _train(config: TrainConfig, state: TrainState, pair: DomainPair, accelerator
         target = kept * target + after - kept * between
         before = after
     return {"source": source, "target": target, "trainable": before}
-
-
-@torch.no_grad()
-def _re_estimated(model: nn.Module, pair: DomainPair) -> Tensor:
-    momenta = [layer.momentum for layer in _layers(model)]
-    for layer in _layers(model):
-        layer.reset_running_stats()
-        layer.momentum = None  # the mean over all batches
-        layer.track_running_stats = True
-    model.train()
-    images = pair.target_train
-    for first in range(0, len(images), 8):
-        model(torch.stack([normalised(images[i].image) for i in range(first, min(first + 8, len(images)))]))
-    for layer, momentum in zip(_layers(model), momenta, strict=True):
-        layer.momentum = momentum
-    return _read(model)
 
 
 def _layers(model: nn.Module) -> Iterator[_BatchNorm]:
@@ -125,6 +116,22 @@ def _write(model: nn.Module, statistics: Tensor) -> None:
     parts = [part for layer in _layers(model) for part in (layer.running_mean, layer.running_var) if part is not None]
     for part, values in zip(parts, statistics.split([part.numel() for part in parts]), strict=True):
         part.copy_(values)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Mean mIoU per world and number of steps, with the difference to ``trainable`` seed by seed."""
+    lines = []
+    for world, steps in sorted({(row["world"], row["steps"]) for row in rows}, key=lambda key: (key[1], key[0])):
+        here = {row["seed"]: row["miou"] for row in rows if (row["world"], row["steps"]) == (world, steps)}
+        scores = {name: {seed: 100 * miou[name] for seed, miou in here.items()} for name in POLICIES}
+        cells = []
+        for name in POLICIES:
+            apart = difference_interval(scores[name], scores["trainable"])
+            ends = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
+            difference = "" if name == "trainable" else f" ({apart.estimate:+.1f}{ends})"
+            cells.append(f"{mean_interval(list(scores[name].values())).estimate:.1f}{difference}")
+        lines.append([world, str(steps), str(len(here)), *cells])
+    return markdown(["world, seed:gap", "steps", "seeds", *POLICIES], lines)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

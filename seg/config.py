@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
-from typing import Any, Literal, TypeVar, cast
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from torch import nn
 
@@ -179,6 +180,9 @@ class WeightConfig:
 @dataclass(frozen=True)
 class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
+
+    #: ``--config best`` is the file best.yaml there.
+    RECIPES: ClassVar[Path] = Path(__file__).parent / "recipes"
 
     # the options of the objectives follow the loss
     loss: str = option(

@@ -103,7 +103,8 @@ def evaluate(
     flip: bool = False,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
-    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, and ``label_free``.
+    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` and
+    ``predicted_share``, by class.
 
     With torch.distributed initialised each process takes every n-th image, and every one returns the scores of all
     images together. The model must hold the same weights in each of them.
@@ -143,7 +144,8 @@ def evaluate(
         # on the device, since not every backend adds up tensors of the CPU
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
-    return {**scores.result(), "label_free": label_free.result()}
+    shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
+    return {**scores.result(), "label_free": label_free.result(), "predicted_share": shares}
 
 
 def predicted(

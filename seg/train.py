@@ -63,13 +63,14 @@ def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
     path = Path(config.run_dir) if config.run_dir else default_run_dir("seg", config.method, config.loss)
     saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
-    seed_everything(config.seed)
     with accelerator.main_process_first():
         pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
         )  # fmt: skip
+    # after the data: what is drawn and counted into a cache the first time must not move the weights
+    seed_everything(config.seed)
     state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
@@ -266,7 +267,13 @@ def _training_images(config: TrainConfig, pair: DomainPair) -> str:
 
 
 def _main() -> None:
-    train(parse_config(TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600"))
+    train(
+        parse_config(
+            TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600",
+            config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
+            "keys with underscores; flags win over it",
+        )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

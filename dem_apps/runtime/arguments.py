@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError
@@ -14,6 +15,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
     ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
+    ``--config NAME`` is the file of that name in the settings' own folder of recipes, where they have one.
     """
     switches = _flags_of(config_class, lambda hint: hint is bool)
     mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
@@ -31,7 +33,9 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         field = flag(field[2:])
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{field}{dot}{key if field in mappings else key.replace('_', '-')}"
-        if name in switches and not equals:
+        if name == "--config" and (equals or rest):
+            normal.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
+        elif name in switches and not equals:
             following = rest[0] if rest and not rest[0].startswith("-") else None
             if following in ("true", "false"):
                 value = rest.pop(0)
@@ -44,6 +48,16 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         else:
             normal.append(name + equals + value)
     return normal
+
+
+def recipes(config_class: type) -> dict[str, Path]:
+    """The recipes that come with a command, by name: YAML files in the folder that its settings call ``RECIPES``."""
+    folder = getattr(config_class, "RECIPES", None)
+    return {} if folder is None else {file.stem: file for file in sorted(Path(folder).glob("*.yaml"))}
+
+
+def _recipe(value: str, config_class: type) -> str:
+    return value if Path(value).exists() else str(recipes(config_class).get(value, value))
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:

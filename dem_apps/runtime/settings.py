@@ -20,7 +20,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.runtime.arguments import config_files, normalise, search_flags
+from dem_apps.runtime.arguments import config_files, normalise, recipes, search_flags
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.safe_io import MOST_YAML, first_words, parsed_yaml, read_text
@@ -231,7 +231,9 @@ def _check_file(name: str, config_class: type) -> None:
     try:
         document = parsed_yaml(read_text(Path(name), MOST_YAML), "")
     except InputError as error:
-        raise InputError(f"--config: {str(error).removeprefix(': ')}") from error
+        known = recipes(config_class)
+        has = f"; the recipes by name: {', '.join(known)}{nearest(name, known)}" if known and "." not in name else ""
+        raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
     check_document(document, config_class, "--config")
 
 

@@ -10,6 +10,8 @@ from dem_apps.runtime.load_state import required
 _KEPT = ("selected", "best")
 #: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
+#: A class that once had this share of the predictions, and now has this part of it, is being lost.
+_ONCE, _LEFT = 0.001, 0.25
 
 
 class CheckpointSelector:
@@ -24,10 +26,14 @@ class CheckpointSelector:
         self._kept: dict[str, dict[str, Any]] = {}
         self._previous: float | None = None
         self._current: float | None = None
+        #: By class the largest share of the predictions that it had.
+        self._largest: dict[str, float] = {}
 
     def update(self, step: int, result: dict[str, Any]) -> list[str]:
         """Which checkpoints the scores of a step improve on: ``selected``, ``best``; the latter needs target labels."""
         self._previous, self._current = self._current, result["label_free"][self.criterion]
+        for name, share in result["predicted_share"].items():
+            self._largest[name] = max(share, self._largest.get(name, 0.0))
         scores = {"selected": self._current, "best": result["miou"]}
         improved = [
             name
@@ -39,7 +45,11 @@ class CheckpointSelector:
         return improved
 
     def alarm(self, result: dict[str, Any]) -> str | None:
-        """A sentence when predictions have collapsed: into one class, or to certainty while the score falls."""
+        """A sentence when predictions collapse: into one class, into certainty while the score falls, or class by class.
+
+        A class is being lost where it has less than a quarter of the largest share of the predictions that it had in
+        this training, and that was 0.1 % or more: training on one's own predictions forgets rare classes first.
+        """
         share = result["label_free"]["largest_class_share"]
         if share > _ONE_CLASS:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
@@ -49,6 +59,13 @@ class CheckpointSelector:
                 f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score "
                 f"'{self.criterion}' falls ({self._previous:.4f} to {self._current:.4f})"
             )
+        shares = result["predicted_share"]
+        lost = [name for name, most in self._largest.items() if most >= _ONCE and shares[name] < _LEFT * most]
+        if lost:
+            examples = ", ".join(
+                f"{name} {100 * self._largest[name]:.2g} to {100 * shares[name]:.2g} %" for name in lost
+            )
+            return f"classes are being lost from the predictions ({examples} of the pixels)"
         return None
 
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
@@ -65,7 +82,7 @@ class CheckpointSelector:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint, whose key ``choice`` is that of the runs so far."""
-        return {"chosen": dict(self._kept), "current": self._current}
+        return {"chosen": dict(self._kept), "current": self._current, "largest_shares": dict(self._largest)}
 
     def restore(self, state: Any) -> None:
         """Continue where :meth:`state` was taken.
@@ -82,3 +99,9 @@ class CheckpointSelector:
                 required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=miou)
         self._kept = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
         self._current = state["current"]
+        # runs from before it was remembered have none
+        shares = state.get("largest_shares", {})
+        required({"shares": shares}, where, shares=dict)
+        for share in shares.values():
+            required({"share": share}, f"{where}, largest_shares", share=(float, int))
+        self._largest = dict(shares)

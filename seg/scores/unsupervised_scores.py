@@ -46,6 +46,12 @@ class LabelFreeScores:
         counts = torch.tensor([pixels, images], dtype=torch.float64, device=p.device)
         self.sums += torch.cat([marginal, predicted, counts, entropy.view(1), density.view(1)]).cpu()
 
+    def predicted_shares(self) -> list[float]:
+        """The share of the pixels that is predicted as each class, all 0 where nothing was seen."""
+        _, predicted, (pixels, *_) = self.sums.split([self.num_classes] * 2 + [4])
+        shares: list[float] = (predicted / pixels.clamp_min(1)).tolist()
+        return shares
+
     def result(self) -> dict[str, float]:
         """The scores by name, all 0 where nothing was seen.
 

@@ -98,7 +98,11 @@ def test_plain_scores_are_those_of_the_plain_logits():
         plain = upsampled(model(normalised(sample.image)[None])["main"], sample.label.shape)
         assert logits.equal(plain[0])
         scores.update(plain, torch.from_numpy(sample.label)[None])
-    assert {**scores.result(), "label_free": result["label_free"]} == result
+    of_predictions = {name: result[name] for name in ("label_free", "predicted_share")}
+    assert {**scores.result(), **of_predictions} == result
+    predicted = torch.cat([model(normalised(sample.image)[None])["main"].argmax(1).flatten() for _, sample, _ in seen])
+    shares = torch.bincount(predicted, minlength=len(CLASSES)).double() / len(predicted)
+    assert result["predicted_share"] == pytest.approx(dict(zip(CLASSES.names, shares.tolist(), strict=True)))
     assert set(result["label_free"]) == {"entropy", "im", "snd", "largest_class_share"}
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 from support.glossary import explained, keys_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import read_metrics
 from dem_apps.runtime.run_reader import read_run
@@ -122,10 +123,27 @@ def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags,
     assert metrics(other) != metrics(run)
 
 
+SELF_TRAINING = [
+    "--method", "self-training", "--self-training.mask-ratio", "0.5", "--self-training.weighting", "adaptive",
+    "--source.style", "fourier", "--source.rare-class-temperature", "0.01", "--target.labelled-part", "0.4",
+]  # fmt: skip
+
+
 def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
     run, _ = finished
-    killed = tmp_path / "killed"
-    command = [sys.executable, "-m", "seg.train", "--loss", "adadem", "--run-dir", str(killed), *tiny_flags]
+    _kill_and_resume(run, ["--loss", "adadem", *tiny_flags], tmp_path / "killed", run_command, "minent")
+
+
+def test_a_killed_run_with_a_teacher_resumes_to_the_same_numbers(tmp_path, tiny_flags, run_command):
+    """And with all that is drawn per sample: styles, rare classes, views, masks."""
+    flags = [*SELF_TRAINING, *tiny_flags]
+    process = run_command("seg.train", "--run-dir", str(tmp_path / "run"), *flags)
+    assert process.returncode == 0, process.stderr
+    _kill_and_resume(tmp_path / "run", flags, tmp_path / "killed", run_command, "trained_model", "pseudo_labels")
+
+
+def _kill_and_resume(run, flags, killed, run_command, *parts):
+    command = [sys.executable, "-m", "seg.train", "--run-dir", str(killed), *flags]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not (killed / "checkpoints" / "last.json").is_file() and time.monotonic() < deadline:
@@ -139,8 +157,8 @@ def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path, tiny_flags
     scores, expected = (json.loads((folder / "eval.json").read_text()) for folder in (killed, run))
     assert scores == expected
     state, same = (load_checkpoint(folder / "checkpoints", "last") for folder in (killed, run))
-    assert all((state["model"][name] == tensor).all() for name, tensor in same["model"].items())
-    assert all((state["minent"][name] == tensor).all() for name, tensor in same["minent"].items())
+    for part in ("model", *parts):
+        assert all((state[part][name] == tensor).all() for name, tensor in same[part].items())
 
 
 def test_a_finished_run_resumes_to_its_own_scores(finished, run_command):
@@ -282,6 +300,19 @@ def test_a_resumed_run_keeps_its_settings(finished, run_command):
 def test_the_demo_config_file_is_the_default():
     config = parse_config(TrainConfig, "x", "x", ["--config", str(REPOSITORY / "configs/seg/demo.yaml")])
     assert to_dict(config) == to_dict(TrainConfig())
+
+
+def test_a_recipe_goes_by_its_name(tmp_path, monkeypatch):
+    recipe = REPOSITORY / "seg/recipes/best.yaml"
+    by_path = parse_config(TrainConfig, "x", "x", ["--config", str(recipe), "--seed", "3"])
+    monkeypatch.chdir(tmp_path)
+    for spelling in (["--config", "best"], ["--config=best"]):
+        assert parse_config(TrainConfig, "x", "x", [*spelling, "--seed", "3"]) == by_path
+    assert by_path != TrainConfig(seed=3)
+    with pytest.raises(InputError, match=r"no such file\); the recipes by name: best; did you mean 'best'\?"):
+        parse_config(TrainConfig, "x", "x", ["--config", "beste"])
+    (tmp_path / "best").write_text("seed: 4")  # a file of that name is meant where there is one
+    assert parse_config(TrainConfig, "x", "x", ["--config", "best"]).seed == 4
 
 
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)

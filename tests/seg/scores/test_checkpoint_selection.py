@@ -7,8 +7,13 @@ import pytest
 from seg.scores.checkpoint_selection import CheckpointSelector
 
 
-def scores(im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2) -> dict[str, Any]:
-    return {"miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im, "largest_class_share": share}}
+def scores(
+    im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2, rider: float = 0.01
+) -> dict[str, Any]:
+    return {
+        "miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im, "largest_class_share": share},
+        "predicted_share": {"road": 1.0 - rider, "rider": rider},
+    }  # fmt: skip
 
 
 def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
@@ -60,6 +65,13 @@ def test_a_restored_choice_goes_on() -> None:
         (scores(im=0.1), scores(im=0.2, share=0.97), "97.0 % of the pixels are predicted as one class"),
         (scores(im=0.5), scores(im=0.4, entropy=0.001), "'im' falls (0.5000 to 0.4000)"),
         (scores(im=0.4), scores(im=0.5, entropy=0.001), None),
+        (
+            scores(im=0.4, rider=0.02),
+            scores(im=0.5, rider=0.004),
+            "being lost from the predictions (rider 2 to 0.4 % of",
+        ),
+        (scores(im=0.4, rider=0.02), scores(im=0.5, rider=0.006), None),
+        (scores(im=0.4, rider=0.0009), scores(im=0.5, rider=0.0), None),
     ],
 )
 def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) -> None:
@@ -69,3 +81,15 @@ def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) ->
     selector.update(20, now)
     alarm = selector.alarm(now)
     assert alarm is None if said is None else said in alarm
+
+
+def test_the_largest_shares_are_remembered_over_a_resume() -> None:
+    first, second = CheckpointSelector("im"), CheckpointSelector("im")
+    first.update(10, scores(im=0.5, rider=0.08))
+    first.update(20, scores(im=0.5, rider=0.05))
+    second.restore(first.state())
+    second.update(30, scores(im=0.5, rider=0.015))
+    assert "rider 8 to 1.5 %" in str(second.alarm(scores(im=0.5, rider=0.015)))
+    older = {name: value for name, value in first.state().items() if name != "largest_shares"}
+    second.restore(older)
+    assert second.alarm(scores(im=0.5, rider=0.0)) is None

@@ -208,6 +208,18 @@ def test_minent_in_several_processes_is_minent_in_one(processes, tmp_path, share
     assert_agree(unbroken, run)
 
 
+def test_self_training_in_two_processes_is_self_training_in_one(tmp_path, shared_flags):
+    # every confident pixel counts alike: a share above a threshold would move with a pixel that rounding takes over it
+    flags = ["--method", "self-training", "--self-training.threshold", "0", "--self-training.mask-ratio", "0.5"]
+    runs = [tmp_path / str(processes) for processes in (1, 2)]
+    for processes, run in enumerate(runs, 1):
+        finish(start(*command(processes), *shared_flags, *flags, "--run-dir", str(run)))
+    one, two = map(lines, runs)
+    assert len(one) == len(two) > 6
+    for first, second in zip(one, two, strict=True):
+        assert second == pytest.approx(first, abs=2e-4), f"step {first['step']}"
+
+
 @pytest.mark.slow
 def test_a_killed_process_ends_the_others_and_is_named(killed):
     _, errors = killed[2]
