@@ -45,7 +45,7 @@ class CheckpointSelector:
         return improved
 
     def alarm(self, result: dict[str, Any]) -> str | None:
-        """A sentence when predictions collapse: into one class, into certainty while the score falls, or class by class.
+        """A sentence when predictions collapse: into one class, into certainty as the score falls, or class by class.
 
         A class is being lost where it has less than a quarter of the largest share of the predictions that it had in
         this training, and that was 0.1 % or more: training on one's own predictions forgets rare classes first.
