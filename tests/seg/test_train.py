@@ -96,7 +96,7 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert named | {"step", "alarm"} == explained("Segmentation: `metrics.jsonl`")
     scores = read_run(run).evaluation
     assert all(read_run(run).score(score.key) is not None for score in info.scores)
-    about_scores = {"checkpoint", "checkpoints", "protocol"}
+    about_scores = {"checkpoint", "checkpoints", "protocol", "predicted_share"}
     assert described_keys(info) == {key for key in scores if key not in about_scores} | {"checkpoints"}
     views = [view.name for view in info.pictures.views]
     (folder, *_) = [entry for entry in (run / info.pictures.folder).iterdir() if entry.is_dir()]
