@@ -104,7 +104,13 @@ class TargetDataConfig(DataConfig):
 
     def replaces_source(self) -> bool:
         """Whether its labelled images are all that there are, so that no source is opened."""
-        return bool(self.labelled_part) and self.labelled_use == "instead"
+        return self.labelled_domains() == ("target",)
+
+    def labelled_domains(self) -> tuple[str, ...]:
+        """The domains that labelled images come from."""
+        if not self.labelled_part:
+            return ("source",)
+        return ("source", "target") if self.labelled_use == "beside" else ("target",)
 
 
 @dataclass(frozen=True)

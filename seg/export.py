@@ -218,9 +218,11 @@ def _size(wanted: list[int] | str | None, of_run: list[int] | None) -> tuple[int
 
 
 def _title(config: TrainConfig) -> str:
-    """Method, loss and style in a few words."""
+    """Method, loss, style and labelled part in a few words."""
+    part, use = config.target.labelled_part, config.target.labelled_use
+    labelled = f", {part:g} of target labelled ({use})" if part else ""
     style = "" if config.source.style == "none" else f", {config.source.style} style"
-    return f"{_method_and_loss(config)}{style}"
+    return f"{_method_and_loss(config)}{style}{labelled}"
 
 
 def _method_and_loss(config: TrainConfig) -> str:

@@ -9,6 +9,7 @@ without any batch normalisation takes no policy but ``trainable``, and its score
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -87,14 +88,21 @@ def feed_batch_norm(model: nn.Module, policy: str, domain: Literal["source", "ta
 
 
 def statistics(
-    policy: str, model: nn.Module, *, uses_target: bool = True, trained: bool = True, re_estimated_on: str | None = None
+    policy: str,
+    model: nn.Module,
+    *,
+    labelled: Sequence[str] = ("source",),
+    uses_target: bool = True,
+    trained: bool = True,
+    re_estimated_on: str | None = None,
 ) -> str:
     """Whose images the running statistics of a network are of, in a few words.
 
     Args:
         policy: that the network was trained with.
         model: the network.
-        uses_target: whether target images passed through it in training.
+        labelled: the domains that its labelled images were of, ``source``, ``target`` or both.
+        uses_target: whether target images passed through it in training, beside labelled ones.
         trained: whether a step was made since the network got its weights.
         re_estimated_on: the images of which :func:`seg.models.adaptive_batch_norm.re_estimated` made them, if it did.
     """
@@ -103,7 +111,8 @@ def statistics(
     if re_estimated_on is not None:
         return f"re-estimated on {re_estimated_on} after training"
     movers = {"source": ("source",), "target": ("target",), "frozen": ()}.get(policy, ("source", "target"))
-    moved_by = [domain for domain in movers if trained and (domain == "source" or uses_target)]
+    streams = {"source": labelled, "target": ("target",) if uses_target else ()}
+    moved_by = sorted({domain for stream in movers if trained for domain in streams[stream]})
     if not moved_by:
         return "those it started with"
     return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"

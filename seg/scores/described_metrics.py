@@ -17,6 +17,7 @@ from dem_apps.runtime.metrics_info import (
 
 _LABELS_USED = "chosen with target labels"
 _OBJECTIVE = "as trained; values of different objectives cannot be compared"
+_SURE = "near 0 nothing is learned from pseudo-labels"
 _SHARE = "share of pixels in the class predicted most; near 1 is a collapse"
 
 METRICS = (
@@ -33,6 +34,9 @@ METRICS = (
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats", low=0),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
     Metric("target/objective_aux", "auxiliary", "Objective on the target", note=_OBJECTIVE),
+    Metric("target/pseudo_label_weight", "mean weight", "Weight of the pseudo-labels", note=_SURE, low=0, high=1),
+    Metric("target/pseudo_label_loss", "strong view", "Cross-entropy with the teacher's labels", "nats", low=0),
+    Metric("target/masked_consistency", "masked view", "Cross-entropy with the teacher's labels", "nats", low=0),
     Metric("target/fooling_main", "main", "Fooling the discriminator", "nats", low=0),
     Metric("target/fooling_aux", "auxiliary", "Fooling the discriminator", "nats", low=0),
     Metric("discriminator/loss_main", "main", "Discriminator", "nats", note="log 2 where it is guessing", low=0),

@@ -27,8 +27,8 @@ def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_e
         re_estimated_on: the images that the statistics were re-estimated on after that, if they were.
     """
     return statistics(
-        config.batch_norm_policy(model), model, uses_target=METHODS[config.method].uses_target, trained=step > 0,
-        re_estimated_on=re_estimated_on,
+        config.batch_norm_policy(model), model, labelled=config.target.labelled_domains(),
+        uses_target=METHODS[config.method].uses_target, trained=step > 0, re_estimated_on=re_estimated_on,
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
 
 REPOSITORY = Path(__file__).parents[2]
-#: What AdvEnt logs beside what every run does.
+#: What AdvEnt and self-training log beside what every run does.
+OF_SELF_TRAINING = {f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")}
 OF_ADVENT = {f"{name}_{head}" for name in ("target/fooling", "discriminator/loss") for head in ("main", "aux")}
 
 
@@ -82,9 +83,10 @@ def test_every_key_is_explained(finished):
     run, _ = finished
     scores = json.loads((run / "eval.json").read_text())
     opened = ("reliability", "entropy_histogram", "label_free", "protocol")
-    assert keys_of(scores, *opened) == explained("Segmentation: `eval.json`")
+    # its images are in no built-in world
+    assert keys_of(scores, *opened) | {"protocol.demo"} == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
-    assert set().union(*lines) | {"alarm"} | OF_ADVENT == explained("Segmentation: `metrics.jsonl`")
+    assert set().union(*lines) | {"alarm"} | OF_ADVENT | OF_SELF_TRAINING == explained("Segmentation: `metrics.jsonl`")
 
 
 def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
@@ -94,7 +96,7 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert named | {"step", "alarm"} == explained("Segmentation: `metrics.jsonl`")
     scores = read_run(run).evaluation
     assert all(read_run(run).score(score.key) is not None for score in info.scores)
-    about_scores = {"checkpoint", "checkpoints", "protocol"}
+    about_scores = {"checkpoint", "checkpoints", "protocol", "predicted_share"}
     assert described_keys(info) == {key for key in scores if key not in about_scores} | {"checkpoints"}
     views = [view.name for view in info.pictures.views]
     (folder, *_) = [entry for entry in (run / info.pictures.folder).iterdir() if entry.is_dir()]
@@ -183,9 +185,8 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_com
     assert process.returncode == 0, process.stderr
     assert json.loads((run / "eval.json").read_text())["protocol"]["method"] == flags[1]
     logged = set(json.loads(metrics(run).splitlines()[0]))
-    assert {key for key in logged if "fooling" in key or "discriminator" in key} == (
-        OF_ADVENT if "advent" in flags else set()
-    )
+    own = {"advent": OF_ADVENT, "self-training": OF_SELF_TRAINING}
+    assert logged & (OF_ADVENT | OF_SELF_TRAINING) == own.get(flags[1], set())
 
 
 def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, run_command):

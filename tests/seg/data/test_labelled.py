@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import from_dict, to_dict
-from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import DemoConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.build_cache import fill_cache
 from seg.data.check import check_pair
 from seg.data.datasets import JoinedDataset, SegmentationDataset
@@ -158,6 +158,22 @@ def test_instead_of_a_source_needs_labelled_images():
         TrainConfig(target=TargetDataConfig(labelled_use="instead")).check()
 
 
+def test_a_world_is_named_where_it_is_read():
+    """Not where labelled images of a target with a root replace the source."""
+    world, part = DemoConfig(seed=3), {"labelled_part": 0.5, "labelled_use": "instead"}
+    for target in (TargetDataConfig(), TargetDataConfig(**part)):
+        config = TrainConfig(demo=world, target=target)
+        config.check()
+        assert config.uses_demo()
+    config = TrainConfig(demo=world, target=TargetDataConfig(root="photos", **part))
+    assert not config.uses_demo()
+    with pytest.raises(InputError, match=r"^--demo: names a built-in world, and --target.root is given; leave one of"):
+        config.check()
+    config = TrainConfig(demo=world, source=SourceConfig(root="drawn"), target=TargetDataConfig(root="photos"))
+    with pytest.raises(InputError, match=r"^--demo: .* --source.root is given"):
+        config.check()
+
+
 def test_source_and_target_of_two_sizes_do_not_fit_in_a_batch(tiny_pair, target):
     pair = opened(tiny_pair, target, size=[48, 24])
     with pytest.raises(InputError, match=r"a batch needs images of one size, .* is 96x48, .* is 48x24: set --source"):
@@ -245,6 +261,9 @@ def test_a_training_says_how_many_target_images_were_labelled(tiny_pair, target,
     assert how["used_target_labels"] is True
     instead = run_command("seg.train", *flags, "--target.labelled-use", "instead", "--run-dir", str(tmp_path / "alone"))
     assert instead.returncode == 0, instead.stderr
+    how = json.loads((tmp_path / "alone" / "eval.json").read_text())["protocol"]
+    assert how["labelled_images"] == {"source": 0, "target": 2}
+    assert how["batch_norm_statistics"] == "moved by target alone"
     assert (
         f"data     {target}: no source, 5 target (2 of them with labels; rare classes first, T = 0.01), 4"
         in instead.stdout

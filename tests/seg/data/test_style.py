@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 import shutil
@@ -342,9 +343,11 @@ def test_copies_are_made_of_the_target_images_that_a_style_reads(tiny_pair, tmp_
     assert any("leftImg8bit/train" in str(file) for file in tmp_path.rglob("*.raw")) is copied
 
 
-def test_a_page_of_an_export_names_the_style():
-    titles = [_title(TrainConfig(method="source", source=SourceConfig(style=name))) for name in ("none", "lab")]
-    assert titles == ["source only", "source only, lab style"]
+def test_a_page_of_an_export_names_style_and_labels():
+    configs = [TrainConfig(method="source", source=SourceConfig(style=name)) for name in ("none", "lab")]
+    configs.append(dataclasses.replace(configs[1], target=TargetDataConfig(labelled_part=0.125)))
+    titles = ["source only", "source only, lab style", "source only, lab style, 0.125 of target labelled (beside)"]
+    assert [_title(config) for config in configs] == titles
 
 
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):
