@@ -276,6 +276,10 @@ class TrainConfig(ObjectiveSettings):
         """The sections that ``method`` declares, for its ``__init__``."""
         return {name: getattr(self, name) for name in METHODS[self.method].sections}
 
+    def sections(self) -> dict[str, Any]:
+        """Those of :meth:`method_options` that belong to the method alone."""
+        return {name: each for name, each in self.method_options().items() if name != "weights"}
+
     def objective_options(self) -> dict[str, Any]:
         """What the balanced mean is told, and the options that were given, for :func:`dem_apps.build_objective`."""
         return {"balance": self.balance, "least_share": self.least_share, **given_options(self)}

@@ -79,6 +79,7 @@ def protocol(
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": step,
         **{name: getattr(config, name) for name in settings},
+        "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
         "options": given_options(config),
         "weights": dataclasses.asdict(config.weights),
         "versions": {package: metadata.version(package) for package in _PACKAGES},

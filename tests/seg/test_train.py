@@ -183,7 +183,12 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_com
     run = tmp_path / "run"
     process = run_command("seg.train", *flags, "--run-dir", str(run), *tiny_flags)
     assert process.returncode == 0, process.stderr
-    assert json.loads((run / "eval.json").read_text())["protocol"]["method"] == flags[1]
+    how = json.loads((run / "eval.json").read_text())["protocol"]
+    assert how["method"] == flags[1]
+    own = {"advent": {"discriminator"}, "self-training": {"self_training"}}
+    assert set(how["method_options"]) == own.get(flags[1], set())
+    if flags[1] == "self-training":
+        assert how["method_options"]["self_training"]["views"] == 2
     logged = set(json.loads(metrics(run).splitlines()[0]))
     own = {"advent": OF_ADVENT, "self-training": OF_SELF_TRAINING}
     assert logged & (OF_ADVENT | OF_SELF_TRAINING) == own.get(flags[1], set())
