@@ -31,6 +31,7 @@ class TrainState:
         method: what is added to the source loss, with modules and optimisers of its own.
         source_weights: weight of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``.
         schedule: of every optimiser's learning rates.
+        label_counts: (C,) float64, pixels per class of the labels that were trained on, of all processes.
         warm_up: steps over which what the method adds rises to its weight, in a straight line; 0 begins with all of it.
         step: how many steps have been made.
         re_estimate: gives a copy of a network with running statistics of other images (``--batch-norm-after``), and
@@ -42,6 +43,7 @@ class TrainState:
     method: Method
     source_weights: dict[str, float]
     schedule: PolySchedule
+    label_counts: Tensor
     warm_up: int = 0
     step: int = 0
     re_estimate: Callable[[nn.Module], nn.Module] | None = None
@@ -51,6 +53,11 @@ class TrainState:
     def model(self) -> nn.Module:
         """The network that learns."""
         return self.predict.model
+
+    def source_shares(self) -> list[float]:
+        """The share of each class in the labels so far, C numbers, all 0 before the first step."""
+        shares: list[float] = (self.label_counts / self.label_counts.sum().clamp_min(1)).tolist()
+        return shares
 
     def scored_model(self) -> nn.Module:
         """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
@@ -76,6 +83,7 @@ class TrainState:
         return {
             **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
+            "label_counts": self.label_counts,
             "random": random_states(),
         }
 
@@ -103,6 +111,9 @@ class TrainState:
                 load_optimizer(part, state[name], where)
         self.step = checked_step(state, "--resume: the checkpoint")
         self._adapted = None
+        # checkpoints from before they were counted have none
+        with fitting("--resume: the checkpoint's 'label_counts'"):
+            self.label_counts.copy_(state.get("label_counts", self.label_counts))
         restore_random_states(state.get("random"))
 
     def _parts(self) -> dict[str, Any]:
@@ -151,6 +162,8 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     batch = state.method.prepare(batch)
     logits = state.predict(batch.source["image"], "source")
     label = batch.source["label"].to(accelerator.device, non_blocking=True)
+    (counts,) = summed_over_processes(torch.bincount(label[label != IGNORE_INDEX], minlength=len(state.label_counts)))
+    state.label_counts += counts
     loss, values = supervised_loss(logits, label, state.source_weights, IGNORE_INDEX)
     accelerator.backward(share * loss)
     state.method.after_source({head: maps.detach() for head, maps in logits.items()})

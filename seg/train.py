@@ -129,7 +129,8 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
     )
     method = METHODS[config.method](predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
-    return TrainState(predict, optimizer, method, source_weights, schedule, weights.warm_up)
+    counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
+    return TrainState(predict, optimizer, method, source_weights, schedule, counts, weights.warm_up)
 
 
 def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

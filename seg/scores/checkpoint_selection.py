@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dem_apps.runtime.load_state import required
@@ -10,8 +11,8 @@ from dem_apps.runtime.load_state import required
 _KEPT = ("selected", "best")
 #: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
-#: A class that once had this share of the predictions, and now has this part of it, is being lost.
-_ONCE, _LEFT = 0.001, 0.25
+#: A class that is predicted on this share of the pixels, and this many times as often as it is labelled on source.
+_SWOLLEN, _TIMES = 0.01, 3.0
 
 
 class CheckpointSelector:
@@ -26,14 +27,10 @@ class CheckpointSelector:
         self._kept: dict[str, dict[str, Any]] = {}
         self._previous: float | None = None
         self._current: float | None = None
-        #: By class the largest share of the predictions that it had.
-        self._largest: dict[str, float] = {}
 
     def update(self, step: int, result: dict[str, Any]) -> list[str]:
         """Which checkpoints the scores of a step improve on: ``selected``, ``best``; the latter needs target labels."""
         self._previous, self._current = self._current, result["label_free"][self.criterion]
-        for name, share in result["predicted_share"].items():
-            self._largest[name] = max(share, self._largest.get(name, 0.0))
         scores = {"selected": self._current, "best": result["miou"]}
         improved = [
             name
@@ -44,11 +41,15 @@ class CheckpointSelector:
             self._kept[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
         return improved
 
-    def alarm(self, result: dict[str, Any]) -> str | None:
-        """A sentence when predictions collapse: into one class, into certainty as the score falls, or class by class.
+    def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
+        """A sentence when predictions collapse: into one class, certainty as the score falls, or rare classes.
 
-        A class is being lost where it has less than a quarter of the largest share of the predictions that it had in
-        this training, and that was 0.1 % or more: training on one's own predictions forgets rare classes first.
+        The last is how the balanced mean fails when its weight is too large: every class present counts alike, so a
+        pixel between two of them goes to the rarer one. A target that holds that much more of a class is alarmed, too.
+
+        Args:
+            result: of :func:`seg.evaluate.evaluate`.
+            source_share: by class, its share of the source's labelled pixels, as far as training has seen them.
         """
         share = result["label_free"]["largest_class_share"]
         if share > _ONE_CLASS:
@@ -59,13 +60,14 @@ class CheckpointSelector:
                 f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score "
                 f"'{self.criterion}' falls ({self._previous:.4f} to {self._current:.4f})"
             )
-        shares = result["predicted_share"]
-        lost = [name for name, most in self._largest.items() if most >= _ONCE and shares[name] < _LEFT * most]
-        if lost:
-            examples = ", ".join(
-                f"{name} {100 * self._largest[name]:.2g} to {100 * shares[name]:.2g} %" for name in lost
-            )
-            return f"classes are being lost from the predictions ({examples} of the pixels)"
+        swollen = {
+            name: share
+            for name, share in result["predicted_share"].items()
+            if share >= _SWOLLEN and share > _TIMES * source_share.get(name, 0.0)
+        }
+        if swollen and source_share:
+            examples = ", ".join(f"{name} {100 * share:.2g} %" for name, share in swollen.items())
+            return f"rare classes swell: {examples} of the pixels, over {_TIMES:g} times their share of source labels"
         return None
 
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
@@ -82,7 +84,7 @@ class CheckpointSelector:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint, whose key ``choice`` is that of the runs so far."""
-        return {"chosen": dict(self._kept), "current": self._current, "largest_shares": dict(self._largest)}
+        return {"chosen": dict(self._kept), "current": self._current}
 
     def restore(self, state: Any) -> None:
         """Continue where :meth:`state` was taken.
@@ -99,9 +101,3 @@ class CheckpointSelector:
                 required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=miou)
         self._kept = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
         self._current = state["current"]
-        # runs from before it was remembered have none
-        shares = state.get("largest_shares", {})
-        required({"shares": shares}, where, shares=dict)
-        for share in shares.values():
-            required({"share": share}, f"{where}, largest_shares", share=(float, int))
-        self._largest = dict(shares)

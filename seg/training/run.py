@@ -112,7 +112,7 @@ class TrainingRun:
         step = self.state.step
         result = self._scores(write_maps)
         improved = self.selector.update(step, result)
-        alarm = self.selector.alarm(result)
+        alarm = self.selector.alarm(result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True)))
         self.scored = True
         if self.folder is not None:
             self._log_scores(result, alarm)

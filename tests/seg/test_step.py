@@ -228,3 +228,16 @@ def test_what_a_method_adds_warms_up_in_a_straight_line(accelerator: Accelerator
     expected = other.model.state_dict()
     for name, value in one.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_the_labels_that_were_trained_on_are_counted(accelerator: Accelerator) -> None:
+    state = fresh(BASE, accelerator)
+    assert state.source_shares() == [0.0] * C
+    for step in range(2):
+        training_step(state, micro_batches(step))
+    labels = torch.cat([micro_batches(step)[0].source["label"].flatten() for step in range(2)])
+    counted = torch.bincount(labels[labels != 255], minlength=C).double()
+    assert state.source_shares() == pytest.approx((counted / counted.sum()).tolist())
+    resumed = fresh(BASE, accelerator)
+    resumed.restore(state.state())
+    assert torch.equal(resumed.label_counts, counted)
