@@ -26,6 +26,7 @@ from seg.scores.unsupervised_scores import CRITERIA
 LOSSES = ("none", *OBJECTIVE_NAMES)
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
+LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}"
 PRECISIONS = ("float32", "bf16", "fp16")
 
 Settings = TypeVar("Settings")
@@ -53,7 +54,7 @@ class DataConfig:
     """One domain's data."""
 
     root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR")
-    layout: str = option("cityscapes", "how its folders are laid out", LAYOUTS)
+    layout: str = option("cityscapes", LAYOUT_HELP, LAYOUTS, value="NAME")
     size: list[int] | None = option(None, "width and height to resize to; default: the images' own", value="W,H")
     exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
     augmentation: list[dict[str, Any]] = option(
@@ -65,7 +66,7 @@ class DataConfig:
 class SourceConfig(DataConfig):
     """The labelled images that training starts from, which may get the target's style."""
 
-    layout: str = option("gta5", "how its folders are laid out", LAYOUTS)
+    layout: str = option("gta5", LAYOUT_HELP, LAYOUTS, value="NAME")
     rare_class_temperature: float | None = option(
         None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
         at_least=0.0001,

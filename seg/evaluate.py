@@ -29,7 +29,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import BATCH_NORM_AFTER, TargetDataConfig
+from seg.config import BATCH_NORM_AFTER, LAYOUT_HELP, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
@@ -52,7 +52,7 @@ class TargetConfig:
     """Other data than the run's own target."""
 
     root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
-    layout: str | None = option(None, "how its folders are laid out; default: as the run's", LAYOUTS)
+    layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUTS, value="NAME")
     size: list[int] | None = option(None, "width and height to resize images to; default: the run's", value="W,H")
 
 

@@ -63,7 +63,8 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert [event.step for event in pictures.Images(f"entropy_maps/{maps[0].stem}")] == [3, 6]
     lines = [json.loads(line) for line in metrics(run).splitlines()]
     assert [line["step"] for line in lines if "val/miou" in line] == [3, 6]
-    assert all("target/objective_main" in line for line in lines if "val/miou" not in line)
+    # so short a training may be told that classes are being lost
+    assert all("target/objective_main" in line for line in lines if not {"val/miou", "alarm"} & set(line))
     classes = json.loads((run / "classes.json").read_text())["classes"]
     assert [row["name"] for row in classes] == list(CITYSCAPES_CLASSES.names)
     kept = scores["checkpoints"]
