@@ -21,7 +21,8 @@ from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
+from dem_apps.runtime.run_claim import new_run_dir
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
@@ -61,8 +62,10 @@ def train(config: TrainConfig) -> Path:
 
 def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
-    path = Path(config.run_dir) if config.run_dir else default_run_dir("seg", config.method, config.loss)
-    saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
+    path = Path(config.run_dir) if config.run_dir else None
+    saved = None
+    if config.resume and path is not None:
+        saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps))
     with accelerator.main_process_first():
         pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
         sampler = labelled_sampler(
@@ -139,9 +142,9 @@ def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch
 
 
 def _open(
-    config: TrainConfig, pair: DomainPair, state: TrainState, path: Path, saved: dict[str, Any] | None
+    config: TrainConfig, pair: DomainPair, state: TrainState, path: Path | None, saved: dict[str, Any] | None
 ) -> TrainingRun:
-    """The run folder, new or continued; every process restores the checkpoint ``saved``."""
+    """The run folder, new or continued; every process restores the checkpoint ``saved``. Without a path it gets one."""
     accelerator, selector = state.predict.accelerator, CheckpointSelector(config.selection)
     folder = progress = None
     if saved is not None:
@@ -151,6 +154,7 @@ def _open(
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         info = described_metrics(config.selection)
+        path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step, info)
         else:
@@ -161,7 +165,7 @@ def _open(
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
         progress = Progress(config.max_steps, state.step)
-    # without --run-dir the name holds the time, and the processes' clocks may differ
+    # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])
     stop = StopRequest(
         resume_command("seg.train", path) if folder is not None else "", lambda: folder.saved_step if folder else None
