@@ -31,6 +31,7 @@ from seg.config import OptimizerConfig, TrainConfig
 from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labelled import labelled_sampler
+from seg.data.labels import ClassSet
 from seg.data.loader import batches
 from seg.data.sampling import Sampler
 from seg.data.style import TargetStyle
@@ -39,7 +40,7 @@ from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, start_from
+from seg.models.load_model import CLASSES_FILE, classes_to_resume, start_from
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.scores.checkpoint_selection import CheckpointSelector
@@ -63,18 +64,19 @@ def train(config: TrainConfig) -> Path:
 def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
     path = Path(config.run_dir) if config.run_dir else None
-    saved = None
+    saved, classes = None, config.classes
     if config.resume and path is not None:
+        classes = classes_to_resume(path, classes)
         saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps))
     with accelerator.main_process_first():
-        pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
+        pair = open_pair(config.source, config.target, classes, config.validation_part, demo=config.demo)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
         )  # fmt: skip
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
-    state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
+    state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes)
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
         state.re_estimate = partial(re_estimated_on, pair.target_train, device=accelerator.device)
@@ -104,7 +106,13 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
     return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
 
 
-def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator, resumed: bool = False) -> TrainState:
+def build_state(
+    config: TrainConfig,
+    num_classes: int,
+    accelerator: Accelerator,
+    resumed: bool = False,
+    classes: ClassSet | None = None,
+) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
     Args:
@@ -112,6 +120,7 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
         num_classes: C.
         accelerator: owns device, precision and loss scale.
         resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
+        classes: what the outputs mean, which the run of ``--model.start-from`` has to mean as well.
     """
     settings, weights = config.model, config.weights
     network = build_model(**settings.architecture(), num_classes=num_classes, weights=settings.encoder_weights)
@@ -119,7 +128,7 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
-        start_from(model, Path(settings.start_from))
+        start_from(model, Path(settings.start_from), classes)
     groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
