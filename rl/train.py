@@ -25,7 +25,8 @@ from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
+from dem_apps.runtime.run_claim import new_run_dir
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
@@ -122,7 +123,7 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
     if config.resume and config.run_dir is not None:
         step = checkpoint["step"] if checkpoint is not None else None
         return RunFolder.resume(Path(config.run_dir), step, described_metrics())
-    path = Path(config.run_dir) if config.run_dir else default_run_dir("rl", config.env, config.loss, str(config.seed))
+    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", config.env, config.loss, str(config.seed))
     return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 

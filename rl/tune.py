@@ -31,7 +31,7 @@ from dem_apps.jobs.tune import SearchConfig, run_command_of, run_search
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.run_folder import default_run_dir
+from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
@@ -98,7 +98,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], mod
     _check(config, train)
     resolved = resolve(train)
     space = search_space(train)
-    path = Path(config.study_dir) if config.study_dir else default_run_dir("rl", "tune")
+    path = Path(config.study_dir) if config.study_dir else new_run_dir("rl", "tune")
     settings = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
     folder = StudyFolder(path, settings, config.storage)
     plan = TPEPlan(space, config.trials, train.seed, first=({name: _FIRST[name] for name in space.distributions},))

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
@@ -74,7 +74,8 @@ def export(config: ExportConfig) -> int:
     """Do what the command does.
 
     Returns:
-        how many images could not be read or did not fit into memory; the others are exported.
+        how many images could not be read, did not fit into memory or have no finite prediction; the others are
+        exported.
 
     Raises:
         InputError: a folder, run or flag that does not fit.
@@ -120,9 +121,14 @@ def predict(loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int]
         loaded: the run's network.
         image: (H, W, 3) RGB.
         size: (width, height) that the network sees; None is the image's own.
+
+    Raises:
+        NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
     """
     batch = normalised(_seen(image, size))[None].to(next(loaded.model.parameters()).device)
     _, logits = predicted(loaded.model, batch, (image.shape[0], image.shape[1]), loaded.config.model.align_corners)
+    if not logits.isfinite().all():
+        raise NotFiniteError("the network's output is not finite; its weights are no use")
     return entropy_maps.Prediction.of(logits[0])
 
 
@@ -241,6 +247,8 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     try:
         image = read_image(file)
         predictions = [predict(run.loaded, image, run.size) for run in runs]
+    except NotFiniteError as error:
+        return f"{file}: {error}"
     except InputError as error:
         return str(error)
     except (MemoryError, RuntimeError) as error:

@@ -21,7 +21,8 @@ from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, default_run_dir, report_command
+from dem_apps.runtime.run_claim import new_run_dir
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
 from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
@@ -30,6 +31,7 @@ from seg.config import OptimizerConfig, TrainConfig
 from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labelled import labelled_sampler
+from seg.data.labels import ClassSet
 from seg.data.loader import batches
 from seg.data.sampling import Sampler
 from seg.data.style import TargetStyle
@@ -38,7 +40,7 @@ from seg.methods.head_objectives import HeadObjectives
 from seg.models import build_model
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, start_from
+from seg.models.load_model import CLASSES_FILE, classes_to_resume, start_from
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.scores.checkpoint_selection import CheckpointSelector
@@ -61,17 +63,20 @@ def train(config: TrainConfig) -> Path:
 
 def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
-    path = Path(config.run_dir) if config.run_dir else default_run_dir("seg", config.method, config.loss)
-    saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps)) if config.resume else None
+    path = Path(config.run_dir) if config.run_dir else None
+    saved, classes = None, config.classes
+    if config.resume and path is not None:
+        classes = classes_to_resume(path, classes)
+        saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps))
     with accelerator.main_process_first():
-        pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
+        pair = open_pair(config.source, config.target, classes, config.validation_part, demo=config.demo)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
         )  # fmt: skip
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
-    state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None)
+    state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes)
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
         state.re_estimate = partial(re_estimated_on, pair.target_train, device=accelerator.device)
@@ -101,7 +106,13 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
     return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
 
 
-def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator, resumed: bool = False) -> TrainState:
+def build_state(
+    config: TrainConfig,
+    num_classes: int,
+    accelerator: Accelerator,
+    resumed: bool = False,
+    classes: ClassSet | None = None,
+) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
     Args:
@@ -109,6 +120,7 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
         num_classes: C.
         accelerator: owns device, precision and loss scale.
         resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
+        classes: what the outputs mean, which the run of ``--model.start-from`` has to mean as well.
     """
     settings, weights = config.model, config.weights
     network = build_model(**settings.architecture(), num_classes=num_classes, weights=settings.encoder_weights)
@@ -116,7 +128,7 @@ def build_state(config: TrainConfig, num_classes: int, accelerator: Accelerator,
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
-        start_from(model, Path(settings.start_from))
+        start_from(model, Path(settings.start_from), classes)
     groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
@@ -140,9 +152,9 @@ def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch
 
 
 def _open(
-    config: TrainConfig, pair: DomainPair, state: TrainState, path: Path, saved: dict[str, Any] | None
+    config: TrainConfig, pair: DomainPair, state: TrainState, path: Path | None, saved: dict[str, Any] | None
 ) -> TrainingRun:
-    """The run folder, new or continued; every process restores the checkpoint ``saved``."""
+    """The run folder, new or continued; every process restores the checkpoint ``saved``. Without a path it gets one."""
     accelerator, selector = state.predict.accelerator, CheckpointSelector(config.selection)
     folder = progress = None
     if saved is not None:
@@ -152,6 +164,7 @@ def _open(
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         info = described_metrics(config.selection)
+        path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step, info)
         else:
@@ -162,7 +175,7 @@ def _open(
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
         progress = Progress(config.max_steps, state.step)
-    # without --run-dir the name holds the time, and the processes' clocks may differ
+    # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])
     stop = StopRequest(
         resume_command("seg.train", path) if folder is not None else "", lambda: folder.saved_step if folder else None

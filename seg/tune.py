@@ -25,7 +25,7 @@ from dem_apps.jobs.study import StudyFolder
 from dem_apps.jobs.tune import SearchConfig, TrialJobs, run_command_of, run_search
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.run_folder import default_run_dir
+from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
@@ -91,7 +91,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> 
             f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels; "
             "label some of them, or take --loss adadem, which has nothing to search"
         )
-    path = Path(config.study_dir) if config.study_dir else default_run_dir("seg", "tune")
+    path = Path(config.study_dir) if config.study_dir else new_run_dir("seg", "tune")
     settings = {"score": "miou", "share": config.share, "train": to_dict(trial_config)}
     folder = StudyFolder(path, settings, config.storage)
     plan = _plan(config, train.seed)

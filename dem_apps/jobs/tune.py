@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,7 @@ from dem_apps.jobs.executor import EXECUTORS, Executor
 from dem_apps.jobs.job import Job, JobFailed, JobPruned
 from dem_apps.jobs.search import Plan, Space, Values
 from dem_apps.jobs.study import ClaimedTrial, StudyFolder, run_study
-from dem_apps.runtime.run_folder import default_run_dir
+from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.settings import option
 from dem_apps.runtime.signals import command_line, going_on_with
 
@@ -46,11 +47,16 @@ Config = TypeVar("Config", bound=SearchConfig)
 def run_command_of(module: str, config: Config, arguments: Sequence[str], run: Callable[[Config], object]) -> None:
     """Run a search in its folder, a new one where none is named; who interrupts it is told how to go on."""
     arguments = list(arguments)
-    if config.study_dir is None:
-        config = replace(config, study_dir=str(default_run_dir(*module.split("."))))
-        arguments += ["--study-dir", str(config.study_dir)]
-    with going_on_with(f"the same command continues: {command_line(module, arguments)}"):
-        run(config)
+    if config.study_dir is not None:
+        with going_on_with(f"the same command continues: {command_line(module, arguments)}"):
+            run(config)
+        return
+    made = new_run_dir(*module.split("."))
+    try:
+        run_command_of(module, replace(config, study_dir=str(made)), [*arguments, "--study-dir", str(made)], run)
+    finally:
+        with suppress(OSError):
+            made.rmdir()  # of a search that is refused; what holds anything stays
 
 
 class Trials:

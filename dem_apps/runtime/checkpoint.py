@@ -1,8 +1,9 @@
 """Checkpoints that are safe to open and never half written: tensors as safetensors, everything else as JSON.
 
 A checkpoint ``NAME`` is two files. ``NAME.<tag>.<checksum>.safetensors`` holds the tensors; ``NAME.json`` holds
-the rest, names the tensor file and its SHA-256. The tensor file gets a fresh name, is flushed and read back before the
-JSON is replaced in one step, so at every moment ``NAME.json`` points at a complete checkpoint: the previous or the new.
+the rest, names the tensor file and its SHA-256, and has one of itself. The tensor file gets a fresh name, is flushed
+and read back before the JSON is replaced in one step, so at every moment ``NAME.json`` points at a complete checkpoint:
+the previous or the new.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from dem_apps.runtime.signals import signals_held
 
 #: No path, which would be a way out of the folder.
 _FILE_NAME = re.compile(r"[^/\\\x00-\x1f\ud800-\udfff]{1,200}\.safetensors")
+#: Of the values in the JSON half.
+_OWN_SHA256 = "json_sha256"
 _TENSOR, _ARRAY, _PAIRS, _TUPLE = "__tensor__", "__array__", "__pairs__", "__tuple__"
 
 
@@ -62,6 +65,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any], tag: str) ->
     # the checksum in the name, since the same step may be saved twice
     tensor_file = folder / f"{name}.{tag}.{sha256[:8]}.safetensors"
     document = {"tensors": tensor_file.name, "state": encoded, "sha256": sha256}
+    document[_OWN_SHA256] = _sha256_of_values(document)
     with signals_held():
         make_folder(folder)
         remove_leftovers(folder, name)  # before the write, which may need their space
@@ -87,8 +91,8 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
     """Read a checkpoint that :func:`save_checkpoint` wrote. No code of the file is run.
 
     Raises:
-        InputError: it is missing, cut short, its tensors do not have the checksum that the JSON names, or it is none of
-            this program's, whatever else it may be.
+        InputError: it is missing, cut short, a half of it does not have the checksum that the JSON names, or it is none
+            of this program's, whatever else it may be.
     """
     pointer = folder / f"{name}.json"
     if not pointer.is_file():
@@ -101,6 +105,7 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
         raise InputError(f"{error}; it is not a checkpoint of this program") from error
     try:
         tensor_file = _tensor_file(folder, document["tensors"], pointer)
+        _check_values(document, pointer)
         content = _content(tensor_file)
         if hashlib.sha256(content).hexdigest() != document["sha256"]:
             raise InputError(
@@ -136,6 +141,21 @@ def _tensor_file(folder: Path, name: Any, pointer: Path) -> Path:
     if file.is_symlink():
         raise InputError(f"{file}: is a link, and a checkpoint's tensors are a file in its folder; put a copy there")
     return file
+
+
+def _check_values(document: dict[str, Any], pointer: Path) -> None:
+    """Refuse a JSON half that was changed; one of an earlier version has no checksum."""
+    unknown = sorted(set(document) - {"tensors", "state", "sha256", _OWN_SHA256})
+    if unknown:
+        raise KeyError(f"unknown key {unknown[0]!r:.50}")
+    expected = document.pop(_OWN_SHA256, None)
+    if expected is not None and expected != _sha256_of_values(document):
+        raise InputError(f"{pointer}: the content does not match its own checksum; the file is damaged")
+
+
+def _sha256_of_values(document: dict[str, Any]) -> str:
+    """Of the values and not of the text, whose spaces and line ends may change on the way to another machine."""
+    return hashlib.sha256(json.dumps(document, separators=(",", ":")).encode()).hexdigest()
 
 
 def _content(file: Path) -> bytes:

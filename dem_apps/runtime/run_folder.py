@@ -37,6 +37,7 @@ from dem_apps.runtime.device import processor
 from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
+from dem_apps.runtime.run_claim import locked, refuse_later_checkpoint, refuse_used, refuse_ways_out
 from dem_apps.runtime.run_reader import read_config as read_config
 from dem_apps.runtime.run_reader import read_metrics as read_metrics
 from dem_apps.runtime.signals import signals_held
@@ -46,9 +47,6 @@ _PACKAGES = (
     "gymnasium", "minigrid", "numpy",
 )  # fmt: skip
 
-#: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
-_NO_RUN_YET = {"environment.json", "environment.json.tmp", METRICS_INFO, f"{METRICS_INFO}.tmp", "config.yaml.tmp"}
-
 
 class RunFolder:
     """An open run folder. Make one with :meth:`create` or :meth:`resume`; close it with :meth:`close`.
@@ -57,24 +55,26 @@ class RunFolder:
 
     Args:
         path: the folder.
+        lock: on the folder, held; released by :meth:`close`.
         start_step: metrics of later steps are dropped, since the run repeats them.
-
-    Raises:
-        InputError: another process has it open.
 
     Attributes:
         saved_step: the step of the checkpoint ``last``; None before the first.
     """
 
-    def __init__(self, path: Path, start_step: int | None = None) -> None:
+    def __init__(self, path: Path, lock: FileLock, start_step: int | None = None) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.saved_step: int | None = None
-        self._lock = _locked(path)
-        with self._writing():
-            self._drop_metrics_after(start_step or 0)
-            self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
-            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
+        self._lock = lock
+        try:
+            with self._writing():
+                self._drop_metrics_after(start_step or 0)
+                self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
+                self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
+        except BaseException:
+            lock.release()
+            raise
 
     @classmethod
     def create(
@@ -90,24 +90,25 @@ class RunFolder:
             info: what the run will log and write; without it a page names metrics as they are logged.
 
         Raises:
-            InputError: the folder holds something already, or cannot be made.
+            InputError: the folder holds something already, cannot be made, or another process writes to it.
         """
-        if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - _NO_RUN_YET):
-            what = "another run" if (path / "config.yaml").is_file() else "other files"
-            raise InputError(
-                f"{path}: holds {what}, which is never overwritten; give another --run-dir"
-                + (", or continue it with --resume" if what == "another run" else "")
-            )
+        refuse_used(path)  # before the lock, whose file has no business among somebody's files
         try:
             make_folder(path)
-            write_atomically(path / "environment.json", _json(environment(seed, device)))
-            if info is not None:
-                write_atomically(path / METRICS_INFO, _json(info.document()))
-            # config.yaml comes last: a folder that has it can be resumed
-            write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+            lock = locked(path)
+            try:
+                refuse_used(path)  # whoever had the lock before may have made a run of it meanwhile
+                write_atomically(path / "environment.json", _json(environment(seed, device)))
+                if info is not None:
+                    write_atomically(path / METRICS_INFO, _json(info.document()))
+                # config.yaml comes last: a folder that has it can be resumed
+                write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+            except BaseException:
+                lock.release()
+                raise
         except (PermissionError, NotADirectoryError) as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); give another --run-dir") from error
-        return cls(path)
+        return cls(path, lock)
 
     @classmethod
     def resume(cls, path: Path, start_step: int | None, info: MetricsInfo | None = None) -> RunFolder:
@@ -116,10 +117,17 @@ class RunFolder:
         ``info`` is written where the run is older than such descriptions.
 
         Raises:
-            InputError: a link in the folder leads out of it, so that something outside would be written.
+            InputError: another process writes to it or has done so since the checkpoint was read, or a link in the
+                folder leads out of it, so that something outside would be written.
         """
-        _refuse_ways_out(path)
-        run = cls(path, start_step or 0)
+        refuse_ways_out(path)
+        lock = locked(path)
+        try:
+            refuse_later_checkpoint(path, start_step)
+        except BaseException:
+            lock.release()
+            raise
+        run = cls(path, lock, start_step or 0)
         run.saved_step = start_step
         if info is not None and not (path / METRICS_INFO).exists():
             run.write_json(METRICS_INFO, info.document())
@@ -188,30 +196,6 @@ class RunFolder:
         write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
-def _locked(path: Path) -> FileLock:
-    """A lock that ends with this process, however it ends, and that no process it forks inherits.
-
-    Raises:
-        InputError: another process has it.
-    """
-    # opening and closing this file once more in this process would end the lock, and nothing does
-    lock = FileLock(path / "config.yaml", inherited=False)
-    try:
-        taken = lock.acquire(wait=False)
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        return lock  # a file system without locks: nothing is checked there
-    if not taken:
-        raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end")
-    return lock
-
-
-def default_run_dir(*parts: str) -> Path:
-    """``runs/<parts>-<date>-<time>`` below the current folder."""
-    return Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
-
-
 def report_command(path: Path) -> str:
     """The command that makes a page of a run, as the end of a training says it."""
     return f"python -m dem_apps.report {shlex.quote(str(path))}"
@@ -241,19 +225,6 @@ def checkpoint_to_resume(path: Path, first_step: int) -> dict[str, Any] | None:
         if max(logged, default=0) <= first_step:
             return None
     return read_last_checkpoint(path)
-
-
-def _refuse_ways_out(path: Path) -> None:
-    """A run folder may come from somebody else, and what a resumed run writes must stay in it."""
-    inside = path.resolve()
-    for folder, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            entry = Path(folder, name)
-            if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
-                raise InputError(
-                    f"{entry}: is a link that leads out of the run folder, through which a resumed run could write; "
-                    "put what it leads to in its place"
-                )
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:

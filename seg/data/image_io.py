@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,8 @@ from dem_apps.runtime.images import opened_image
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 #: Pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
+#: Bytes; a file system takes 255, and ``_pred_labelIds.png.tmp`` and a number may come behind it.
+_LONGEST_NAME = 220
 #: What labels come in: a format that rounds numbers, as JPEG does, makes other classes of them.
 LOSSLESS = ("PNG",)
 
@@ -43,15 +47,41 @@ def find_images(source: Path) -> list[Path]:
 
 
 def output_names(images: Sequence[Path]) -> list[Path]:
-    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix."""
+    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix.
+
+    Names too long to have something added are cut.
+    """
     shared = Counter(str(image.with_suffix("")).lower() for image in images)
     names = []
     for image in images:
         name = image.with_suffix("")
         if shared[str(name).lower()] > 1:
             name = image.with_name(f"{image.stem}_{image.suffix[1:]}")
-        names.append(str(name))
+        names.append(str(name.with_name(_cut(name.name))))
     return [Path(name) for name in distinct(names)]
+
+
+def flat_names(images: Sequence[str]) -> list[str]:
+    """A name for each image of a data set, for one folder with a file ``NAME.png`` and a folder ``NAME`` of each.
+
+    It is the stem where no other image has it, else the path: ``val/a/0.png`` beside ``val/b/0.png`` is ``val_a_0``.
+    No two are alike, even where case does not count.
+    """
+    stems = [Path(image).stem for image in images]
+    shared = Counter(stem.lower() for stem in stems)
+    paths = [str(Path(image).with_suffix("")).replace("/", "_") for image in images]
+    chosen = [path if shared[stem.lower()] > 1 else stem for path, stem in zip(paths, stems, strict=True)]
+    # the folder of 0.png.jpg would be the file of 0.jpg
+    chosen = [f"{name[:-4]}_png" if name.lower().endswith(".png") else name for name in chosen]
+    return distinct([_cut(name) for name in chosen])
+
+
+def _cut(name: str) -> str:
+    """With room behind it for what is added to a name; names that were told apart by their ends still are."""
+    if len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    return f"{os.fsencode(name)[: _LONGEST_NAME - 9].decode(errors='ignore')}_{digest}"
 
 
 def distinct(names: Sequence[str]) -> list[str]:

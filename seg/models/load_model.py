@@ -64,13 +64,46 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     restore.required(state, where, model=dict, **marked)
     if _encoder_alone(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
-    # the run's own copy, since the file that its settings name may be elsewhere or may have changed
-    own = run / CLASSES_FILE
-    classes = load_classes(str(own) if own.is_file() else config.classes)
+    classes = run_classes(run, config.classes)
     model = build_model(**config.model.architecture(), num_classes=len(classes))  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
     step = restore.checked_step(state, where)
     return LoadedModel(config, classes, model.to(device).eval(), checkpoint, step, state.get(RE_ESTIMATED_ON))
+
+
+def run_classes(run: Path, file: str | None) -> ClassSet:
+    """What a run's network predicts: of its own copy, since the file that its settings name may be gone or changed.
+
+    Args:
+        run: the run folder.
+        file: that its settings name, for a run without a copy.
+
+    Raises:
+        InputError: what there is cannot be read.
+    """
+    own = run / CLASSES_FILE
+    return load_classes(str(own) if own.is_file() else file)
+
+
+def classes_to_resume(run: Path, file: str | None) -> str | None:
+    """The file of classes for a run that is continued: its own copy, which the file that it names must not contradict.
+
+    Args:
+        run: the run folder.
+        file: that its settings name.
+
+    Raises:
+        InputError: that file is there and says something else now.
+    """
+    own = run / CLASSES_FILE
+    if not own.is_file():
+        return file
+    if file is not None and Path(file).exists() and load_classes(file) != load_classes(str(own)):
+        raise InputError(
+            f"--resume: {file} has changed since the run was started with the classes in {own}; put it back, or start "
+            "another run"
+        )
+    return str(own)
 
 
 def saved_weights(run: Path) -> dict[str, Tensor]:
@@ -86,19 +119,43 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
     return weights
 
 
-def start_from(model: nn.Module, run: Path) -> None:
+def start_from(model: nn.Module, run: Path, classes: ClassSet | None = None) -> None:
     """Put the weights of a run's ``selected`` checkpoint, else of its last, into a network that is to be trained.
 
     A checkpoint of the encoder alone, which :mod:`seg.convert` makes of the weights that ADVENT starts from, leaves the
     heads as they are.
 
+    Args:
+        model: takes the weights.
+        run: the run folder.
+        classes: what the model's outputs are to mean, if heads that mean something else are to be refused.
+
     Raises:
-        InputError: no run folder, one without a checkpoint, or weights of another network.
+        InputError: no run folder, one without a checkpoint, or weights of another network or of other classes.
     """
     weights = saved_weights(run)
     if _encoder_alone(weights):
         weights |= {name: value for name, value in model.state_dict().items() if not name.startswith(_ENCODER)}
+    elif classes is not None:
+        _refuse_other_classes(run, classes)
     load_weights(model, weights, str(run))
+
+
+def _refuse_other_classes(run: Path, classes: ClassSet) -> None:
+    """Names decide, in their order: colours are for people, and data sets may number the same classes differently."""
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    theirs = run_classes(run, config.classes).names
+    for output, (their, our) in enumerate(zip(theirs, classes.names, strict=False)):
+        if their != our:
+            raise InputError(
+                f"--model.start-from: output {output} of {run} is '{their}', and in --classes '{our}'; give the "
+                f"classes that the run was trained with, in their order"
+            )
+    if len(theirs) != len(classes.names):
+        raise InputError(
+            f"--model.start-from: {run} predicts {len(theirs)} classes, and --classes has {len(classes.names)}; give "
+            "those that the run was trained with"
+        )
 
 
 def _resolved(run: Path, checkpoint: str) -> str:

@@ -15,6 +15,7 @@ from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
+from seg.data.image_io import flat_names
 from seg.evaluate import OnSample, evaluate
 from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector
@@ -151,15 +152,16 @@ class TrainingRun:
         """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
         images = len(self.pair.target_val)
         shown = np.linspace(0, images - 1, min(self.maps, images)).round().astype(int) if self.maps else ()
-        indices = set(shown)
+        names = flat_names([self.pair.target_val.name(index) for index in range(images)])
+        shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
         def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
             if world_size() == 1:  # several processes can agree to stop between two steps alone
                 self.stop_if_asked()
-            if index not in indices or not (write or self.folder is not None):
+            if index not in shown_as or not (write or self.folder is not None):
                 return
             tiles, picture = map_pictures(sample.image, sample.label, logits, self.pair.classes)
-            name = f"entropy_maps/{Path(sample.name).stem}"
+            name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
                 save_tiles(self.path / name, tiles)

@@ -363,3 +363,28 @@ def test_several_runs_are_given_as_one_would_write_them(arguments):
 def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
     config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
     assert (config.run, config.raw, config.label_ids) == (["a"], ["png16"], True)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])
+def test_what_is_not_finite_is_not_published(value, run, draw, tmp_path, monkeypatch, capsys):
+    """As class 0, certain everywhere, it would look like a result; of several runs one that fails is enough."""
+    draw("a.png")
+    opened = open_trained
+
+    def spoilt(path, *arguments):
+        loaded = opened(path, *arguments)
+        if path.name == "second":
+            for parameter in loaded.model.parameters():
+                parameter.data.fill_(value)
+        return loaded
+
+    second = write_run(tmp_path / "second", 1)
+    monkeypatch.setattr("seg.export.open_trained", spoilt)
+    for number, runs in enumerate(([second], [run, second])):
+        out = tmp_path / f"out-{number}"
+        assert export(settings(run, tmp_path, run=[str(path) for path in runs], out=str(out))) == 1
+        printed = capsys.readouterr()
+        assert "a.png: the network's output is not finite; its weights are no use" in printed.err
+        assert "nothing exported" in printed.out
+        assert not list(out.rglob("*.png"))
+        assert all("nan" not in table.read_text().lower() for table in out.rglob("*.csv"))

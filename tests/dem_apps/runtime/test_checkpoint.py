@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import signal
@@ -381,3 +382,42 @@ def test_a_disk_that_is_really_full(disk: Callable[[str], Path]) -> None:
     assert_equal(load_checkpoint(small_disk, "last"), state)
     save_checkpoint(small_disk, "last", {"weights": torch.zeros(4000)}, "00000002")
     assert load_checkpoint(small_disk, "last")["weights"].sum() == 0
+
+
+def test_a_changed_character_anywhere_in_the_json_is_noticed(tmp_path: Path) -> None:
+    """One digit of ``step`` would resume with other metrics."""
+    state = {
+        "step": 20,
+        "rate": 0.125,
+        "best": [3, -0.5, None, True],
+        "names": {"a": "x", 1: (2, 3)},
+        "w": torch.ones(2),
+    }
+    save_checkpoint(tmp_path, "last", state, "00000020")
+    file = tmp_path / "last.json"
+    whole = file.read_text()
+    accepted = []
+    for position, character in enumerate(whole):
+        for other in '7e-} "':
+            if other == character:
+                continue
+            file.write_text(whole[:position] + other + whole[position + 1 :])
+            try:
+                read = load_checkpoint(tmp_path, "last")
+            except InputError:
+                continue
+            accepted.append(character)
+            assert torch.equal(read.pop("w"), state["w"])
+            assert read == {key: value for key, value in state.items() if key != "w"}
+    assert set(accepted) <= {" ", "\n"}
+    file.write_text(whole.replace('"step": 20', '"step": 19'))
+    assert one_sentence(tmp_path).endswith("does not match its own checksum; the file is damaged")
+
+
+def test_a_checkpoint_from_before_that_checksum_is_read(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, "last", {"step": 20, "nan": math.nan, "w": torch.ones(2)}, "00000020")
+    assert math.isnan(load_checkpoint(tmp_path, "last")["nan"])
+    document = json.loads((tmp_path / "last.json").read_text())
+    del document["json_sha256"]
+    (tmp_path / "last.json").write_text(json.dumps(document))
+    assert load_checkpoint(tmp_path, "last")["step"] == 20

@@ -22,7 +22,6 @@ from dem_apps.runtime.metrics_info import FILE, Metric, MetricsInfo, read_metric
 from dem_apps.runtime.run_folder import (
     RunFolder,
     checkpoint_to_resume,
-    default_run_dir,
     environment,
     read_config,
     read_last_checkpoint,
@@ -179,12 +178,6 @@ def test_reading_what_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
         read_last_checkpoint(tmp_path)
-
-
-def test_default_run_dir_is_below_runs() -> None:
-    path = default_run_dir("minent", "adadem")
-    assert path.parts[0] == "runs"
-    assert path.name.startswith("minent-adadem-")
 
 
 def test_environment_can_be_written_as_json() -> None:

@@ -1,0 +1,106 @@
+"""What the outputs of a run's network mean stays with the run, whatever becomes of the file that its settings name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import seg.train
+from dem_apps.errors import InputError
+from seg.config import ModelConfig, OptimizerConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.models.load_model import classes_to_resume
+
+ROAD, CAR, SKY = (
+    {"name": name, "color": [number, 0, 0], "id": number} for name, number in (("road", 7), ("car", 26), ("sky", 23))
+)
+
+
+def write(file: Path, rows: list[dict[str, Any]]) -> Path:
+    file.write_text(yaml.safe_dump({"classes": rows}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tiny_pair) -> TrainConfig:
+    """The settings of a run with three classes."""
+    folder = tmp_path_factory.mktemp("classes")
+    config = TrainConfig(
+        classes=str(write(folder / "classes.yaml", [ROAD, CAR, SKY])), run_dir=str(folder / "run"), maps=0,
+        max_steps=2, eval_every=1, model=ModelConfig(output_stride=8), device="cpu",
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
+        optimizer=OptimizerConfig(lr=0.01),
+    )  # fmt: skip
+    seg.train.train(config)
+    return config
+
+
+@pytest.fixture
+def file(trained: TrainConfig) -> Any:
+    """The file of classes that its settings name; whole again afterwards."""
+    path = Path(str(trained.classes))
+    before = path.read_bytes()
+    yield path
+    path.write_bytes(before)
+
+
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "swapped": [CAR, ROAD, SKY],
+    "ids swapped": [{**ROAD, "id": 26}, {**CAR, "id": 7}, SKY],
+    "renamed": [ROAD, {**CAR, "name": "truck"}, SKY],
+    "one less": [ROAD, CAR],
+}
+
+
+@pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
+def test_classes_that_were_edited_are_not_resumed_with(
+    rows: list[dict[str, Any]], trained: TrainConfig, file: Path
+) -> None:
+    run = Path(str(trained.run_dir))
+    before = (run / "metrics.jsonl").read_bytes()
+    write(file, rows)
+    with pytest.raises(InputError, match=r"^--resume: .*classes.yaml has changed since the run was started"):
+        seg.train.train(dataclasses.replace(trained, resume=True))
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_goes_on_without_the_file_of_its_classes(trained: TrainConfig, file: Path) -> None:
+    run = Path(str(trained.run_dir))
+    scores = json.loads((run / "eval.json").read_text())
+    file.unlink()
+    seg.train.train(dataclasses.replace(trained, resume=True))
+    assert json.loads((run / "eval.json").read_text()) == scores
+    assert classes_to_resume(run, str(file)) == str(run / "classes.json")
+    assert classes_to_resume(run.parent, None) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([CAR, ROAD, SKY], r"^--model.start-from: output 0 of .*run is 'road', and in --classes 'car'; give the "),
+        ([ROAD, {**CAR, "name": "truck"}, SKY], r"output 1 of .*run is 'car', and in --classes 'truck'"),
+        ([ROAD, CAR], r"run predicts 3 classes, and --classes has 2; give those that the run was trained with$"),
+    ],
+)
+def test_weights_of_other_classes_are_no_start(
+    rows: list[dict[str, Any]], message: str, trained: TrainConfig, tmp_path: Path
+) -> None:
+    other = write(tmp_path / "other.yaml", rows)
+    model = dataclasses.replace(trained.model, start_from=trained.run_dir)
+    config = dataclasses.replace(trained, classes=str(other), run_dir=str(tmp_path / "run"), model=model)
+    with pytest.raises(InputError, match=message):
+        seg.train.train(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_colours_and_ids_of_the_same_classes_are_a_start(trained: TrainConfig, tmp_path: Path) -> None:
+    rows = [{"name": row["name"], "color": [9, 9, 9], "id": row["id"] + 1} for row in (ROAD, CAR, SKY)]
+    model = dataclasses.replace(trained.model, start_from=trained.run_dir)
+    config = dataclasses.replace(
+        trained, classes=str(write(tmp_path / "ids.yaml", rows)), run_dir=str(tmp_path / "run"), model=model
+    )
+    assert seg.train.train(config) == tmp_path / "run"
