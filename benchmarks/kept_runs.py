@@ -2,6 +2,7 @@
 
     python benchmarks/kept_runs.py keep runs/seg-adaptation docs/results/seg_adaptation.jsonl
     python benchmarks/kept_runs.py restore docs/results/seg_adaptation.jsonl runs/seg-adaptation
+    python benchmarks/kept_runs.py table docs/results/seg_adaptation.jsonl control  # of docs/adaptation.md
 
 A line is a run: its folder below the grid's, its settings, its scores. A grid started on restored folders trains
 what is missing, and with ``--report-only`` writes its tables. No weights are kept, so a restored run cannot be resumed.
@@ -13,6 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+
+from dem_apps.report.intervals import difference_interval
+from dem_apps.report.text_tables import markdown
 
 _KEPT = ("config.yaml", "eval.json", "environment.json")
 
@@ -42,14 +46,46 @@ def restore(file: Path, grid: Path) -> None:
         print(folder)
 
 
+def table(file: Path, control: str) -> None:
+    """Print mIoU % of each arm (rows) on each task (columns), the mean over seeds and its difference to the control."""
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for line in file.read_text().splitlines():
+        run = json.loads(line)
+        task, arm, seed = ("", *run["run"].split("/"))[-3:]
+        scores.setdefault(task, {}).setdefault(arm, {})[seed] = 100 * json.loads(run["eval.json"])["miou"]
+    arms = dict.fromkeys(arm for of_task in scores.values() for arm in of_task)
+    rows = [
+        [
+            arm.replace("-", " "),
+            *(_cell(of_task.get(arm), of_task[control], arm == control) for of_task in scores.values()),
+        ]
+        for arm in sorted(arms, key=lambda arm: arm != control)
+    ]
+    print(markdown(["arm", *(task.replace("-", " ") or "mIoU %" for task in scores)], rows), end="")
+
+
+def _cell(ours: dict[str, float] | None, control: dict[str, float], is_control: bool) -> str:
+    if ours is None:
+        return ""
+    mean = f"{sum(ours.values()) / len(ours):.1f}"
+    if is_control:
+        return f"{mean} ({len(ours)} seeds)"
+    apart = difference_interval(ours, control)
+    ends = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
+    return f"{mean}, {apart.estimate:+.1f}{ends} ({apart.count})"
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("keep", "restore"))
-    parser.add_argument("given", type=Path, help="the grid's folder, or the file to restore from")
-    parser.add_argument("made", type=Path, help="the file, or the folder to restore to")
+    parser.add_argument("what", choices=("keep", "restore", "table"))
+    parser.add_argument("given", type=Path, help="the grid's folder, or the file that was kept")
+    parser.add_argument("other", help="the file to keep in, the folder to restore to, or the table's control")
     arguments = parser.parse_args()
-    (keep if arguments.what == "keep" else restore)(arguments.given, arguments.made)
+    if arguments.what == "table":
+        table(arguments.given, arguments.other)
+    else:
+        (keep if arguments.what == "keep" else restore)(arguments.given, Path(arguments.other))
 
 
 if __name__ == "__main__":
