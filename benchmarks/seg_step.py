@@ -123,9 +123,10 @@ def micro_batch(setting: Setting) -> MicroBatch:
     coarse[coarse >= CLASSES] = IGNORE_INDEX
     label = coarse.repeat_interleave(16, 2).repeat_interleave(16, 3)[:, 0, :height, :width].contiguous()
     names = [f"{i}.png" for i in range(setting.batch)]
+    draws = torch.arange(setting.batch)
     return MicroBatch(
-        {"image": images(setting.source), "label": label, "name": names},
-        {"image": images(setting.target), "name": names},
+        {"image": images(setting.source), "label": label, "name": names, "draw": draws},
+        {"image": images(setting.target), "name": names, "draw": draws},
     )
 
 
@@ -354,7 +355,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--methods", nargs="+", choices=COMPARED_WITH, default=list(COMPARED_WITH), help="methods to measure"
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="images of the setting advent, sides times this")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="images of the settings advent and one-size, sides times this"
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each contestant")
@@ -377,7 +380,7 @@ def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
     device = torch_device(options.device)
-    settings = {**SETTINGS, "advent": SETTINGS["advent"].scaled(options.scale)}
+    settings = SETTINGS | {name: SETTINGS[name].scaled(options.scale) for name in ("advent", "one-size")}
     if options.memory_of:
         setting, name = options.memory_of
         print(json.dumps(peak_of(settings[setting], CONTESTANTS[name], device)))
