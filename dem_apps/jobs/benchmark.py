@@ -18,6 +18,8 @@ from dem_apps.jobs.executor import EXECUTORS
 from dem_apps.jobs.grid import Cells, run_grid
 from dem_apps.jobs.job import Job, flags, flat
 from dem_apps.jobs.progress import GridProgress
+from dem_apps.report.text_tables import refuse_files_of_others
+from dem_apps.runtime.run_claim import refuse_ways_out
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import flag_only, from_dict, option, parse_config, to_dict
 from dem_apps.runtime.terminal import console
@@ -118,6 +120,7 @@ def run_benchmark(
     cells: Cells,
     environment: Mapping[str, str],
     write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
+    report_files: Mapping[str, str],
 ) -> dict[str, str]:
     """Run what is missing, write the report and print it.
 
@@ -127,20 +130,25 @@ def run_benchmark(
         environment: variables of the trainings.
         write_report: given row, arm and job of each finished run, in the order of the grid, and the folder of the
             report; returns what is to be printed.
+        report_files: see :func:`dem_apps.report.text_tables.refuse_files_of_others`.
 
     Returns:
         what failed, by the name of the run.
 
     Raises:
-        InputError: there is nothing to report.
+        InputError: there is nothing to report, a link leads out of the grid's folder, or ``--out`` is no folder of an
+            earlier report.
     """
+    refuse_ways_out(Path(str(config.folder)))
+    out = Path(config.out) if config.out is not None else Path(str(config.folder)) / "report"
+    if config.out is not None:
+        refuse_files_of_others(out, report_files)
     failures: dict[str, str] = {}
     if not config.report_only:
         executor = EXECUTORS[config.executor](environment)
         failures = run_grid(cells, executor, config.workers, GridProgress(cells, console()))
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]
-    out = Path(config.out) if config.out is not None else Path(str(config.folder)) / "report"
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)

@@ -62,8 +62,8 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         name: how a dotted key is called in errors; by default as its flag, ``--source.root``.
 
     Raises:
-        InputError: the first value of another type, that is not finite, holds a control character, is not among the
-            choices or out of range.
+        InputError: the first value of another type, that is not finite, holds a control character, is an empty text, is
+            not among the choices or out of range.
     """
     for key, field, hint in fields_of(type(settings)):
         if dataclasses.is_dataclass(hint):
@@ -71,6 +71,8 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         value, choices = operator.attrgetter(key)(settings), choices_of(field, hint)
         items = value if isinstance(value, list) else [value]
         problem = _problem(value, without_choices(hint)) or _out_of_range(items, **field.metadata.get("range", {}))
+        if problem is None and "" in items:  # as a path it would be the current folder
+            problem = "is empty; leave the setting out where its default is meant"
         wrong = [item for item in items if choices and item is not None and item not in choices]
         if problem is None and wrong:
             problem = not_among(wrong[0], choices)
