@@ -21,6 +21,7 @@ from dem_apps.jobs.progress import GridProgress
 from dem_apps.report.text_tables import refuse_files_of_others
 from dem_apps.runtime.run_claim import refuse_ways_out
 from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import flag_only, from_dict, option, parse_config, to_dict
 from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
@@ -36,10 +37,10 @@ class GridConfig:
     arms: dict[str, Any] = option(
         {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}", group="grid"
     )
-    seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm")
+    seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm", at_least=0, at_most=LARGEST_SEED)
     train: dict[str, Any] = option({}, "settings of every run: {eval_every: 20}", value="{KEY: VALUE}")
     folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
-    workers: int = option(1, "trainings at a time", at_least=1)
+    workers: int = option(1, "trainings at a time", at_least=1, at_most=128)
     executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
     report_only: bool = option(False, "train nothing, report what is finished")
     out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
@@ -92,8 +93,8 @@ def check_grid(
                 raise InputError(f"{key}: '{name}' cannot be the name of a folder; leave out '/' and a leading dot")
         if len({_folder(name) for name in group}) < len(group):
             raise InputError(f"{key}: two of {', '.join(group)} would share a folder; rename one")
-    if not config.seeds or len(set(config.seeds)) < len(config.seeds) or min(config.seeds) < 0:
-        raise InputError(f"--seeds: expected different numbers of at least 0, got {config.seeds}")
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        raise InputError(f"--seeds: expected different numbers, got {config.seeds}")
     if control is not None and control not in config.arms:
         raise InputError(f"--{control_key}: '{control}' is not one of the arms {', '.join(config.arms)}")
 
