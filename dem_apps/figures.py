@@ -42,7 +42,7 @@ class FiguresConfig:
     """Redraw the paper's analytic figures as SVG and PNG; figures of that name are replaced."""
 
     out: str = option("docs/images", "folder for analytic_objectives, analytic_tau and analytic_alpha", value="DIR")
-    num_classes: int = option(10, "number of classes C of the predictions")
+    num_classes: int = option(10, "number of classes C of the predictions", at_least=2)
 
 
 def family(p: Tensor, num_classes: int) -> Tensor:

@@ -21,7 +21,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 from rl.config import TrainConfig, modules_option, resolve
-from rl.plots import write_report
+from rl.plots import REPORT_FILES, write_report
 from rl.results.read_runs import read_results
 
 
@@ -67,7 +67,7 @@ def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, st
         results = read_results([job.run for _, _, job in finished], arms)
         return write_report(results, out, config.baseline if config.baseline in arms else None)
 
-    return run_benchmark(config, grid_jobs(config, module), one_thread(), report)
+    return run_benchmark(config, grid_jobs(config, module), one_thread(), report, REPORT_FILES)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option
 from dem_apps.runtime.validate import check_settings
 from rl.envs.envpool import check_envpool
@@ -56,7 +57,7 @@ class TrainConfig(ObjectiveSettings):
     timesteps: int | None = option(
         None, "environment steps; default: n_timesteps of the hyperparameter entry", at_least=1
     )
-    seed: int = option(0, "seed of weights, sampling and environments", at_least=0)
+    seed: int = option(0, "seed of weights, sampling and environments", at_least=0, at_most=LARGEST_SEED)
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     threads: int = option(

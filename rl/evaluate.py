@@ -15,6 +15,7 @@ from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import from_dict, option, parse_config
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, import_environments, modules_option, resolved_again
@@ -31,15 +32,17 @@ class EvaluateConfig:
 
     run: str | None = option(None, "run folder that rl.train wrote (needed)", value="RUN", group="what is scored")
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
-    episodes: int = option(10, "number of episodes")
-    seed: int | None = option(None, "seed of the episodes; default: those of the run's own eval.json")
+    episodes: int = option(10, "number of episodes", at_least=1)
+    seed: int | None = option(
+        None, "seed of the episodes; default: those of the run's own eval.json", at_least=0, at_most=LARGEST_SEED
+    )
     device: str = option("cpu", "torch device")
     import_modules: str | None = modules_option()
     video: str | None = option(
         None, "write a .gif or .mp4 of episodes with sampled actions, best and worst among them", value="FILE",
         group="what is written",
     )  # fmt: skip
-    video_episodes: int = option(4, "episodes in the video")
+    video_episodes: int = option(4, "episodes in the video", at_least=1)
     out: str | None = option(None, "write the figures to this JSON file; without it nothing is written", value="FILE")
 
 
@@ -64,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if config.run is None:
         raise InputError("--run: needs the folder of a run that rl.train wrote")
-    if config.episodes < 1:
-        raise InputError(f"--episodes: expected a number above 0, got {config.episodes}")
     torch_device(config.device)
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists already; name another file")

@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dem_apps.errors import InputError, nearest, printable
 from dem_apps.report.intervals import mean_band
+from dem_apps.report.text_tables import refuse_files_of_others
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
@@ -38,6 +39,13 @@ _STYLES: list[Style] = [
     ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#56B4E9", (0, (8, 2)), "P"), ("#E69F00", (0, (1, 1)), "X"),
     ("#0072B2", ":", "<"), ("#D55E00", "--", ">"), ("#009E73", "-", "*"), ("#CC79A7", "--", "h"), ("#56B4E9", ":", "d"),
 ]  # fmt: skip
+
+
+#: What a report consists of, and how each file begins.
+REPORT_FILES = {
+    "runs.csv": "env,arm,seed,", "curves.csv": "env,arm,seed,step,", "table.md": "| environment | arm | seeds |",
+    **{f"returns_{actions}{suffix}": "" for actions in ACTIONS for suffix in (".png", ".svg")},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     if config.out is None:
         raise InputError("--out: needs the folder to write figures, table and CSV files to")
+    refuse_files_of_others(Path(config.out), REPORT_FILES)
     results = ordered(find_results([Path(run) for run in runs]))
     arms = names(results)[1]
     baseline = config.baseline or ("none" if "none" in arms and len(arms) > 1 else None)

@@ -17,7 +17,7 @@ from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells
 from dem_apps.jobs.executor import shared_cores
 from dem_apps.jobs.grid import Cells
 from dem_apps.jobs.job import Job
-from dem_apps.report.grid_report import write_grid_report
+from dem_apps.report.grid_report import REPORT_FILES, write_grid_report
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
@@ -67,7 +67,7 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     cells = grid_jobs(config, module)
     if not config.report_only:
         _open_data(cells)
-    return run_benchmark(config, cells, shared_cores(config.workers), report)
+    return run_benchmark(config, cells, shared_cores(config.workers), report, REPORT_FILES)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

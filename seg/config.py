@@ -14,6 +14,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
+from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
@@ -55,7 +56,9 @@ class DataConfig:
 
     root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR")
     layout: str = option("cityscapes", LAYOUT_HELP, LAYOUTS, value="NAME")
-    size: list[int] | None = option(None, "width and height to resize to; default: the images' own", value="W,H")
+    size: list[int] | None = option(
+        None, "width and height to resize to; default: the images' own", at_least=1, value="W,H"
+    )
     exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
     augmentation: list[dict[str, Any]] = option(
         [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
@@ -118,7 +121,9 @@ class TargetDataConfig(DataConfig):
 class DemoConfig:
     """The built-in street world, where no root is given."""
 
-    seed: int = option(0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0)
+    seed: int = option(
+        0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0, at_most=LARGEST_SEED
+    )
     gap: float = option(
         1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
     )
@@ -131,9 +136,11 @@ class ModelConfig:
     name: str = option("deeplabv2", "deeplabv2, deeplabv2-advent, or as segmentation-models-pytorch has it: unet, …")
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
     encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
-    depth: int | None = option(None, "encoder stages in use; default: 3 of deeplabv2, else the network's own")
+    depth: int | None = option(
+        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1
+    )
     output_stride: int | None = option(
-        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own"
+        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own", at_least=1
     )
     batch_norm: str | None = option(
         None, "who trains and who feeds batch normalisation; default: target, of methods without target images source",
@@ -157,12 +164,12 @@ class OptimizerConfig:
     """The optimiser and its schedule."""
 
     name: str = option("adamw", "optimiser", ("adamw", "sgd"))
-    lr: float = option(3e-3, "learning rate of the encoder")
-    head_factor: float = option(1.0, "the heads learn this many times faster")
-    weight_decay: float = option(5e-4, "weight decay")
-    momentum: float = option(0.9, "momentum of sgd")
-    power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power")
-    horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps")
+    lr: float = option(3e-3, "learning rate of the encoder", at_least=0)
+    head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
+    weight_decay: float = option(5e-4, "weight decay", at_least=0)
+    momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
+    power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
+    horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
 @_extended(bases=_WEIGHTS)
@@ -170,10 +177,10 @@ class OptimizerConfig:
 class WeightConfig:
     """How much each part of the loss counts."""
 
-    seg_main: float = option(1.0, "cross-entropy of the main head on source")
-    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source")
-    target_main: float = option(0.01, "objective of the main head on target")
-    target_aux: float = option(0.002, "objective of the auxiliary head on target")
+    seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
+    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source", at_least=0)
+    target_main: float = option(0.01, "objective of the main head on target", at_least=0)
+    target_aux: float = option(0.002, "objective of the auxiliary head on target", at_least=0)
     warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
 
 
@@ -191,19 +198,23 @@ class TrainConfig(ObjectiveSettings):
         LOSSES, value="NAME", group="method and objective",
     )  # fmt: skip
     reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
-    balance: float = option(1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance")
+    balance: float = option(
+        1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance", at_least=0, at_most=1
+    )
     least_share: float = option(
         0.0, "of balanced: predicted classes below this share of the pixels weigh in proportion", at_least=0, at_most=1
     )
     method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
-    seed: int = option(0, "seed of weights, sample order and augmentation", at_least=0, group="training")
+    seed: int = option(
+        0, "seed of weights, sample order and augmentation", at_least=0, at_most=LARGEST_SEED, group="training"
+    )
     max_steps: int = option(700, "training steps", at_least=1)
     batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes", at_least=1)
     accumulate: int = option(1, "micro-batches whose gradients are averaged into one step", at_least=1)
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
-    workers: int = option(0, "processes that read images ahead", at_least=0)
+    workers: int = option(0, "processes that read images ahead", at_least=0, at_most=128)
     device: str = option("auto", "cpu, cuda, or auto")
     eval_every: int = option(
         175, "steps between scores on the target validation set and checkpoints", at_least=1,
@@ -216,7 +227,7 @@ class TrainConfig(ObjectiveSettings):
     )  # fmt: skip
     selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
     validation_part: list[float] = option(
-        [0.0, 1.0], "share of the target's validation images to score", value="FROM,TO"
+        [0.0, 1.0], "share of the target's validation images to score", at_least=0, at_most=1, value="FROM,TO"
     )
     maps: int = option(8, "validation images whose entropy maps are written at the end", at_least=0)
     run_dir: str | None = option(

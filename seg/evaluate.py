@@ -53,7 +53,9 @@ class TargetConfig:
 
     root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
     layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUTS, value="NAME")
-    size: list[int] | None = option(None, "width and height to resize images to; default: the run's", value="W,H")
+    size: list[int] | None = option(
+        None, "width and height to resize images to; default: the run's", at_least=1, value="W,H"
+    )
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class EvaluateConfig:
         "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )
     scales: list[float] = option(
-        [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", value="X,X", group="how"
-    )
+        [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", above=0, at_most=16,
+        value="X,X", group="how",
+    )  # fmt: skip
     flip: bool = option(False, "average with the predictions of the mirrored image")
     batch_norm_after: str = option(
         "none", "target: batch norm statistics re-estimated on the target's training images; none: the checkpoint's",
@@ -227,8 +230,8 @@ def _main() -> None:
 def _check(config: EvaluateConfig) -> None:
     if config.run is None:
         raise InputError("--run: the folder of the run to score is missing")
-    if not config.scales or not all(0.0 < scale < math.inf for scale in config.scales):
-        raise InputError(f"--scales: expected factors above 0 such as [0.75,1.0,1.25], got {config.scales}")
+    if not config.scales:
+        raise InputError("--scales: expected factors such as [0.75,1.0,1.25], got none")
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
 

@@ -52,7 +52,9 @@ class TuneConfig(SearchConfig):
         30, "trials of the study, failed ones included; --quick has its own number", at_least=1, group="search"
     )
     quick: bool = option(False, "the paper's quick way, a grid: alpha with tau = 1, then tau with the best alpha")
-    share: float = option(0.2, "share of the target's validation images that trials may see the labels of")
+    share: float = option(
+        0.2, "share of the target's validation images that trials may see the labels of", above=0, below=1
+    )
     steps: int | None = option(
         None, "training steps of a trial; default: max_steps of the training's settings", at_least=1
     )
@@ -64,8 +66,6 @@ class TuneConfig(SearchConfig):
             InputError: naming the flag and what would be right.
         """
         check_settings(self)
-        if not 0 < self.share < 1:
-            raise InputError(f"--share: expected a share between 0 and 1, both excluded, got {self.share}")
 
 
 def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> Path:

@@ -18,7 +18,10 @@ from dem_apps.jobs.executor import EXECUTORS
 from dem_apps.jobs.grid import Cells, run_grid
 from dem_apps.jobs.job import Job, flags, flat
 from dem_apps.jobs.progress import GridProgress
+from dem_apps.report.text_tables import refuse_files_of_others
+from dem_apps.runtime.run_claim import refuse_ways_out
 from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import flag_only, from_dict, option, parse_config, to_dict
 from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
@@ -34,10 +37,10 @@ class GridConfig:
     arms: dict[str, Any] = option(
         {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}", group="grid"
     )
-    seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm")
+    seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm", at_least=0, at_most=LARGEST_SEED)
     train: dict[str, Any] = option({}, "settings of every run: {eval_every: 20}", value="{KEY: VALUE}")
     folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
-    workers: int = option(1, "trainings at a time", at_least=1)
+    workers: int = option(1, "trainings at a time", at_least=1, at_most=128)
     executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
     report_only: bool = option(False, "train nothing, report what is finished")
     out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
@@ -90,8 +93,8 @@ def check_grid(
                 raise InputError(f"{key}: '{name}' cannot be the name of a folder; leave out '/' and a leading dot")
         if len({_folder(name) for name in group}) < len(group):
             raise InputError(f"{key}: two of {', '.join(group)} would share a folder; rename one")
-    if not config.seeds or len(set(config.seeds)) < len(config.seeds) or min(config.seeds) < 0:
-        raise InputError(f"--seeds: expected different numbers of at least 0, got {config.seeds}")
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        raise InputError(f"--seeds: expected different numbers, got {config.seeds}")
     if control is not None and control not in config.arms:
         raise InputError(f"--{control_key}: '{control}' is not one of the arms {', '.join(config.arms)}")
 
@@ -118,6 +121,7 @@ def run_benchmark(
     cells: Cells,
     environment: Mapping[str, str],
     write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
+    report_files: Mapping[str, str],
 ) -> dict[str, str]:
     """Run what is missing, write the report and print it.
 
@@ -127,20 +131,25 @@ def run_benchmark(
         environment: variables of the trainings.
         write_report: given row, arm and job of each finished run, in the order of the grid, and the folder of the
             report; returns what is to be printed.
+        report_files: see :func:`dem_apps.report.text_tables.refuse_files_of_others`.
 
     Returns:
         what failed, by the name of the run.
 
     Raises:
-        InputError: there is nothing to report.
+        InputError: there is nothing to report, a link leads out of the grid's folder, or ``--out`` is no folder of an
+            earlier report.
     """
+    refuse_ways_out(Path(str(config.folder)))
+    out = Path(config.out) if config.out is not None else Path(str(config.folder)) / "report"
+    if config.out is not None:
+        refuse_files_of_others(out, report_files)
     failures: dict[str, str] = {}
     if not config.report_only:
         executor = EXECUTORS[config.executor](environment)
         failures = run_grid(cells, executor, config.workers, GridProgress(cells, console()))
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]
-    out = Path(config.out) if config.out is not None else Path(str(config.folder)) / "report"
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from dem_apps.jobs.job import Job, JobFailed, JobKilled
 from dem_apps.runtime.file_lock import FileLock
+from dem_apps.runtime.safe_io import opened_to_append
 
 
 class Claim(Protocol):
@@ -105,7 +106,7 @@ class LocalExecutor:
         """Run the process to its end; its exit status, minus the signal's number if a signal killed it."""
         command = job.command()
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(job.log, "ab") as output:
+        with opened_to_append(job.log) as output:
             with self._mutex:
                 if self._stopped:
                     raise JobKilled("stopped")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.load_state import required
 from dem_apps.runtime.safe_io import read_json
 from dem_apps.runtime.settings import to_dict
@@ -113,7 +114,7 @@ class Job:
         if text is None:
             self._beside("failed").unlink(missing_ok=True)
         else:
-            self._beside("failed").write_text(text)
+            write_atomically(self._beside("failed"), text.encode())
 
     def _beside(self, suffix: str) -> Path:
         return self.run.with_name(f"{self.run.name}.{suffix}")

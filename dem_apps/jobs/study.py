@@ -29,6 +29,7 @@ from dem_apps.jobs.study_storage import open_study, without_password
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.load_state import required
+from dem_apps.runtime.run_claim import refuse_ways_out
 from dem_apps.runtime.safe_io import read_yaml
 
 
@@ -74,6 +75,7 @@ class StudyFolder:
             path.mkdir(parents=True, exist_ok=True)
         except (PermissionError, NotADirectoryError) as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); name another folder") from error
+        refuse_ways_out(path)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with self.locked():
             (path / "trials").mkdir(exist_ok=True)

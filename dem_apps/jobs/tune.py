@@ -33,7 +33,7 @@ _BEFORE_PRUNING = 5
 class SearchConfig:
     """Settings of every search."""
 
-    workers: int = option(1, "trainings at a time", at_least=1, group="study")
+    workers: int = option(1, "trainings at a time", at_least=1, at_most=128, group="study")
     executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
     study_dir: str | None = option(None, "folder of the study; default: a new one under runs/", value="DIR")
     storage: str | None = option(

@@ -27,6 +27,9 @@ _NOTE = (
     "95 % interval (Student's t, paired by seed); bold where it excludes 0. Nothing corrects for the number of arms.\n"
 )
 
+#: What a report consists of, and how each file begins.
+REPORT_FILES = {"runs.csv": "row,arm,seed", "table.md": _NOTE.partition(".")[0]}
+
 
 def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the latter.

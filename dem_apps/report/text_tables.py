@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import printable
+from dem_apps.errors import InputError, printable
 from dem_apps.runtime.checkpoint import write_atomically
 
 
@@ -19,6 +19,34 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue().encode())
+
+
+def refuse_files_of_others(out: Path, files: Mapping[str, str]) -> None:
+    """Refuse a folder where a report would replace anything but an earlier report.
+
+    Args:
+        out: where the report goes; may be missing.
+        files: how each of its files begins, by name; one that is known by its name alone begins with nothing.
+
+    Raises:
+        InputError: naming the first file that is none of a report's.
+    """
+    known = False
+    for name, start in files.items():
+        file = out / name
+        if not (file.exists() or file.is_symlink()):
+            continue
+        begins = file.is_file() and not file.is_symlink() and _begins(file, start)
+        # a picture says nothing about who drew it, a table beside it does
+        if not begins or not (start or known):
+            raise InputError(f"--out: {file} is there and is no file of an earlier report; give another folder")
+        known = True
+
+
+def _begins(file: Path, start: str) -> bool:
+    with open(file, "rb") as opened:
+        content = opened.read(len(start.encode()) + 1)
+    return not content.strip() or content.startswith(start.encode())
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

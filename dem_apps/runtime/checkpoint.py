@@ -169,18 +169,24 @@ def _content(file: Path) -> bytes:
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Remove what a killed writer left, and the tensors of the checkpoint before the one ``NAME.json`` points at."""
-    for leftover in folder.glob(f"{name}.*.tmp"):
-        leftover.unlink(missing_ok=True)
+    """Remove what a killed writer left, and the tensors of the checkpoint before the one ``NAME.json`` points at.
+
+    Only files with names that a writer of this checkpoint makes: others in the folder are somebody's.
+    """
+    tensors = re.compile(rf"{re.escape(name)}\.[^.]+\.[0-9a-f]{{8}}\.safetensors")
+    files = [file for file in folder.iterdir() if file.name.startswith(f"{name}.")] if folder.is_dir() else []
     pointer = folder / f"{name}.json"
+    for file in files:
+        if file.suffix == ".tmp" and (file.stem == pointer.name or tensors.fullmatch(file.stem)):
+            file.unlink(missing_ok=True)
     try:
         used = json.loads(pointer.read_text())["tensors"]
     except FileNotFoundError:
         used = None
     except (OSError, ValueError, KeyError, TypeError):
         return  # a damaged pointer: whoever mends it needs the tensors
-    for file in folder.glob(f"{name}.*.safetensors"):
-        if file.name != used:
+    for file in files:
+        if tensors.fullmatch(file.name) and file.name != used:
             file.unlink(missing_ok=True)
 
 

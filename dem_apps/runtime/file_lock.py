@@ -12,6 +12,8 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
+from dem_apps.runtime.safe_io import opened_to_append
+
 
 class FileLock:
     """A lock that one process at a time has, and of the inherited kind one :class:`FileLock` at a time.
@@ -31,9 +33,10 @@ class FileLock:
         """Take it; without ``wait``, False where somebody else has it.
 
         Raises:
+            InputError: the file is a link.
             OSError: with a ``filename``, the file cannot be opened; without one, its file system has no locks.
         """
-        file = open(self.path, "ab")  # noqa: SIM115 (closed in release())
+        file = opened_to_append(self.path)
         try:
             self._lock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:

@@ -47,12 +47,16 @@ def refuse_used(path: Path) -> None:
     Raises:
         InputError: naming what is there.
     """
-    if path.exists() and (not path.is_dir() or {file.name for file in path.iterdir()} - _NO_RUN_YET):
+    if path.exists() and not (path.is_dir() and all(map(_of_no_run_yet, path.iterdir()))):
         what = "another run" if (path / "config.yaml").is_file() else "other files"
         raise InputError(
             f"{path}: holds {what}, which is never overwritten; give another --run-dir"
             + (", or continue it with --resume" if what == "another run" else "")
         )
+
+
+def _of_no_run_yet(entry: Path) -> bool:
+    return entry.name in _NO_RUN_YET and entry.is_file() and not entry.is_symlink()
 
 
 def refuse_later_checkpoint(path: Path, step: int | None) -> None:
@@ -76,7 +80,7 @@ def refuse_later_checkpoint(path: Path, step: int | None) -> None:
 
 
 def refuse_ways_out(path: Path) -> None:
-    """A run folder may come from somebody else, and what a resumed run writes must stay in it.
+    """The folder of a run, a grid or a study may come from somebody else, and what is written to it must stay in it.
 
     Raises:
         InputError: a link in the folder leads out of it.
@@ -87,8 +91,8 @@ def refuse_ways_out(path: Path) -> None:
             entry = Path(folder, name)
             if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
                 raise InputError(
-                    f"{entry}: is a link that leads out of the run folder, through which a resumed run could write; "
-                    "put what it leads to in its place"
+                    f"{entry}: is a link that leads out of {path}, so that something outside could be written; put "
+                    "what it leads to in its place"
                 )
 
 

@@ -7,11 +7,13 @@ sentence.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -48,6 +50,22 @@ def read_text(file: Path, most: int = MOST_JSON, errors: str = "strict") -> str:
         return content.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: is no text in UTF-8 ({error.reason} at byte {error.start:,})") from error
+
+
+def opened_to_append(file: Path) -> IO[bytes]:
+    """A file, made if missing, to be locked or written to at its end; never through a link that somebody put there.
+
+    Raises:
+        InputError: it is a link.
+        OSError: it cannot be opened.
+    """
+    try:
+        number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"{file}: is a link, through which nothing is written; remove it") from error
+        raise
+    return os.fdopen(number, "ab")
 
 
 def read_json(file: Path) -> Any:

@@ -10,6 +10,9 @@ import torch
 
 from dem_apps.runtime.load_state import fitting
 
+#: The largest that numpy takes.
+LARGEST_SEED = (1 << 32) - 1
+
 
 def seed_everything(seed: int) -> None:
     """Seed Python, numpy and torch (every device)."""

@@ -46,6 +46,8 @@ def option(
     *,
     at_least: float | None = None,
     at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
     value: str | None = None,
     group: str | None = None,
     flag_only: bool = False,
@@ -59,6 +61,8 @@ def option(
         choices: the names that it, or each of a list, may have, out of a table; those without one are a ``Literal``.
         at_least: a number, or each of a list, has to be this or more.
         at_most: likewise, or less.
+        above: likewise, more than this.
+        below: likewise, less than this.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
         flag_only: for what nobody else may decide: neither a YAML file nor a resumed run's folder, which may come from
@@ -66,8 +70,9 @@ def option(
         flag: the flag without its dashes, where the field cannot have that name (``import``).
     """
     metadata = {
-        "help": help, "choices": tuple(choices), "range": {"at_least": at_least, "at_most": at_most}, "value": value,
-        "group": group, "flag_only": flag_only, "flag": flag,
+        "help": help, "choices": tuple(choices), "value": value,
+        "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
+        "flag_only": flag_only, "flag": flag,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)

@@ -13,7 +13,7 @@ import math
 import operator
 import reprlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError, nearest
@@ -62,15 +62,17 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         name: how a dotted key is called in errors; by default as its flag, ``--source.root``.
 
     Raises:
-        InputError: the first value of another type, that is not finite, holds a control character, is not among the
-            choices or out of range.
+        InputError: the first value of another type, that is not finite, holds a control character, is an empty text, is
+            not among the choices or out of range.
     """
     for key, field, hint in fields_of(type(settings)):
         if dataclasses.is_dataclass(hint):
             continue
         value, choices = operator.attrgetter(key)(settings), choices_of(field, hint)
         items = value if isinstance(value, list) else [value]
-        problem = _problem(value, without_choices(hint)) or _out_of_range(items, **field.metadata.get("range", {}))
+        problem = _problem(value, without_choices(hint)) or out_of_range(items, **field.metadata.get("range", {}))
+        if problem is None and "" in items:  # as a path it would be the current folder
+            problem = "is empty; leave the setting out where its default is meant"
         wrong = [item for item in items if choices and item is not None and item not in choices]
         if problem is None and wrong:
             problem = not_among(wrong[0], choices)
@@ -106,14 +108,24 @@ def _problem(value: Any, hint: Any) -> str | None:
     return _inside(value, finite=hint is not Any and float in (hint, *get_args(hint)))
 
 
-def _out_of_range(items: list[Any], at_least: float | None = None, at_most: float | None = None) -> str | None:
-    """The same for the first number beyond its bounds; text and null have none."""
+def out_of_range(
+    items: Iterable[Any],
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> str | None:
+    """What is wrong, as half a sentence, with the first number beyond its bounds; text and null have none."""
     for number in items:
         if isinstance(number, (int, float)):
             if at_least is not None and number < at_least:
                 return f"expected {at_least} or more, got {number}"
             if at_most is not None and number > at_most:
                 return f"expected {at_most} at most, got {number}"
+            if above is not None and number <= above:
+                return f"expected more than {above}, got {number}"
+            if below is not None and number >= below:
+                return f"expected less than {below}, got {number}"
     return None
 
 

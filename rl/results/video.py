@@ -194,6 +194,7 @@ def _write_mp4(file: Path, shots: Sequence[Shot]) -> None:
     import imageio_ffmpeg  # optional, and check_video_file has said so where it is missing
 
     temporary = file.with_name(f"{file.stem}.tmp{file.suffix}")
+    temporary.unlink(missing_ok=True)  # it may be a link, which the encoder would follow
     writer = imageio_ffmpeg.write_frames(str(temporary), shots[0].image.size, fps=1 / STEP_SECONDS, macro_block_size=2)
     try:
         writer.send(None)

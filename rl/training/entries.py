@@ -11,7 +11,7 @@ from stable_baselines3 import A2C, PPO
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.safe_io import read_yaml
-from dem_apps.runtime.validate import shown
+from dem_apps.runtime.validate import out_of_range, shown
 from rl.envs.families import family_of
 
 ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
@@ -21,6 +21,16 @@ ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy
 _NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
 _WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
 _MOST_ENVS = 4096
+_SHARE = {"at_least": 0.0, "at_most": 1.0}
+#: What a number may be, of every other argument that takes one.
+_RANGES: dict[str, dict[str, float]] = {
+    "learning_rate": {"at_least": 0}, "gamma": _SHARE, "gae_lambda": _SHARE, "clip_range": {"above": 0},
+    "clip_range_vf": {"above": 0}, "ent_coef": {}, "vf_coef": {"at_least": 0},
+    "max_grad_norm": {"above": 0}, "target_kl": {"above": 0}, "sde_sample_freq": {"at_least": -1},
+    "stats_window_size": {"at_least": 1}, "rms_prop_eps": {"above": 0},
+}  # fmt: skip
+#: Arguments that may fall with the progress of training.
+_SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf", "ent_coef")
 _CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "rl"
 
 
@@ -76,8 +86,11 @@ def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
         if key in _WHOLE_NUMBERS and not _is_count(value):
             raise InputError(f"{where}: {key} must be a whole number above 0, not {shown(value)}")
-        if key not in ENVIRONMENT_KEYS and not _is_like(value, arguments[key]):
+        if key not in ENVIRONMENT_KEYS and not _is_like(key, value, arguments[key]):
             raise InputError(f"{where}: {key} cannot be {shown(value)}; SB3's default is {arguments[key]}")
+        problem = out_of_range([_start(value)], **_RANGES.get(key, {}))
+        if problem is not None:
+            raise InputError(f"{where}: {key}: {problem}")
     if entry.get("n_envs", 1) > _MOST_ENVS:
         raise InputError(f"{where}: n_envs must be {_MOST_ENVS:,} at most, not {entry['n_envs']}")
     for key in ("n_timesteps", "policy"):
@@ -90,12 +103,22 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 1 << 40 and value % 1 == 0
 
 
-def _is_like(value: Any, default: Any) -> bool:
+def _start(value: Any) -> Any:
+    """The number that a schedule falls from; anything else as it is."""
+    try:
+        return float(value[4:]) if isinstance(value, str) and value.startswith("lin_") else value
+    except ValueError:
+        return value  # said where the schedule is made
+
+
+def _is_like(key: str, value: Any, default: Any) -> bool:
     """Whether a value is of the kind that an argument of SB3 with this default takes, as far as the default tells."""
     if isinstance(default, bool):
         return isinstance(value, bool)
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    schedule = isinstance(value, str) and value.startswith("lin_")
+    if isinstance(default, int) and number:
+        return isinstance(value, int) or (key in _WHOLE_NUMBERS and value % 1 == 0)
+    schedule = key in _SCHEDULES and isinstance(value, str) and value.startswith("lin_")
     if isinstance(default, (int, float)):
         return number or schedule
     # None: no limit, no bound, or the arguments of a part

@@ -25,7 +25,7 @@ def in_order(function: Callable[[int], Result], count: int, workers: int, title:
     Raises:
         InputError: the first one that ``function`` raises.
     """
-    loader = DataLoader(_Calls(function, count), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
+    loader = DataLoader(_Calls(function, count), batch_size=None, num_workers=min(workers, count), collate_fn=_as_it_is)
     for result in track(loader, count, title):
         if isinstance(result, InputError):
             raise result

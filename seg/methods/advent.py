@@ -31,16 +31,19 @@ _SMALLEST_SIDE = 32
 class DiscriminatorConfig:
     """Discriminators of --method advent, one per head."""
 
-    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does")
-    channels: int = option(64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that")
+    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does", at_least=0)
+    channels: int = option(
+        64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that", at_least=1,
+        at_most=512,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AdversarialWeights:
     """How much the fooling loss counts, among the other weights of the loss."""
 
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target")
-    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target")
+    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target", at_least=0)
+    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target", at_least=0)
 
 
 class AdvEnt(Method):

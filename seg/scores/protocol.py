@@ -58,6 +58,8 @@ def protocol(
         "method", "loss", "reduction", "balance", "least_share", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
+    uses_target = METHODS[config.method].uses_target
+    of_the_objective = ("loss", "reduction", "balance", "least_share")
     return {
         **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
         "train_size": {"source": config.source.size, "target": config.target.size},
@@ -78,9 +80,23 @@ def protocol(
         "labelled_use": config.target.labelled_use if config.target.labelled_part else None,
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": step,
-        **{name: getattr(config, name) for name in settings},
+        # what nothing is trained with says nothing about a score
+        **{name: getattr(config, name) if uses_target or name not in of_the_objective else None for name in settings},
         "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
         "options": given_options(config),
-        "weights": dataclasses.asdict(config.weights),
+        "weights": _weights(config),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
+
+
+def _weights(config: TrainConfig) -> dict[str, Any]:
+    """Those that the method has a use for."""
+    of_methods = {
+        name: {field.name for field in dataclasses.fields(method.sections["weights"])}
+        for name, method in METHODS.items()
+        if "weights" in method.sections
+    }
+    unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
+    if not METHODS[config.method].uses_target:
+        unused |= {"target_main", "target_aux", "warm_up"}
+    return {name: value for name, value in dataclasses.asdict(config.weights).items() if name not in unused}

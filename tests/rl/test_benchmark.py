@@ -213,7 +213,7 @@ def test_report_only_trains_nothing(tmp_path: Path, trained: Trained, capsys: py
     [
         ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
         ({"folder": None}, "--folder: needs the folder"),
-        ({"seeds": [1, 1]}, "--seeds: expected different numbers of at least 0, got [1, 1]"),
+        ({"seeds": [1, 1]}, "--seeds: expected different numbers, got [1, 1]"),
         ({"workers": 0}, "--workers: expected 1 or more, got 0"),
         ({"baseline": "nothing"}, "--baseline: 'nothing' is not one of the arms none, adadem"),
         ({"envs": {"MiniGrid-Unlok-v0": {}}}, "unknown environment 'MiniGrid-Unlok-v0'; did you mean"),

@@ -19,7 +19,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 from dem_apps.report.part import build_part
 from dem_apps.runtime.metrics_info import FILE
 from dem_apps.runtime.run_reader import read_runs
-from rl.plots import curves_figure, ordered, write_report
+from rl.plots import curves_figure, main, ordered, write_report
 from rl.results.described_metrics import described_metrics
 from rl.results.read_runs import Result, find_results, find_runs, read_results, write_runs
 from rl.results.returns_table import NOTE, by_seed, markdown_table
@@ -283,3 +283,22 @@ def test_mistakes_are_one_sentence(
     with pytest.raises(InputError, match=re.escape(message)):
         rl.plots.main(arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_is_replaced_by_the_next_and_nothing_else_is(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):
+        main([str(runs), "--out", str(out)])
+    (out / "table.md").write_text("| my | marks |\n")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(
+        InputError, match=r"table.md is there and is no file of an earlier report; give another folder$"
+    ):
+        main([str(runs), "--out", str(out)])
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^--out: is empty; leave the setting out where its default is meant$"):
+        main([str(runs), "--out", ""])
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []

@@ -114,7 +114,7 @@ def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) 
     [
         ({"arms": {}}, "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"),
         ({"folder": None}, "--folder: needs the folder"),
-        ({"seeds": []}, "--seeds: expected different numbers of at least 0, got []"),
+        ({"seeds": []}, "--seeds: expected different numbers, got []"),
         ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
         ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
         ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown argument '--max-stesp'; did you mean"),

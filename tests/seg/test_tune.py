@@ -227,8 +227,8 @@ def test_the_command_of_a_trial_makes_its_settings_and_goes_on_from_where_it_sta
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--share", "0"), "--share: expected a share between 0 and 1, both excluded, got 0.0"),
-        (("--share", "1"), "--share: expected a share between 0 and 1, both excluded, got 1.0"),
+        (("--share", "0"), "--share: expected more than 0, got 0.0"),
+        (("--share", "1"), "--share: expected less than 1, got 1.0"),
         (("--trials", "0"), "--trials: expected 1 or more, got 0"),
         (("--workers", "0"), "--workers: expected 1 or more, got 0"),
         (("--steps", "0"), "--steps: expected 1 or more, got 0"),

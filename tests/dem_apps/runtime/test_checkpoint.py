@@ -421,3 +421,17 @@ def test_a_checkpoint_from_before_that_checksum_is_read(tmp_path: Path) -> None:
     del document["json_sha256"]
     (tmp_path / "last.json").write_text(json.dumps(document))
     assert load_checkpoint(tmp_path, "last")["step"] == 20
+
+
+def test_files_of_others_beside_a_checkpoint_stay(tmp_path: Path) -> None:
+    """Names that begin and end like a checkpoint's own are somebody's copies, and another checkpoint's."""
+    names = ["last.safetensors", "last.mine.safetensors", "last.backup.of.monday.safetensors", "last.10.tmp",
+             "last.txt.tmp", "last.json.bak", "last.00000010.0123ABCD.safetensors",
+             "last.00000010.0123abcd.safetensors.old", "last.best.00000010.0123abcd.safetensors",
+             "lastly.00000010.0123abcd.safetensors"]  # fmt: skip
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    for tag in ("1", "2"):
+        save_checkpoint(tmp_path, "last", {"weights": torch.ones(2)}, tag)
+    assert [name for name in names if not (tmp_path / name).is_file()] == []
+    assert len(list(tmp_path.iterdir())) == len(names) + 2

@@ -125,3 +125,26 @@ def test_a_place_where_no_folder_can_be_made_is_one_sentence(tmp_path: Path, mon
     Path("runs").write_text("a file")
     with pytest.raises(InputError, match=r"^runs/seg-.*: cannot be made \(File exists\); name the folder yourself$"):
         new_run_dir("seg")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["environment.json~", "my environment.json", "environment.json.tmp2", "config.yaml.tmp.bak", "run.lock.old",
+     "checkpoints/last.json", "environment.json/notes", "run.lock/notes"],
+)  # fmt: skip
+def test_what_only_looks_like_a_leftover_is_somebodys(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("years")
+    with pytest.raises(InputError, match="holds other files"):
+        RunFolder.create(tmp_path, {}, 0, "cpu")
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [tmp_path / name]
+    assert (tmp_path / name).read_text() == "years"
+
+
+@pytest.mark.parametrize("name", ["run.lock", "environment.json", "metrics_info.json", "config.yaml.tmp"])
+def test_a_new_run_follows_no_link(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(InputError, match="holds other files"):
+        RunFolder.create(tmp_path / "run", {}, 0, "cpu")
+    assert not (tmp_path / "outside").exists()

@@ -1,0 +1,122 @@
+"""Every number that a command takes has a range, and what lies beyond it is one sentence before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from typing import Any, get_args
+
+import pytest
+
+from dem_apps.errors import InputError
+from dem_apps.figures import FiguresConfig
+from dem_apps.objectives.flags import OPTION_NAMES
+from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.validate import check_settings, fields_of, out_of_range
+from rl.benchmark import BenchmarkConfig as RLBenchmarkConfig
+from rl.config import TrainConfig as RLTrainConfig
+from rl.evaluate import EvaluateConfig as RLEvaluateConfig
+from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
+from rl.tune import TuneConfig as RLTuneConfig
+from seg.benchmark import BenchmarkConfig
+from seg.config import TrainConfig
+from seg.evaluate import EvaluateConfig
+from seg.export import ExportConfig
+from seg.methods import METHODS
+from seg.scores.protocol import _weights
+from seg.tune import TuneConfig
+
+SETTINGS = (
+    TrainConfig, EvaluateConfig, ExportConfig, BenchmarkConfig, TuneConfig, RLTrainConfig,
+    RLEvaluateConfig, RLBenchmarkConfig, RLTuneConfig, FiguresConfig,
+)  # fmt: skip
+#: Checked where they are used: a coefficient may be a schedule, and objectives check their own options.
+_ELSEWHERE = {"ent_coef", "size", *OPTION_NAMES}
+
+
+def numbers(config_class: type) -> list[tuple[str, dict[str, float | None]]]:
+    """Key and range of every setting that is a number, or a list of them."""
+
+    def kinds(hint: Any) -> set[Any]:
+        return {hint, *(kind for part in get_args(hint) for kind in kinds(part))}
+
+    return [
+        (key, field.metadata["range"])
+        for key, field, hint in fields_of(config_class)
+        if not dataclasses.is_dataclass(hint) and {int, float} & kinds(hint) and dict not in kinds(hint)
+    ]
+
+
+@pytest.mark.parametrize("config_class", SETTINGS)
+def test_every_number_has_a_lower_bound(config_class: type) -> None:
+    unbounded = [key for key, bounds in numbers(config_class) if bounds["at_least"] is None and bounds["above"] is None]
+    assert set(unbounded) <= _ELSEWHERE
+
+
+@pytest.mark.parametrize("config_class", [TrainConfig, RLTrainConfig])
+def test_a_number_beyond_its_range_is_one_sentence(config_class: type) -> None:
+    for key, bounds in numbers(config_class):
+        name = f"--{key.replace('_', '-')}"
+        for bound, value in bounds.items():
+            if value is None:
+                continue
+            step = -1 if bound in ("at_least", "above") else 1
+            wrong = value if bound in ("above", "below") else value + step
+            is_list = "list" in str({name: hint for name, _, hint in fields_of(config_class)}[key])
+            given = f"[{wrong:g},{wrong:g}]" if is_list else f"{wrong:.0f}" if wrong % 1 == 0 else f"{wrong:g}"
+            with pytest.raises(InputError, match=rf"^{name}: expected "):
+                parse_config(config_class, "x", "x", [f"{name}={given}"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded:
+    """Open and closed ends."""
+
+    share: float = option(0.5, "a share", above=0, below=1)
+    parts: list[int] = option([], "several", at_least=1, at_most=3)
+
+
+def test_ends_are_open_or_closed() -> None:
+    for share in (0.0, 1.0, -1.0, 2.0, math.nan):
+        with pytest.raises(InputError, match=r"^--share: expected "):
+            check_settings(Bounded(share=share))
+    check_settings(Bounded(share=1e-9, parts=[1, 3]))
+    with pytest.raises(InputError, match=r"^--parts: expected 3 at most, got 4$"):
+        check_settings(Bounded(parts=[1, 4]))
+    assert out_of_range([None, "text"], at_least=0) is None
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_number_of_an_entry_has_a_range(algo: str) -> None:
+    parameters = inspect.signature(ALGORITHMS[algo]).parameters
+    takes_a_number = {
+        name for name, parameter in parameters.items()
+        if name not in _NOT_IN_ENTRIES and isinstance(parameter.default, (int, float))
+        and not isinstance(parameter.default, bool)
+    }  # fmt: skip
+    assert takes_a_number <= {*_RANGES, *_WHOLE_NUMBERS}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("gamma", 2), ("gamma", -0.1), ("gae_lambda", 1.5), ("clip_range", -1), ("clip_range", 0),
+     ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
+     ("max_grad_norm", 0), ("target_kl", -1),
+     ("stats_window_size", -1), ("stats_window_size", 1.5), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
+     ("clip_range_vf", -0.1)],
+)  # fmt: skip
+def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None:
+    entry = {"policy": "MlpPolicy", "n_timesteps": 1e5, "gamma": 0.99, "learning_rate": "lin_2.5e-4", "clip_range": 0.2}
+    check_entry(entry, "ppo", "here")
+    with pytest.raises(InputError, match=rf"^here: {key}"):
+        check_entry({**entry, key: value}, "ppo", "here")
+
+
+def test_a_protocol_names_only_weights_that_count() -> None:
+    assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
+    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up"}
+    assert set(_weights(TrainConfig(method="minent"))) == minent
+    for name in set(METHODS) - {"source", "minent"}:
+        own = METHODS[name].sections.get("weights")
+        assert set(_weights(TrainConfig(method=name))) == minent | {f.name for f in dataclasses.fields(own) if own}
