@@ -8,7 +8,7 @@ from pathlib import Path
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
 from seg.data.datasets import SegmentationDataset
-from seg.data.image_io import stored_size
+from seg.data.image_io import upright_size
 from seg.data.parallel_map import in_order
 
 # what a file takes beyond its pixels: its header, and the rest of its last block
@@ -58,5 +58,5 @@ def _bytes_needed(dataset: SegmentationDataset, index: int) -> dict[Path, int]:
     if not missing:
         return {}
     image_file = dataset.files[index][0]
-    width, height = dataset.size or stored_size(image_file)
+    width, height = dataset.size or upright_size(image_file)
     return {file: width * height * (3 if file == image_file else 1) + _BYTES_PER_FILE for file in missing}

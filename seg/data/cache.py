@@ -1,9 +1,10 @@
 """Decoded, resized copies of images and labels: reading one is far cheaper than decoding a PNG and resizing it.
 
-A copy is one file of raw pixels that says about itself which version of the original it was made from (size and
-time of change) and carries a checksum, so there is no list that could disagree with the files. It is written under
-another name and renamed: whatever is interrupted, a copy is whole or missing. A copy that is missing, damaged or
-older than its original is not used, and the original is decoded instead: the pixels are right in any case.
+A copy is one file of raw pixels that says about itself which version of the original it was made from and carries a
+checksum, so there is no list that could disagree with the files. The version is size, time of modification, and the
+file system's own time of change, which ``tar`` and ``rsync -t`` do not set back. A copy is written under another name
+and renamed: whatever is interrupted, it is whole or missing. One that is missing, damaged or older than its original is
+not used, and the original is decoded instead: the pixels are right in any case.
 Labels are kept as the ids of their data set, so a copy serves every class set.
 """
 
@@ -22,10 +23,12 @@ from numpy.typing import NDArray
 from dem_apps.errors import disk_error
 from dem_apps.runtime.cache import cache_dir
 
-_MAGIC = b"dempix1\n"
-# CRC-32 of all that follows it; size and time of change (ns) of the original; height, width, channels (0: a label)
+# 2: images are upright as their EXIF says
+_MAGIC = b"dempix2\n"
+# CRC-32 of all that follows it; size and times of modification and change (ns) of the original; height, width,
+# channels (0: a label)
 _CHECKED = struct.Struct("<8sI")
-_HEADER = struct.Struct("<8sIQqIII")
+_HEADER = struct.Struct("<8sIQqqIII")
 
 
 class ResizedCopies:
@@ -98,7 +101,7 @@ def packed(pixels: NDArray[np.uint8], made_from: os.stat_result) -> bytes:
     """The content of a copy."""
     height, width = pixels.shape[:2]
     channels = pixels.shape[2] if pixels.ndim == 3 else 0
-    header = _HEADER.pack(_MAGIC, 0, made_from.st_size, made_from.st_mtime_ns, height, width, channels)
+    header = _HEADER.pack(_MAGIC, 0, *_version(made_from), height, width, channels)
     rest = header[_CHECKED.size :] + np.ascontiguousarray(pixels).tobytes()
     return _CHECKED.pack(_MAGIC, zlib.crc32(rest)) + rest
 
@@ -107,10 +110,14 @@ def unpacked(content: bytes, made_from: os.stat_result) -> NDArray[np.uint8] | N
     """The pixels of a copy; None where it is damaged or made from another version of its original."""
     if len(content) < _HEADER.size:
         return None
-    magic, checksum, size, changed, height, width, channels = _HEADER.unpack_from(content)
+    magic, checksum, *version, height, width, channels = _HEADER.unpack_from(content)
     if magic != _MAGIC or zlib.crc32(memoryview(content)[_CHECKED.size :]) != checksum:
         return None
-    if (size, changed) != (made_from.st_size, made_from.st_mtime_ns):
+    if tuple(version) != _version(made_from):
         return None
     shape = (height, width, channels) if channels else (height, width)
     return np.frombuffer(content, np.uint8, offset=_HEADER.size).reshape(shape)
+
+
+def _version(original: os.stat_result) -> tuple[int, int, int]:
+    return original.st_size, original.st_mtime_ns, original.st_ctime_ns

@@ -22,7 +22,7 @@ from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.domains import DomainPair
-from seg.data.image_io import decode, without_alpha
+from seg.data.image_io import TURNED, as_rgb, decode
 from seg.data.labels import IGNORE_INDEX
 from seg.data.parallel_map import in_order
 
@@ -110,7 +110,12 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         image = decode(image_file)
         report.size = image.size
         report.warnings += _damage(image_file)
-        if _is_blank(without_alpha(image, image_file)):
+        if label_file is not None and TURNED in image.info:
+            report.warnings.append(
+                f"{image_file}: is turned upright as its EXIF says (orientation {image.info[TURNED]}), and its label "
+                "is read as it stands; if it was drawn on the pixels as they are stored, remove the orientation"
+            )
+        if _is_blank(Image.fromarray(as_rgb(image, image_file))):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
     except InputError as error:
         report.errors.append(str(error))

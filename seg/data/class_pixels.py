@@ -53,7 +53,7 @@ def _key(dataset: SegmentationDataset) -> str:
             if file is not None:
                 found = file.stat()
                 name = file.relative_to(dataset.root).as_posix()
-                digest.update(repr((name, found.st_size, found.st_mtime_ns)).encode())
+                digest.update(repr((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns)).encode())
     return digest.hexdigest()[:20]
 
 

@@ -8,6 +8,7 @@ they fit; a sample is the same with and without them.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.data.cache import ResizedCopies
-from seg.data.image_io import decode, stored_size, without_alpha
+from seg.data.image_io import TURNED, as_rgb, decode, upright_size
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.layout import Pairs
@@ -102,6 +103,7 @@ class SegmentationDataset:
         if labelled and labels_must_exist:
             _check_labels_exist(pairs)
         self.labelled = labelled
+        self._warned = False
         self.files = [(image, label if labelled else None) for image, label in pairs]
 
     def __len__(self) -> int:
@@ -130,7 +132,7 @@ class SegmentationDataset:
         image_file, label_file = self.files[index]
         if label_file is None:
             raise ValueError(f"{image_file} is read without its label")
-        width, height = self.size or stored_size(image_file)
+        width, height = self.size or upright_size(image_file)
         return self._label(label_file, (height, width))
 
     def name(self, index: int) -> str:
@@ -166,7 +168,15 @@ class SegmentationDataset:
         return [image_file] if label_file is None or not self.resize_labels else [image_file, label_file]
 
     def _decoded_image(self, file: Path) -> NDArray[np.uint8]:
-        picture = without_alpha(decode(file), file)
+        decoded = decode(file)
+        if self.labelled and TURNED in decoded.info and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{file}: is turned upright as its EXIF says (orientation {decoded.info[TURNED]}), and its label is "
+                "read as it stands; `python -m seg.data check` names all such images (further ones are not named)",
+                stacklevel=2,
+            )
+        picture = Image.fromarray(as_rgb(decoded, file))
         if self.size is not None and picture.size != self.size:
             picture = picture.resize(self.size, Image.Resampling.BICUBIC)
         return np.asarray(picture)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
@@ -20,6 +21,16 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".p
 LARGEST_SIDE = 1 << 15
 #: Bytes; a file system takes 255, and ``_pred_labelIds.png.tmp`` and a number may come behind it.
 _LONGEST_NAME = 220
+#: Key of an image's ``info``, see :func:`decode`.
+TURNED = "dem_apps_turned"
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}  # fmt: skip
+_SIDEWAYS = (5, 6, 7, 8)
+_EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: What labels come in: a format that rounds numbers, as JPEG does, makes other classes of them.
 LOSSLESS = ("PNG",)
 
@@ -99,40 +110,59 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def read_image(file: Path) -> NDArray[np.uint8]:
-    """Any image as (H, W, 3) uint8 RGB, upright as its EXIF says.
-
-    Transparent pixels are laid over white; 16 bits become 8 with 65535 as white; of several frames the first is read.
+    """Any image as (H, W, 3) uint8 RGB, the same in training, scores, copies and exports: see :func:`decode`.
 
     Raises:
         InputError: a file that is damaged, too large, or has no scale of its own (floating point).
     """
-    with opened_image(file) as picture:
-        return as_rgb(ImageOps.exif_transpose(picture), file)
+    return as_rgb(decode(file), file)
 
 
 def decode(file: Path) -> Image.Image:
-    """An image file's pixels as they are stored.
+    """An image file's pixels, upright as its EXIF says; of several frames the first.
+
+    What was turned has ``info[TURNED]``: its orientation, 2 to 8.
 
     Raises:
         InputError: it is missing, damaged, cut short or too large.
     """
     with opened_image(file) as picture:
+        orientation = _orientation(picture)
         picture.load()
-    return picture
+        if orientation not in _TURNS:
+            return picture
+        turned = picture.transpose(_TURNS[orientation])
+        turned.info[TURNED] = orientation
+        return turned
 
 
-def stored_size(file: Path) -> tuple[int, int]:
-    """(width, height) of an image file, without decoding its pixels.
+def upright_size(file: Path) -> tuple[int, int]:
+    """(width, height) of what :func:`decode` returns, without decoding the pixels.
 
     Raises:
         InputError: it is missing, no image or too large.
     """
     with opened_image(file) as picture:
-        return picture.size
+        orientation = _orientation(picture)
+        return (picture.height, picture.width) if orientation in _SIDEWAYS else picture.size
+
+
+def _orientation(picture: Image.Image) -> int:
+    """The EXIF orientation of an image that is not decoded yet; 1 is upright."""
+    if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
+        return 1  # Pillow would decode the pixels to look for one behind them
+    if picture.format == "TIFF":
+        picture.load()  # Pillow may turn it, and then says that it is upright
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return int(picture.getexif().get(_ORIENTATION, 1))
+    except Exception:  # as many kinds of broken EXIF as of decoders; the pixels may be good all the same
+        return 1
 
 
 def read_index_image(file: Path) -> NDArray[np.uint8]:
-    """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8.
+    """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
 
     Raises:
         InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
@@ -140,27 +170,20 @@ def read_index_image(file: Path) -> NDArray[np.uint8]:
     with opened_image(file, LOSSLESS) as picture:
         tiles = getattr(picture, "tile", [])
         stored = tiles[0][3] if tiles else None  # .args from Pillow 11 on
+        orientation = _orientation(picture)
         picture.load()
     if picture.mode not in ("P", "L"):
         raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
     if stored in ("L;2", "L;4"):
         # decoders spread the 4 or 16 shades over 0 to 255, and nobody knows whether ids or shades were meant
         raise InputError(f"{file}: a label image in grey has 8 bits per pixel, this one has {stored[2:]}; save 8")
-    return np.asarray(picture)
-
-
-def without_alpha(picture: Image.Image, file: Path) -> Image.Image:
-    """A data set's image in RGB: its alpha channel, in which renderers keep anything, is dropped.
-
-    Raises:
-        InputError: see :func:`as_rgb`.
-    """
-    # 16 bits are scaled to 8, where Pillow's own conversion would make nearly everything white
-    return Image.fromarray(as_rgb(picture, file)) if picture.mode[0] in "IF" else picture.convert("RGB")
+    return np.asarray(picture.transpose(_TURNS[orientation]) if orientation in _TURNS else picture)
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
     """A decoded image of any mode as (H, W, 3) uint8; ``file`` names it in errors.
+
+    An alpha channel, in which renderers keep anything, is dropped; 16 bits become 8 with 65535 as white.
 
     Raises:
         InputError: an image without a scale of its own.
@@ -172,7 +195,4 @@ def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
         return np.repeat((values / 257.0).round().astype(np.uint8)[..., None], 3, axis=2)
     if picture.mode == "F":
         raise InputError(f"{file}: a floating-point image has no scale of its own; save it with 8 or 16 bits")
-    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        rgba = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
     return np.asarray(picture.convert("RGB"))

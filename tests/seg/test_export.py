@@ -324,11 +324,6 @@ def test_sixteen_bits_keep_their_scale(tmp_path):
     assert read_image(tmp_path / "a.png")[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
 
 
-def test_transparent_pixels_are_white(tmp_path):
-    Image.new("RGBA", (2, 2), (9, 9, 9, 0)).save(tmp_path / "a.png")
-    assert (read_image(tmp_path / "a.png") == 255).all()
-
-
 def test_photographs_stand_upright(tmp_path):
     picture = Image.new("RGB", (20, 10))
     exif = picture.getexif()

@@ -1,0 +1,139 @@
+"""One rule for every reader: an image is upright as its EXIF says, and its alpha channel is dropped."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from seg.data.check import check_file
+from seg.data.datasets import SegmentationDataset
+from seg.data.image_io import read_image, read_index_image, upright_size
+
+#: Seen upright: no two of the eight orientations of it are alike.
+UPRIGHT = np.zeros((12, 20, 3), np.uint8)
+UPRIGHT[:6, :10, 0], UPRIGHT[:6, 10:, 1], UPRIGHT[6:, :10, 2] = 250, 200, 150
+LOSSLESS = {"png": {}, "tif": {}, "webp": {"lossless": True}}
+#: The transposition that undoes what a viewer does.
+STORED_AS = {
+    1: None, 2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}  # fmt: skip
+
+
+def draw(file: Path, orientation: int, picture: Image.Image) -> Path:
+    """As a camera that was held that way saves it."""
+    stored = picture if STORED_AS[orientation] is None else picture.transpose(STORED_AS[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file.parent.mkdir(parents=True, exist_ok=True)
+    stored.save(file, exif=exif, **LOSSLESS[file.suffix[1:]])
+    return file
+
+
+def dataset(root: Path, labelled: bool = True) -> SegmentationDataset:
+    return SegmentationDataset(root, "folders", "train", labelled=labelled)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+@pytest.mark.parametrize("suffix", LOSSLESS)
+def test_every_format_is_read_upright(suffix: str, orientation: int, tmp_path: Path) -> None:
+    file = draw(tmp_path / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
+    with Image.open(file) as opened:  # what Pillow makes of it
+        np.testing.assert_array_equal(np.asarray(ImageOps.exif_transpose(opened).convert("RGB")), UPRIGHT)
+    np.testing.assert_array_equal(read_image(file), UPRIGHT)
+    assert upright_size(file) == (20, 12)
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+def test_every_reader_sees_the_image_upright(orientation: int, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    draw(root / "images" / "a.png", orientation, Image.fromarray(UPRIGHT))
+    ids = np.full((12, 20), 7, np.uint8)
+    ids[:6, :10] = 26
+    (root / "labels").mkdir()
+    Image.fromarray(ids).save(root / "labels" / "a.png")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        samples = dataset(root)
+        for _ in range(2):
+            sample = samples[0]
+            np.testing.assert_array_equal(sample.image, UPRIGHT)
+            assert sample.label is not None
+            np.testing.assert_array_equal(sample.label, samples.label(0))
+            assert len(np.unique(sample.label[:6, :10])) == len(np.unique(sample.label[6:])) == 1
+        samples.write_copies(0)
+        np.testing.assert_array_equal(dataset(root)[0].image, UPRIGHT)
+    said = [str(warning.message) for warning in caught if "upright" in str(warning.message)]
+    report = check_file(samples, 0)
+    assert report.size == (20, 12)
+    assert not report.errors
+    if orientation == 1:
+        assert (said, report.warnings) == ([], [])
+    else:
+        assert len(said) == 1
+        (warned,) = report.warnings
+        assert f"is turned upright as its EXIF says (orientation {orientation})" in warned
+    assert check_file(dataset(root, labelled=False), 0).warnings == []
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+def test_a_label_with_an_orientation_of_its_own_follows(orientation: int, tmp_path: Path) -> None:
+    ids = Image.fromarray(UPRIGHT[..., 0])
+    np.testing.assert_array_equal(read_index_image(draw(tmp_path / "label.png", orientation, ids)), UPRIGHT[..., 0])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_alpha_is_dropped_by_every_reader(mode: str, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    (root / "images").mkdir(parents=True)
+    picture = Image.fromarray(UPRIGHT)
+    seen = np.asarray(picture.convert(mode).convert("RGB"))
+    if mode == "P":
+        picture = picture.convert("P")
+        picture.info["transparency"] = 0
+    else:
+        picture.putalpha(Image.new("L", picture.size, 3))
+        picture = picture.convert(mode)
+    picture.save(root / "images" / "a.png")
+    np.testing.assert_array_equal(read_image(root / "images" / "a.png"), seen)
+    np.testing.assert_array_equal(dataset(root, labelled=False)[0].image, seen)
+
+
+def test_sixteen_bits_keep_their_scale_in_training(tmp_path: Path) -> None:
+    """Pillow's own conversion cuts at 255: an image of 16 bits would be white."""
+    (tmp_path / "images").mkdir()
+    Image.fromarray(np.array([[0, 257, 32896, 65535]], np.uint16)).save(tmp_path / "images" / "a.png")
+    assert dataset(tmp_path, labelled=False)[0].image[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+@pytest.mark.parametrize("exif", [b"", b"Exif\0\0", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12", b"junk" * 9])
+def test_an_image_with_broken_exif_is_read_as_it_stands(exif: bytes, tmp_path: Path) -> None:
+    Image.fromarray(UPRIGHT).save(tmp_path / "a.jpg", exif=exif)
+    assert read_image(tmp_path / "a.jpg").shape == UPRIGHT.shape
+    assert upright_size(tmp_path / "a.jpg") == (20, 12)
+
+
+def test_a_change_that_keeps_size_and_modification_time_is_seen(tmp_path: Path) -> None:
+    """As tar and rsync -t unpack another version."""
+    root = tmp_path / "data"
+    file = root / "images" / "a.png"
+    file.parent.mkdir(parents=True)
+    Image.fromarray(UPRIGHT).save(file, compress_level=0)
+    before = file.stat()
+    dataset(root, labelled=False).write_copies(0)
+    Image.fromarray(UPRIGHT[::-1].copy()).save(file, compress_level=0)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    with pytest.warns(UserWarning, match="damaged or older than its original"):
+        np.testing.assert_array_equal(dataset(root, labelled=False)[0].image, UPRIGHT[::-1])
