@@ -11,14 +11,20 @@ from typing import Any
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.test_time_methods.bn import BatchStatistics
+from dem_apps.test_time_methods.eata import EATA
+from dem_apps.test_time_methods.eta import ETA
 from dem_apps.test_time_methods.method import Method
 from dem_apps.test_time_methods.none import Unadapted
+from dem_apps.test_time_methods.sar import SAR
 from dem_apps.test_time_methods.tent import Tent
 
 METHODS: dict[str, type[Method]] = {
     "none": Unadapted,
     "bn": BatchStatistics,
     "tent": Tent,
+    "eta": ETA,
+    "eata": EATA,
+    "sar": SAR,
 }
 
 

@@ -99,15 +99,18 @@ class Learner:
             self._objective = build_objective(self._objective_name, num_classes, **self._objective_options)
         self._objective.to(device)
 
-    def loss(self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+    def loss(
+        self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None, observe: bool = True
+    ) -> Tensor:
         """The objective's mean over the elements that count.
 
         Args:
             logits: (B, C) or (B, C, H, W).
             counted: boolean, the logits' shape without C; None for all. At least one is True.
             weights: the same shape, what each element's value is multiplied with; the divisor is as without.
+            observe: False where an objective with a memory has seen these images already.
         """
-        objective = self.objective
+        objective = self.objective.train(observe)
         if weights is None or counted is None:
             return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
         values = objective(logits, dim=1, mask=counted, reduction="none") * weights
@@ -129,17 +132,22 @@ class Learner:
         self.optimizer.zero_grad()
         loss.backward()
 
-    def descend(self, loss: Tensor) -> None:
-        """One step of the optimiser; afterwards no gradient is kept."""
-        self.backward(loss)
+    def apply(self) -> None:
+        """One step of the optimiser by the gradients that are there; afterwards there are none."""
         assert self.optimizer is not None
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+    def descend(self, loss: Tensor) -> None:
+        """Gradients of a loss, and one step of the optimiser."""
+        self.backward(loss)
+        self.apply()
 
     def reset(self) -> None:
         """Weights, optimiser, objective and draws as they began."""
         self.network.reset()
         if self.optimizer is not None and self._first_optimizer is not None:
+            self.optimizer.zero_grad()
             self.optimizer.load_state_dict(self._first_optimizer)
         if self._objective is not None:
             self._objective.reset()

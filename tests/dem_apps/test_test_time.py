@@ -17,7 +17,11 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods import METHODS
 
 #: What a method cannot do without, or what makes it do something on images like these.
-NEEDED: dict[str, dict[str, Any]] = {}
+NEEDED: dict[str, dict[str, Any]] = {
+    "eta": {"similarity": 1.0},
+    "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
+    "sar": {"reset_below": None},
+}
 LEARNING = [name for name, method in METHODS.items() if method.parameters is not None]
 
 
