@@ -11,6 +11,7 @@ from typing import Any
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.test_time_methods.bn import BatchStatistics
+from dem_apps.test_time_methods.deyo import DeYO
 from dem_apps.test_time_methods.eata import EATA
 from dem_apps.test_time_methods.eta import ETA
 from dem_apps.test_time_methods.method import Method
@@ -25,6 +26,7 @@ METHODS: dict[str, type[Method]] = {
     "eta": ETA,
     "eata": EATA,
     "sar": SAR,
+    "deyo": DeYO,
 }
 
 

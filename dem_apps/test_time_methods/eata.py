@@ -41,8 +41,8 @@ class EATA(ETA):
         super().__init__(filter_by, entropy_margin, similarity)
         if source_images is None:
             raise InputError(
-                "method 'eata': it needs source_images=, batches of images of the kind it was trained on, to know which "
-                "weights matter there; without any use 'eta', which is the rest of it"
+                "method 'eata': it needs source_images=, batches of images of the kind it was trained on, to know "
+                "which weights matter there; without any use 'eta', which is the rest of it"
             )
         self.fisher_weight = number("fisher_weight", fisher_weight, 0.0)
         self.fisher: dict[str, Tensor] = {}

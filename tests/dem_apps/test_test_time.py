@@ -21,6 +21,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "eta": {"similarity": 1.0},
     "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
     "sar": {"reset_below": None},
+    "deyo": {"plpd_above": 0.0},
 }
 LEARNING = [name for name, method in METHODS.items() if method.parameters is not None]
 
