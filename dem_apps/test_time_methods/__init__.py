@@ -11,9 +11,11 @@ from typing import Any
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.test_time_methods.bn import BatchStatistics
+from dem_apps.test_time_methods.cotta import CoTTA
 from dem_apps.test_time_methods.deyo import DeYO
 from dem_apps.test_time_methods.eata import EATA
 from dem_apps.test_time_methods.eta import ETA
+from dem_apps.test_time_methods.lab import LabTransfer
 from dem_apps.test_time_methods.method import Method
 from dem_apps.test_time_methods.none import Unadapted
 from dem_apps.test_time_methods.sar import SAR
@@ -22,11 +24,13 @@ from dem_apps.test_time_methods.tent import Tent
 METHODS: dict[str, type[Method]] = {
     "none": Unadapted,
     "bn": BatchStatistics,
+    "lab": LabTransfer,
     "tent": Tent,
     "eta": ETA,
     "eata": EATA,
     "sar": SAR,
     "deyo": DeYO,
+    "cotta": CoTTA,
 }
 
 

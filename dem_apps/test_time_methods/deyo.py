@@ -11,7 +11,7 @@ from dem_apps.entropy import probabilities
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, number
-from dem_apps.test_time_methods.selection import FilterBy, Units, checked_filter, margin, units
+from dem_apps.test_time_methods.selection import Units, checked_filter, margin, units
 
 
 class DeYO(Method):
@@ -35,7 +35,7 @@ class DeYO(Method):
 
     def __init__(
         self,
-        filter_by: FilterBy = "element",
+        filter_by: str = "element",
         entropy_margin: float | None = None,
         weight_margin: float | None = None,
         plpd_above: float = 0.2,

@@ -12,7 +12,6 @@ from dem_apps.errors import InputError
 from dem_apps.test_time_methods.eta import ETA
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import number
-from dem_apps.test_time_methods.selection import FilterBy
 
 
 class EATA(ETA):
@@ -34,7 +33,7 @@ class EATA(ETA):
         self,
         source_images: Iterable[Tensor] | None = None,
         fisher_weight: float = 2000.0,
-        filter_by: FilterBy = "element",
+        filter_by: str = "element",
         entropy_margin: float | None = None,
         similarity: float | None = None,
     ) -> None:

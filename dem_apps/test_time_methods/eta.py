@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, number
-from dem_apps.test_time_methods.selection import FilterBy, Units, checked_filter, margin, units
+from dem_apps.test_time_methods.selection import Units, checked_filter, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
 _SIMILARITY_AT_1000 = 0.05
@@ -35,7 +35,7 @@ class ETA(Method):
 
     def __init__(
         self,
-        filter_by: FilterBy = "element",
+        filter_by: str = "element",
         entropy_margin: float | None = None,
         similarity: float | None = None,
     ) -> None:

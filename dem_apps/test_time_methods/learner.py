@@ -113,12 +113,20 @@ class Learner:
         objective = self.objective.train(observe)
         if weights is None or counted is None:
             return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
-        values = objective(logits, dim=1, mask=counted, reduction="none") * weights
-        groups = (
-            logits.detach().argmax(1) if self.reduction == "balanced" else torch.zeros_like(counted, dtype=torch.long)
-        )
-        counts = torch.bincount(groups[counted], minlength=logits.shape[1]).double()
-        each = class_weights(counts, self.reduction, objective.balance, objective.least_share)
+        return self.weighed(objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted)
+
+    def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
+        """One value per element, reduced as the objective's would be.
+
+        Args:
+            values: (B,) or (B, H, W); 0 where nothing counts.
+            logits: (B, C) or (B, C, H, W), by whose predicted classes ``balanced`` groups.
+            counted: boolean, the values' shape; None for all.
+        """
+        balanced = self.reduction == "balanced"
+        groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
+        counts = torch.bincount(groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1])
+        each = class_weights(counts.double(), self.reduction, self.objective.balance, self.objective.least_share)
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
     def backward(self, loss: Tensor) -> None:

@@ -82,17 +82,24 @@ class AdaptedNetwork:
 
         Args:
             images: as the model takes them.
-            model: another one of the same architecture, such as a teacher.
+            model: another one of the same architecture, such as a teacher; its stored statistics stay.
         """
-        return self._run(self.model if model is None else model, lambda running: running(images))
+        if model is None:
+            return self._run(self.model, lambda running: running(images), self.batch_norm)
+        return self._run(model, lambda running: running(images), self._resting)
 
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the network as it began."""
         start = {**self._start["parameters"], **self._start["buffers"]}
-        return self._run(self.model, lambda running: functional_call(running, start, (images,)))
+        return self._run(self.model, lambda running: functional_call(running, start, (images,)), self._resting)
 
-    def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any]) -> Tensor:
-        set_modes(model, self.batch_norm)
+    @property
+    def _resting(self) -> str:
+        """The way of batch norm, but moving nothing."""
+        return "batch" if self.batch_norm == "moving" else self.batch_norm
+
+    def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any], batch_norm: str) -> Tensor:
+        set_modes(model, batch_norm)
         try:
             output = forward(model)
         except ValueError as error:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, number
-from dem_apps.test_time_methods.selection import FilterBy, checked_filter, margin, units
+from dem_apps.test_time_methods.selection import checked_filter, margin, units
 
 
 class SAR(Method):
@@ -36,7 +36,7 @@ class SAR(Method):
 
     def __init__(
         self,
-        filter_by: FilterBy = "element",
+        filter_by: str = "element",
         entropy_margin: float | None = None,
         rho: float = 0.05,
         reset_below: float | None = 0.2,

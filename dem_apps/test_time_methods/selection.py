@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from torch import Tensor
 from dem_apps import entropy
 from dem_apps.errors import InputError, NotFiniteError, nearest
 
-FilterBy = Literal["element", "image"]
 FILTER_BY = ("element", "image")
 
 
@@ -55,7 +53,7 @@ class Units:
 
 
 @torch.no_grad()
-def units(logits: Tensor, mask: Tensor | None, filter_by: FilterBy) -> Units:
+def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
     """What is judged in a batch.
 
     Args:

@@ -18,10 +18,12 @@ from dem_apps.test_time_methods import METHODS
 
 #: What a method cannot do without, or what makes it do something on images like these.
 NEEDED: dict[str, dict[str, Any]] = {
+    "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
     "eta": {"similarity": 1.0},
     "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
     "sar": {"reset_below": None},
     "deyo": {"plpd_above": 0.0},
+    "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
 }
 LEARNING = [name for name, method in METHODS.items() if method.parameters is not None]
 
