@@ -6,8 +6,9 @@ from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNo
 from dem_apps.objectives.info_max import InfoMax
 from dem_apps.objectives.max_squares import MaxSquares
 from dem_apps.objectives.robust_entropy import RobustEntropy
+from dem_apps.test_time import TestTimeAdapter
 
 __all__ = [
     "CADF", "DEM", "OBJECTIVE_NAMES", "AdaDEM", "AdaDEMMEC", "AdaDEMNorm", "DecoupledObjective", "Entropy",
-    "EntropyObjective", "InfoMax", "MaxSquares", "RobustEntropy", "build_objective",
+    "EntropyObjective", "InfoMax", "MaxSquares", "RobustEntropy", "TestTimeAdapter", "build_objective",
 ]  # fmt: skip

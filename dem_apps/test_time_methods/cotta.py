@@ -1,0 +1,162 @@
+"""CoTTA (Wang et al., *Continual Test-Time Domain Adaptation*, CVPR 2022)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from dem_apps.entropy import computed_in
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import Method, fitted_mask, number
+
+
+class CoTTA(Method):
+    """A teacher, the moving average of the network, predicts; the network learns from it and is restored bit by bit.
+
+    In this order: the teacher predicts; the network takes a step down the cross-entropy between the teacher's and its
+    own prediction (Eq. 1); the teacher moves, parameters and buffers (Eq. 2); each number that learns goes back to the
+    first weights with probability p (Eq. 7, 8). What is returned is the teacher's prediction, the mean of its logits
+    over ``scales`` and mirroring where there are any (Eq. 3); with ``augment_below``, only for batches of which the
+    first network's mean confidence is below it (Eq. 4). The loss is its own; with ``objective_weight`` the chosen
+    objective of the network's logits is added to it, under the same reduction.
+
+    Dropout is off here, so teacher and network begin with the same prediction, at which the cross-entropy has no
+    gradient: what there is to learn comes from the views that the teacher averages over. The authors' classifiers
+    average over 32 random views of colour, place and noise; scales and mirroring are those of their segmentation.
+
+    Args:
+        momentum: of the teacher, 0.999.
+        restore: p; 0.01 in the paper.
+        scales: factors of the image's size that the teacher's logits are averaged over; the paper has 0.5 to 2 in steps
+            of 0.25 for segmentation. ``()`` is the image as it is.
+        mirror: average over the image and its mirror image as well.
+        augment_below: the confidence, from 0 to 1, from which on the teacher sees the image as it is; 0.72 to 0.92 in
+            the authors' code. None always averages.
+        objective_weight: of the objective; 0 is CoTTA.
+    """
+
+    parameters = "all"
+
+    def __init__(
+        self,
+        momentum: float = 0.999,
+        restore: float = 0.01,
+        scales: Sequence[float] = (),
+        mirror: bool = True,
+        augment_below: float | None = None,
+        objective_weight: float = 0.0,
+    ) -> None:
+        self.momentum = number("momentum", momentum, 0.0, 1.0)
+        self.restore = number("restore", restore, 0.0, 1.0)
+        self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]
+        self.mirror = mirror
+        self.augment_below = None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
+        self.objective_weight = number("objective_weight", objective_weight, 0.0)
+        if not (mirror or self.scales or objective_weight):
+            raise InputError(
+                "method 'cotta': without mirror and scales the teacher says what the network says, and nothing is "
+                "learnt; use one of them, or objective_weight"
+            )
+        self._teacher: nn.Module | None = None
+
+    @property
+    def teacher(self) -> nn.Module:
+        """The moving average."""
+        assert self._teacher is not None  # for the type checker: it is made before any batch
+        return self._teacher
+
+    def begin(self, learner: Learner) -> None:
+        """The teacher begins as the network."""
+        self._teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
+
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """The teacher's forward passes, and a forward and a backward of the network."""
+        taught = self.predict(learner, images)
+        counted = fitted_mask(mask, images, taught)
+        if counted is not None and not bool(counted.any()):
+            return taught
+        logits = learner.logits(images)
+        loss = learner.weighed(self._cross_entropy(logits, taught, counted), taught, counted)
+        if self.objective_weight:
+            loss = loss + self.objective_weight * learner.loss(logits, counted)
+        learner.descend(loss)
+        self._follow(learner)
+        self._restore(learner)
+        return taught
+
+    @torch.no_grad()
+    def predict(self, learner: Learner, images: Tensor) -> Tensor:
+        """The teacher's logits."""
+        network = learner.network
+        plain = network.logits(images, self.teacher)
+        learner.prepare(plain)
+        if not (self.scales or self.mirror):
+            return plain
+        if self.augment_below is not None:
+            sure = network.first_logits(images).softmax(1).amax(1).mean()
+            if sure.item() >= self.augment_below:
+                return plain
+        if images.ndim != 4:
+            raise InputError(f"images: scales and mirror need (B, C, H, W), got shape {tuple(images.shape)}")
+        views = []
+        for scale in self.scales or [1.0]:
+            size = [max(1, round(side * scale)) for side in images.shape[2:]]
+            sized = images if scale == 1.0 else interpolate(images, size, mode="bilinear", antialias=True)
+            views.append(self._fitting(network.logits(sized, self.teacher), plain))
+            if self.mirror:
+                mirrored = network.logits(sized.flip(3), self.teacher)
+                views.append(self._fitting(mirrored.flip(3) if mirrored.ndim == 4 else mirrored, plain))
+        return torch.stack(views).mean(0)
+
+    def _fitting(self, logits: Tensor, plain: Tensor) -> Tensor:
+        if logits.shape == plain.shape:
+            return logits
+        return interpolate(logits, plain.shape[2:], mode="bilinear", antialias=True)
+
+    def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor | None) -> Tensor:
+        """−Σ p_teacher log p per element, (B,) or (B, H, W)."""
+        if counted is not None:  # NaN where nothing counts must not reach the gradient
+            logits, taught = (each.masked_fill(~counted.unsqueeze(1), 0.0) for each in (logits, taught))
+        wide = computed_in(logits.dtype)
+        return -(taught.to(wide).softmax(1) * logits.to(wide).log_softmax(1)).sum(1)
+
+    @torch.no_grad()
+    def _follow(self, learner: Learner) -> None:
+        """θ' ← m θ' + (1 − m) θ, of parameters that learn and of buffers; counters are taken over."""
+        own, model = dict(self.teacher.named_parameters()), learner.network.model
+        for name, parameter in learner.network.learning.items():
+            own[name].lerp_(parameter, 1 - self.momentum)
+        for buffer, current in zip(self.teacher.buffers(), model.buffers(), strict=True):
+            if buffer.is_floating_point():
+                buffer.lerp_(current, 1 - self.momentum)
+            else:
+                buffer.copy_(current)
+
+    @torch.no_grad()
+    def _restore(self, learner: Learner) -> None:
+        """θ ← M θ₀ + (1 − M) θ with M of Bernoulli(p)."""
+        if self.restore == 0.0:
+            return
+        for name, parameter in learner.network.learning.items():
+            draws = torch.rand(parameter.shape, generator=learner.generator)
+            back = (draws < self.restore).to(parameter.device)
+            parameter.copy_(torch.where(back, learner.network.start[name], parameter))
+
+    @torch.no_grad()
+    def reset(self, learner: Learner) -> None:
+        """The teacher is the network again, which is reset already."""
+        self.teacher.load_state_dict(learner.network.model.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The teacher."""
+        return {"teacher": self.teacher.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with it."""
+        self.teacher.load_state_dict(state["teacher"])

@@ -1,0 +1,97 @@
+"""DeYO (Lee et al., *Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors*,
+ICLR 2024)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dem_apps.entropy import probabilities
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import Method, fitted_mask, number
+from dem_apps.test_time_methods.selection import Units, checked_filter, margin, units
+
+
+class DeYO(Method):
+    """Tent on what is sure because of its shape: destroying the shape must lower the predicted class's probability.
+
+    Kept is what has entropy below τ_Ent and a pseudo-label probability difference, PLPD, above τ_PLPD (Eq. 8): the
+    probability of the predicted class, less its probability once the image's patches are shuffled (Eq. 6). An element
+    is weighed by exp(E₀ − H) + exp(PLPD) (Eq. 10). Only images of which something is sure enough are run a second time.
+
+    With logits (B, C, H, W) both probabilities are of the same place of the image, whose patch has changed; the paper
+    has classifiers only. Judged by ``image``, an image's PLPD is the mean over its elements.
+
+    Args:
+        filter_by: what is judged, each ``element`` (a pixel) or each ``image``.
+        entropy_margin: τ_Ent in nats; None is 0.5 log C.
+        weight_margin: E₀ of the weights, in nats; None is 0.4 log C.
+        plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
+        patches: number of patches a row and a column. An image that does not divide by it is resized to one that does
+            and back.
+    """
+
+    def __init__(
+        self,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        weight_margin: float | None = None,
+        plpd_above: float = 0.2,
+        patches: int = 4,
+    ) -> None:
+        self.filter_by = checked_filter(filter_by)
+        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.weight_margin = None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
+        self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
+        if isinstance(patches, bool) or not isinstance(patches, int) or patches < 1:
+            raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
+        self.patches = patches
+
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """One forward, one more of the shuffled images without gradient, one backward, as far as anything is kept."""
+        logits = learner.logits(images)
+        judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
+        kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, logits.shape[1]))
+        if not bool(kept.any()):
+            return logits
+        plpd = self._plpd(learner, images, logits, judged, kept)
+        kept = kept & (plpd > self.plpd_above)
+        if bool(kept.any()):
+            e0 = margin(self.weight_margin, 0.4, logits.shape[1])
+            weights = judged.of_elements((e0 - judged.entropy).exp() + plpd.exp())
+            learner.descend(learner.loss(logits, judged.kept_elements(kept), weights))
+        return logits
+
+    @torch.no_grad()
+    def _plpd(self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor) -> Tensor:
+        """The probability differences of what is judged; 0 in images of which nothing is kept."""
+        chosen = kept.flatten(1).any(1) if kept.ndim > 1 else kept
+        p = probabilities(logits.detach()[chosen], 1)
+        shuffled = probabilities(learner.logits(self.shuffled(images[chosen], learner.generator)), 1)
+        label = p.argmax(1, keepdim=True)
+        lost = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
+        if lost.ndim != judged.entropy.ndim:  # images are judged, by the mean over their elements
+            elements = judged.elements[chosen]
+            lost = lost.where(elements, 0.0).sum((1, 2)) / elements.sum((1, 2)).clamp_min(1)
+        plpd = torch.zeros_like(judged.entropy)
+        plpd[chosen] = lost.to(plpd.dtype)
+        return plpd
+
+    def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """(B, C, H, W) images with their patches in another order each."""
+        if images.ndim != 4:
+            raise InputError(f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}")
+        n, (height, width) = self.patches, images.shape[2:]
+        size = (max(height // n, 1) * n, max(width // n, 1) * n)
+        fitting = images if size == (height, width) else _resized(images, size)
+        order = torch.stack([torch.randperm(n * n, generator=generator) for _ in images]).to(images.device)
+        rows = torch.arange(len(images), device=images.device)[:, None]
+        patches = fitting.unflatten(3, (n, -1)).unflatten(2, (n, -1)).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+        mixed = patches[rows, order].unflatten(1, (n, n)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+        return mixed if size == (height, width) else _resized(mixed, (height, width))
+
+
+def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    return interpolate(images, size, mode="bilinear", antialias=True)

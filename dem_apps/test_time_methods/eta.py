@@ -1,0 +1,86 @@
+"""ETA: learn from what is reliable and not redundant (Niu et al., *Efficient Test-Time Model Adaptation without
+Forgetting*, ICML 2022, Sec. 4.1)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import Method, fitted_mask, number
+from dem_apps.test_time_methods.selection import Units, checked_filter, margin, units
+
+#: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
+_SIMILARITY_AT_1000 = 0.05
+
+
+class ETA(Method):
+    """Tent on what has entropy below E₀ and is unlike what was learnt from before, weighed by exp(E₀ − H).
+
+    Unlike means: the cosine between the prediction and the moving average of the predictions learnt from is below ε in
+    magnitude (Eq. 5; the first batch is not asked). The average moves by a tenth of each batch's mean (Eq. 4).
+
+    Args:
+        filter_by: what is judged, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy and mean
+            prediction. The paper's classifier has one element an image; mean predictions of whole street scenes are all
+            alike, so that ``image`` learns from hardly any after the first batch.
+        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C. The paper's 0.4 log 1000 is 2.76, above the largest
+            entropy that up to 15 classes can have.
+        similarity: ε, from 0 to 1 (1 filters nothing); None is 0.05 √(1000 / C), at most 1: the cosine between a
+            one-hot and a uniform prediction is 1 / √C, so a fixed 0.05 keeps nothing of few classes.
+    """
+
+    def __init__(
+        self,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        similarity: float | None = None,
+    ) -> None:
+        self.filter_by = checked_filter(filter_by)
+        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.similarity = None if similarity is None else number("similarity", similarity, 0.0, 1.0)
+        self.mean_p: Tensor | None = None
+
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """One forward, and a backward where anything is kept."""
+        logits = learner.logits(images)
+        judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
+        e0 = margin(self.entropy_margin, 0.4, logits.shape[1])
+        kept = self._kept(judged, e0)
+        if bool(kept.any()):
+            weights = judged.of_elements((e0 - judged.entropy).exp())
+            loss = learner.loss(logits, judged.kept_elements(kept), weights)
+            learner.descend(loss + self.penalty(learner))
+            mean = judged.mean_p(kept)
+            self.mean_p = mean if self.mean_p is None else 0.9 * self.mean_p + 0.1 * mean
+        return logits
+
+    def penalty(self, learner: Learner) -> Tensor | float:
+        """What is added to the loss; EATA has something."""
+        return 0.0
+
+    def _kept(self, judged: Units, e0: float) -> Tensor:
+        reliable = judged.counted & (judged.entropy < e0)
+        if self.mean_p is None:
+            return reliable
+        mean = self.mean_p.view(1, -1, *[1] * (judged.p.ndim - 2))
+        cosine = torch.cosine_similarity(mean, judged.p, dim=1)
+        most = self.similarity
+        if most is None:
+            most = min(1.0, _SIMILARITY_AT_1000 * math.sqrt(1000 / judged.p.shape[1]))
+        return reliable if most == 1.0 else reliable & (cosine.abs() < most)
+
+    def reset(self, learner: Learner) -> None:
+        """Forget the moving average."""
+        self.mean_p = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The moving average."""
+        return {"mean_p": self.mean_p}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with it."""
+        self.mean_p = state["mean_p"]

@@ -1,0 +1,141 @@
+"""The images' colours become the source's: mean and deviation in CIE Lab (Reinhard et al., *Color Transfer between
+Images*, 2001, there in lαβ). It asks for six numbers of the source, and changes no weight.
+
+Shapes: B images, H × W pixels; RGB from 0 to 1; L from 0 to 100, a and b about −100 to 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import Method
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+#: Linear sRGB to XYZ (IEC 61966-2-1), and the white of D65.
+_TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
+_WHITE = (0.95047, 1.0, 1.08883)
+#: Where the cube root of CIE Lab becomes a straight line.
+_BEND = 6 / 29
+
+
+def rgb_to_lab(rgb: Tensor) -> Tensor:
+    """(B, 3, H, W) sRGB from 0 to 1 as CIE Lab under D65.
+
+    >>> rgb_to_lab(torch.ones(1, 3, 1, 1)).flatten().round(decimals=2).abs()  # white
+    tensor([100.,   0.,   0.])
+    """
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4)
+    xyz = torch.einsum("ij,bjhw->bihw", rgb.new_tensor(_TO_XYZ), linear) / _column(_WHITE, rgb)
+    f = torch.where(xyz > _BEND**3, xyz.clamp_min(_BEND**3) ** (1 / 3), xyz / (3 * _BEND**2) + 4 / 29)
+    x, y, z = f.unbind(1)
+    return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
+
+
+def lab_to_rgb(lab: Tensor) -> Tensor:
+    """The inverse of :func:`rgb_to_lab`; colours that sRGB does not have are cut off at 0 and 1."""
+    lightness, a, b = lab.unbind(1)
+    y = (lightness + 16) / 116
+    f = torch.stack([y + a / 500, y, y - b / 200], 1)
+    xyz = torch.where(f > _BEND, f**3, 3 * _BEND**2 * (f - 4 / 29)) * _column(_WHITE, lab)
+    linear = torch.einsum("ij,bjhw->bihw", torch.linalg.inv(lab.new_tensor(_TO_XYZ)), xyz).clamp(0, 1)
+    return torch.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear.clamp_min(0.0031308) ** (1 / 2.4) - 0.055)
+
+
+@torch.no_grad()
+def lab_statistics(
+    batches: Iterable[Tensor], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+) -> dict[str, tuple[float, ...]]:
+    """The six numbers of the source: means over images of each image's Lab mean and deviation.
+
+    Args:
+        batches: (B, 3, H, W) images, normalised as the network wants them.
+        mean: what that normalisation subtracts, of RGB from 0 to 1.
+        std: what it then divides by.
+
+    Returns:
+        ``source_mean`` and ``source_std``, as the method ``lab`` takes them.
+    """
+    parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
+    if not parts:
+        raise InputError("batches: there is no image to take colours from")
+    six = torch.cat(parts).double().mean(0).tolist()
+    return {"source_mean": tuple(six[:3]), "source_std": tuple(six[3:])}
+
+
+class LabTransfer(Method):
+    """Each image's Lab mean and deviation become the source's, and the network predicts; nothing learns.
+
+    Args:
+        source_mean: of L, a and b, see :func:`lab_statistics`.
+        source_std: likewise.
+        mean: what the images' normalisation has subtracted, of RGB from 0 to 1; ImageNet's by default.
+        std: what it has divided by.
+    """
+
+    parameters = None
+    batch_norm = "stored"
+
+    def __init__(
+        self,
+        source_mean: Sequence[float] | None = None,
+        source_std: Sequence[float] | None = None,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+    ) -> None:
+        if source_mean is None or source_std is None:
+            raise InputError(
+                "method 'lab': it needs source_mean= and source_std=, three Lab numbers each of the images that the "
+                "network was trained on; dem_apps.test_time_methods.lab.lab_statistics makes them"
+            )
+        self.source_mean, self.source_std = _three("source_mean", source_mean), _three("source_std", source_std)
+        self.mean, self.std = _three("mean", mean), _three("std", std)
+
+    @torch.no_grad()
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """The logits of the images in the source's colours."""
+        return learner.logits(self.transferred(images, mask))
+
+    def transferred(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, 3, H, W) normalised images in the source's colours; a mask leaves pixels out of the statistics."""
+        if images.ndim != 4 or images.shape[1] != 3:
+            raise InputError(f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}")
+        lab = rgb_to_lab(_plain(images, self.mean, self.std))
+        if mask is not None and mask.shape[1:] != images.shape[2:]:
+            mask = interpolate(mask[:, None].float(), images.shape[2:])[:, 0] > 0.5
+        mean, std = _moments(lab, mask)
+        moved = (lab - mean) * (_column(self.source_std, lab) / std.clamp_min(1e-3)) + _column(self.source_mean, lab)
+        return ((lab_to_rgb(moved) - _column(self.mean, lab)) / _column(self.std, lab)).to(images.dtype)
+
+
+def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """RGB from 0 to 1, float32 or wider."""
+    images = images if images.dtype == torch.float64 else images.float()
+    return (images * _column(std, images) + _column(mean, images)).clamp(0, 1)
+
+
+def _moments(lab: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B, 3, 1, 1) mean and deviation of each image; of all its pixels where a mask leaves none."""
+    counted = torch.ones_like(lab[:, :1]) if mask is None else mask[:, None].to(lab.dtype)
+    counted = torch.where(counted.amax((2, 3), keepdim=True) > 0, counted, 1.0)
+    share = counted / counted.sum((2, 3), keepdim=True)
+    mean = (lab * share).sum((2, 3), keepdim=True)
+    return mean, ((lab - mean).square() * share).sum((2, 3), keepdim=True).sqrt()
+
+
+def _column(numbers: Sequence[float], like: Tensor) -> Tensor:
+    return like.new_tensor(numbers).view(1, 3, 1, 1)
+
+
+def _three(option: str, numbers: Sequence[float]) -> tuple[float, ...]:
+    if len(numbers) != 3 or (option.endswith("std") and not all(number > 0 for number in numbers)):
+        kind = "positive numbers" if option.endswith("std") else "numbers"
+        raise InputError(f"{option}: expected three {kind}, got {tuple(numbers)!r}")
+    return tuple(float(number) for number in numbers)

@@ -1,0 +1,202 @@
+"""What the methods that learn have in common: the objective of a batch, one step of the optimiser, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError, NotFiniteError, nearest
+from dem_apps.objective import EntropyObjective
+from dem_apps.objectives import build_objective
+from dem_apps.reduction import class_weights
+from dem_apps.test_time_methods.network import AdaptedNetwork
+
+OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+#: Reductions under which a learning rate means the same at every number of elements.
+REDUCTIONS = ("mean", "balanced")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+
+
+class Learner:
+    """A network with an objective and an optimiser.
+
+    Args:
+        network: what learns.
+        objective: a name of :func:`dem_apps.build_objective`, or an objective.
+        objective_options: of the named one.
+        optimizer: ``sgd`` (momentum 0.9, as in the papers), ``adam``, ``adamw``, or a function from parameters to one.
+        lr: learning rate of the named one.
+        reduction: ``mean`` or ``balanced``.
+        num_classes: C, or None to learn it from the first logits.
+        seed: of everything that is drawn.
+    """
+
+    def __init__(
+        self,
+        network: AdaptedNetwork,
+        objective: str | EntropyObjective,
+        objective_options: dict[str, Any],
+        optimizer: str | OptimizerBuilder,
+        lr: float,
+        reduction: str,
+        num_classes: int | None,
+        seed: int,
+    ) -> None:
+        if reduction not in REDUCTIONS:
+            known = ", ".join(REDUCTIONS)
+            raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(reduction, REDUCTIONS)}")
+        self.network, self.reduction, self.seed = network, reduction, seed
+        self._objective_name, self._objective_options = objective, objective_options
+        self._objective = objective if isinstance(objective, EntropyObjective) else None
+        if isinstance(objective, str):
+            build_objective(objective, num_classes=num_classes or 2, **objective_options)  # a mistake is told at once
+        self.num_classes = num_classes if self._objective is None else self._objective.num_classes
+        self._prepared = False
+        self.optimizer = _optimizer(network, optimizer, lr)
+        # as it is without state: what reset() goes back to
+        self._first_optimizer = None if self.optimizer is None else self.optimizer.state_dict()
+        # on the CPU: the same draws on every device
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def objective(self) -> EntropyObjective:
+        """The objective; it is built for the first logits."""
+        if self._objective is None:
+            raise InputError("num_classes: not known before the first batch; give num_classes=")
+        return self._objective
+
+    def logits(self, images: Tensor) -> Tensor:
+        """The network's logits, once they are known to be such."""
+        logits = self.network.logits(images)
+        self.prepare(logits)
+        return logits
+
+    def prepare(self, logits: Tensor) -> None:
+        """Once: refuse what is no logits, and build the objective for their classes and device."""
+        if self._prepared:
+            return
+        values = logits.detach().float()
+        if bool((values >= 0).all()) and torch.allclose(values.sum(1), torch.ones_like(values[:, 0]), atol=1e-3):
+            raise InputError(
+                "model: its output sums to one over the classes, so it is probabilities and not logits; take the "
+                "softmax out, or give logits_of= that returns what comes before it"
+            )
+        if self.num_classes not in (None, logits.shape[1]):
+            raise InputError(
+                f"num_classes: {self.num_classes}, but the network's logits have {logits.shape[1]} classes"
+            )
+        self._build(logits.shape[1], logits.device)
+        self._prepared = True
+
+    def _build(self, num_classes: int, device: torch.device) -> None:
+        self.num_classes = num_classes
+        if self._objective is None:
+            assert isinstance(self._objective_name, str)
+            self._objective = build_objective(self._objective_name, num_classes, **self._objective_options)
+        self._objective.to(device)
+
+    def loss(
+        self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None, observe: bool = True
+    ) -> Tensor:
+        """The objective's mean over the elements that count.
+
+        Args:
+            logits: (B, C) or (B, C, H, W).
+            counted: boolean, the logits' shape without C; None for all. At least one is True.
+            weights: the same shape, what each element's value is multiplied with; the divisor is as without.
+            observe: False where an objective with a memory has seen these images already.
+        """
+        objective = self.objective.train(observe)
+        if weights is None or counted is None:
+            return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
+        return self.weighed(objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted)
+
+    def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
+        """One value per element, reduced as the objective's would be.
+
+        Args:
+            values: (B,) or (B, H, W); 0 where nothing counts.
+            logits: (B, C) or (B, C, H, W), by whose predicted classes ``balanced`` groups.
+            counted: boolean, the values' shape; None for all.
+        """
+        balanced = self.reduction == "balanced"
+        groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
+        counts = torch.bincount(groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1])
+        each = class_weights(counts.double(), self.reduction, self.objective.balance, self.objective.least_share)
+        return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of a loss, which has to be finite; those of before are gone."""
+        if not bool(loss.isfinite()):
+            raise NotFiniteError(
+                f"the loss is {loss.item()}: the images or the network's weights hold NaN or infinity, or lr is too "
+                "high; no weight was changed by this batch, and reset() goes back to the first weights"
+            )
+        assert self.optimizer is not None  # for the type checker: only methods that learn come here
+        self.optimizer.zero_grad()
+        loss.backward()
+
+    def apply(self) -> None:
+        """One step of the optimiser by the gradients that are there; afterwards there are none."""
+        assert self.optimizer is not None
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def descend(self, loss: Tensor) -> None:
+        """Gradients of a loss, and one step of the optimiser."""
+        self.backward(loss)
+        self.apply()
+
+    def reset(self) -> None:
+        """Weights, optimiser, objective and draws as they began."""
+        self.network.reset()
+        if self.optimizer is not None and self._first_optimizer is not None:
+            self.optimizer.zero_grad()
+            self.optimizer.load_state_dict(self._first_optimizer)
+        if self._objective is not None:
+            self._objective.reset()
+        self.generator.manual_seed(self.seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on but the weights that never learn."""
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "num_classes": None if self._objective is None else self._objective.num_classes,
+            "objective": None if self._objective is None else self._objective.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        if (self.optimizer is None) != (state["optimizer"] is None):
+            raise InputError("state: it is of a method that learns and this one does not, or the other way round")
+        self.network.load_state_dict(state["network"])
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        if state["num_classes"] is not None:
+            if self._objective is None:
+                self._build(state["num_classes"], next(self.network.model.parameters()).device)
+            self.objective.load_state_dict(state["objective"])
+        self.generator.set_state(state["generator"])
+
+
+def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
+    """The optimiser of what learns; None where nothing does."""
+    if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
+        known = ", ".join(OPTIMIZERS)
+        raise InputError(f"optimizer: '{optimizer}' is not one of {known}{nearest(optimizer, OPTIMIZERS)}")
+    if isinstance(lr, bool) or not isinstance(lr, (int, float)) or not 0.0 <= lr < float("inf"):
+        raise InputError(f"lr: expected a number of at least 0, got {lr!r}")
+    if not network.learning:
+        return None
+    parameters = list(network.learning.values())
+    if not isinstance(optimizer, str):
+        return optimizer(parameters)
+    if optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+    return (torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW)(parameters, lr=lr)

@@ -1,0 +1,87 @@
+"""The base of the test-time adaptation methods: what a batch is predicted as, and what is learnt from it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods.learner import Learner
+
+
+class Method:
+    """One way to adapt; a subclass defines :meth:`step`, and what else it needs.
+
+    The arguments of a subclass are its options.
+    """
+
+    #: Which parameters learn where the user does not say; None where nothing learns.
+    parameters: ClassVar[str | None] = "normalisation"
+    #: By which statistics batch norm normalises where the user does not say.
+    batch_norm: str = "batch"
+
+    def begin(self, learner: Learner) -> None:
+        """Called once, before the first batch."""
+
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """Predict a batch and learn from it.
+
+        Args:
+            learner: the network, its objective and optimiser.
+            images: as the model takes them.
+            mask: boolean, (B,) or (B, H, W) as the logits; False elements count nowhere. None for all.
+
+        Returns:
+            the logits of before the update, (B, C) or (B, C, H, W).
+        """
+        raise NotImplementedError
+
+    def predict(self, learner: Learner, images: Tensor) -> Tensor:
+        """Logits without learning."""
+        return learner.logits(images)
+
+    def reset(self, learner: Learner) -> None:
+        """Forget what was seen; the learner is reset already."""
+
+    def close(self) -> None:
+        """Take away what :meth:`begin` attached to the network."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step depends on besides the learner."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+
+def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
+    """A mask of the images' pixels as one of the logits' elements.
+
+    An element of coarser logits counts where every pixel under it does. None where all count.
+
+    Raises:
+        ValueError: a mask that is not boolean, or of neither the images' nor the logits' size.
+    """
+    if mask is None:
+        return None
+    elements = logits.shape[:1] + logits.shape[2:]
+    pixels = images.shape[:1] + images.shape[2:]
+    if mask.dtype != torch.bool or mask.shape not in (elements, pixels) or mask.ndim != len(elements):
+        raise InputError(
+            f"mask: expected bool of shape {tuple(elements)} (the logits without classes) or of the images' size, got "
+            f"{mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    if mask.shape != elements:
+        share = torch.nn.functional.interpolate(mask[:, None].float(), elements[1:], mode="area")[:, 0]
+        mask = share > 1 - 1e-6
+    return mask
+
+
+def number(option: str, value: float, least: float, most: float = float("inf")) -> float:
+    """An option that is a number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        wanted = f"of at least {least:g}" if most == float("inf") else f"from {least:g} to {most:g}"
+        raise InputError(f"{option}: expected a number {wanted}, got {value!r}")
+    return float(value)

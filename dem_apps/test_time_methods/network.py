@@ -1,0 +1,202 @@
+"""The network that is adapted: which of its parameters learn, its logits, and what it began with.
+
+Shapes: B images, C classes, H × W elements of an image's logits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from dem_apps.errors import InputError, NotFiniteError, nearest
+from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, set_modes
+
+#: Where logits are looked for in a mapping: our networks, and torchvision's.
+LOGITS_KEYS = ("logits", "main", "out")
+
+
+def find_logits(output: Any) -> Any:
+    """The logits in what a network returned: a tensor, an object with ``logits``, or a mapping.
+
+    A mapping is looked through for ``logits``, ``main`` and ``out``.
+    """
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(getattr(output, "logits", None), Tensor):
+        return output.logits
+    for key in LOGITS_KEYS:
+        if isinstance(output, Mapping) and key in output:
+            return output[key]
+    raise InputError(
+        f"model: its output is a {type(output).__name__} in which no logits were found (a tensor, .logits, or a key "
+        f"of {', '.join(LOGITS_KEYS)}); give logits_of=, a function that takes them out"
+    )
+
+
+class AdaptedNetwork:
+    """A network, the parameters of it that learn, and a copy of whatever can change.
+
+    Args:
+        model: adapted in place; everything that does not learn gets ``requires_grad`` False.
+        parameters: ``normalisation``, ``all``, or a regular expression that is searched in the parameters' names; None
+            where nothing is to learn.
+        skip: a regular expression; parameters in whose names it is found do not learn.
+        batch_norm: of :data:`dem_apps.test_time_methods.normalisation.BATCH_NORM`.
+        logits_of: takes the logits out of what the model returns.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: str | None,
+        skip: str | None,
+        batch_norm: str,
+        logits_of: Callable[[Any], Any],
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+        if batch_norm not in BATCH_NORM:
+            known = ", ".join(BATCH_NORM)
+            raise InputError(f"batch_norm: '{batch_norm}' is not one of {known}{nearest(batch_norm, BATCH_NORM)}")
+        learning = {} if parameters is None else _chosen(model, parameters, skip)
+        self.model, self.batch_norm, self.logits_of = model, batch_norm, logits_of
+        self._modes = Modes(model)
+        self.learning = learning
+        self.freeze()
+        self._start = self._copies()
+
+    def freeze(self) -> None:
+        """Only what learns asks for gradients."""
+        self.model.requires_grad_(False)
+        for parameter in self.learning.values():
+            parameter.requires_grad_(True)
+
+    def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
+        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs.
+
+        Args:
+            images: as the model takes them.
+            model: another one of the same architecture, such as a teacher; its stored statistics stay.
+        """
+        if model is None:
+            return self._run(self.model, lambda running: running(images), self.batch_norm)
+        return self._run(model, lambda running: running(images), self._resting)
+
+    def first_logits(self, images: Tensor) -> Tensor:
+        """The logits of the network as it began."""
+        start = {**self._start["parameters"], **self._start["buffers"]}
+        return self._run(self.model, lambda running: functional_call(running, start, (images,)), self._resting)
+
+    @property
+    def _resting(self) -> str:
+        """The way of batch norm, but moving nothing."""
+        return "batch" if self.batch_norm == "moving" else self.batch_norm
+
+    def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any], batch_norm: str) -> Tensor:
+        set_modes(model, batch_norm)
+        try:
+            output = forward(model)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise InputError(
+                "images: a batch norm got a single value per channel, which has no variance; give at least two images "
+                "at a time, or batch_norm='stored'"
+            ) from error
+        logits = self.logits_of(output)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):
+            what = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits)
+            raise InputError(f"model: expected logits (B, C) or (B, C, H, W), got {what}; logits_of= may take them out")
+        return logits
+
+    @contextmanager
+    def buffers_kept_on_error(self) -> Iterator[None]:
+        """Statistics that a forward has moved go back when its batch turns out to be worthless."""
+        moving = self.batch_norm == "moving"
+        before = {name: value.clone() for name, value in self.model.named_buffers()} if moving else {}
+        try:
+            yield
+        except NotFiniteError:
+            with torch.no_grad():
+                for name, value in self.model.named_buffers():
+                    value.copy_(before.get(name, value))
+            raise
+
+    @property
+    def start(self) -> dict[str, Tensor]:
+        """The parameters that learn as they began."""
+        return self._start["parameters"]
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Weights and buffers as they began, bit for bit."""
+        self.freeze()
+        self._put(self._start)
+
+    def close(self) -> None:
+        """The flags of layers and parameters as they were found; the weights stay adapted."""
+        self._modes.restore()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has changed, and what it began with."""
+        return {"now": self._copies(), "start": self._start}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the weights that never learn must be the ones of then."""
+        now = self._copies()
+        for part in ("parameters", "buffers"):
+            given, own = state["now"][part], now[part]
+            if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
+                raise InputError(f"state: its {part} are not those that learn here; use the same model and options")
+        self._put(state["now"])
+        self._start = {part: {name: value.clone() for name, value in state["start"][part].items()} for part in now}
+
+    def _copies(self) -> dict[str, dict[str, Tensor]]:
+        """Everything that adapting may change."""
+        return {
+            "parameters": {name: value.detach().clone() for name, value in self.learning.items()},
+            "buffers": {name: value.detach().clone() for name, value in self.model.named_buffers()},
+        }
+
+    def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
+        for name, parameter in self.learning.items():
+            parameter.copy_(values["parameters"][name])
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(values["buffers"][name])
+
+
+def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn.Parameter]:
+    """The parameters that learn, by name."""
+    if parameters == "normalisation":
+        chosen = affine_parameters(model)
+        none = "there is no normalisation layer with scale or shift (batch, group, layer, instance or RMS norm)"
+    else:
+        pattern = None if parameters == "all" else _pattern("parameters", parameters)
+        chosen = {name: each for name, each in model.named_parameters() if pattern is None or pattern.search(name)}
+        none = f"no parameter's name contains the pattern '{parameters}'"
+        if not list(model.parameters()):
+            none = "the network has no parameters"
+    if skip is not None:
+        left = {name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)}
+        none = none if not chosen else f"skip='{skip}' leaves none of {len(chosen)}"
+        chosen = left
+    if not chosen:
+        raise InputError(
+            f"parameters: nothing would learn, since {none}; use 'normalisation', 'all', or a regular expression over "
+            "the names of model.named_parameters()"
+        )
+    return chosen
+
+
+def _pattern(argument: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{argument}: '{pattern}' is no regular expression: {error}") from error

@@ -1,0 +1,104 @@
+"""Normalisation layers of any kind: which parameters are theirs, and by which statistics batch norm normalises.
+
+Shapes: B images, C channels of a layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.utils.hooks import RemovableHandle
+
+#: What counts as normalisation: batch norm of every dimension, synchronised or not, instance, group, layer and RMS
+#: norm, and their subclasses (timm's). A layer that only looks like one is reached by a pattern over names.
+NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+#: By which statistics batch norm normalises: the batch's, with the stored ones as they were (Tent); the batch's, while
+#: the stored ones follow (``train()``); the stored ones (``eval()``).
+BATCH_NORM = ("batch", "moving", "stored")
+
+
+def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Scale and shift of the normalisation layers, by name; one that several layers share once."""
+    layers = [layer for layer in model.modules() if isinstance(layer, NORMALISATIONS)]
+    own = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
+    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in own}
+
+
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """The layers that choose between a batch's and stored statistics."""
+    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+
+
+def set_modes(model: nn.Module, batch_norm: str) -> None:
+    """``eval()``, so that dropout is off, but for batch norm as :data:`BATCH_NORM` says; no buffer is touched."""
+    model.eval()
+    if batch_norm == "stored":
+        return
+    for layer in batch_norms(model):
+        layer.training = True
+        # in training mode a layer that tracks nothing leaves its buffers alone, and they stay in state_dict()
+        layer.track_running_stats = batch_norm == "moving" and layer.running_mean is not None
+
+
+class Modes:
+    """How a network's layers were set, to be put back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._training = [(module, module.training) for module in model.modules()]
+        self._tracking = [(layer, layer.track_running_stats) for layer in batch_norms(model)]
+        self._learning = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+
+    def restore(self) -> None:
+        """Put back ``training``, ``track_running_stats`` and ``requires_grad``."""
+        for module, training in self._training:
+            module.training = training
+        for layer, tracking in self._tracking:
+            layer.track_running_stats = tracking
+        for parameter, learning in self._learning:
+            parameter.requires_grad_(learning)
+
+
+def mix_statistics(model: nn.Module, share: float) -> list[RemovableHandle]:
+    """From now on batch norm in ``eval()`` mode normalises by (1 − α) stored + α batch's statistics.
+
+    The buffers hold the mixture while a layer runs and what they held before otherwise. The batch's variance is the one
+    that batch norm divides by in training, without Bessel's correction (Schneider et al., NeurIPS 2020, Eq. 2).
+
+    Args:
+        model: its layers with stored statistics are watched.
+        share: α, from 0 to 1.
+
+    Returns:
+        what removes the hooks.
+    """
+    handles = []
+    for layer in batch_norms(model):
+        if layer.running_mean is not None:
+            mixture = _Mixture(share)
+            handles.append(layer.register_forward_pre_hook(mixture.mix))
+            handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
+    return handles
+
+
+class _Mixture:
+    """One layer's mixture while it runs."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.stored: tuple[Tensor, Tensor] | None = None
+
+    def mix(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        features = inputs[0].detach().float()
+        variance, mean = torch.var_mean(features, [0, *range(2, features.ndim)], correction=0)
+        self.stored = layer.running_mean, layer.running_var  # type: ignore[assignment]
+        layer.running_mean = torch.lerp(layer.running_mean, mean.to(layer.running_mean), self.share)  # type: ignore
+        layer.running_var = torch.lerp(layer.running_var, variance.to(layer.running_var), self.share)  # type: ignore
+
+    def put_back(self, layer: nn.Module, _inputs: Any, _output: Any) -> None:
+        if self.stored is not None:
+            layer.running_mean, layer.running_var = self.stored
+            self.stored = None

@@ -1,0 +1,95 @@
+"""Which elements or images of a batch are learnt from.
+
+The papers filter images of a classifier. In a network with logits (B, C, H, W) either every pixel is judged for itself
+(``element``), or an image is judged by the means over its pixels (``image``); for logits (B, C) both are the same.
+
+Shapes: B images, C classes, U what is judged: (B,) or (B, H, W).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dem_apps import entropy
+from dem_apps.errors import InputError, NotFiniteError, nearest
+
+FILTER_BY = ("element", "image")
+
+
+@dataclass(frozen=True)
+class Units:
+    """What a filter judges; nothing in it carries a gradient.
+
+    Args:
+        p: the probabilities, U with C as its second dimension.
+        entropy: U, in nats; of an image the mean over its elements.
+        counted: U, False where a mask leaves out everything.
+        elements: (B,) or (B, H, W), False where a mask leaves the element out.
+    """
+
+    p: Tensor
+    entropy: Tensor
+    counted: Tensor
+    elements: Tensor
+
+    def of_elements(self, values: Tensor) -> Tensor:
+        """What is said of U, said of every element."""
+        if values.ndim == self.elements.ndim:
+            return values
+        return values[:, None, None].expand(self.elements.shape)
+
+    def kept_elements(self, kept: Tensor) -> Tensor:
+        """The elements that count in what is kept."""
+        return self.of_elements(kept) & self.elements
+
+    def mean_p(self, kept: Tensor) -> Tensor:
+        """(C,) mean probabilities over what is kept, of which there is some."""
+        dims = [0, *range(2, self.p.ndim)]
+        return (self.p * kept.unsqueeze(1)).sum(dims) / kept.sum()
+
+
+@torch.no_grad()
+def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
+    """What is judged in a batch.
+
+    Args:
+        logits: (B, C) or (B, C, H, W).
+        mask: boolean, the logits' shape without C; None for all.
+        filter_by: ``element`` or ``image``.
+
+    Raises:
+        NotFiniteError: an entropy that is NaN, which no threshold can judge.
+    """
+    logits = logits.detach()
+    elements = logits.new_ones(logits.shape[:1] + logits.shape[2:], dtype=torch.bool) if mask is None else mask
+    if mask is not None:
+        logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
+    p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements
+    if not bool(h.isfinite().all()):
+        raise NotFiniteError(
+            "the predictions hold NaN: the images or the network's weights do, or lr is too high; no weight was "
+            "changed by this batch, and reset() goes back to the first weights"
+        )
+    if filter_by == "image" and logits.ndim == 4:
+        number = elements.flatten(1).sum(1)
+        share = elements / number.clamp_min(1)[:, None, None]
+        p, h = (p * share.unsqueeze(1)).sum((2, 3)), (h * share).sum((1, 2))
+        counted = number > 0
+    return Units(p, h, counted, elements)
+
+
+def checked_filter(filter_by: str) -> str:
+    """``filter_by``, which has to be of :data:`FILTER_BY`."""
+    if filter_by not in FILTER_BY:
+        known = ", ".join(FILTER_BY)
+        raise InputError(f"filter_by: '{filter_by}' is not one of {known}{nearest(filter_by, FILTER_BY)}")
+    return filter_by
+
+
+def margin(given: float | None, share: float, num_classes: int) -> float:
+    """A threshold on entropies, in nats: as given, or a share of log C."""
+    return share * math.log(num_classes) if given is None else given

@@ -1,0 +1,20 @@
+"""Tent (Wang et al., *Tent: Fully Test-Time Adaptation by Entropy Minimization*, ICLR 2021)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import Method, fitted_mask
+
+
+class Tent(Method):
+    """Each batch is predicted, and then the objective of its logits is minimised by one step (Eq. 1, Sec. 3.2)."""
+
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """One forward and one backward; a mask without a True costs no backward."""
+        logits = learner.logits(images)
+        counted = fitted_mask(mask, images, logits)
+        if counted is None or bool(counted.any()):
+            learner.descend(learner.loss(logits, counted))
+        return logits

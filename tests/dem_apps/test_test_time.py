@@ -1,0 +1,283 @@
+"""What the adapter promises whatever the method: what learns, what stays, reset, resume, and sentences for mistakes."""
+
+from __future__ import annotations
+
+import copy
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, moved, tiny
+from torch import Tensor, nn
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.test_time_methods import METHODS
+
+#: What a method cannot do without, or what makes it do something on images like these.
+NEEDED: dict[str, dict[str, Any]] = {
+    "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
+    "eta": {"similarity": 1.0},
+    "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
+    "sar": {"reset_below": None},
+    "deyo": {"plpd_above": 0.0},
+    "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
+}
+LEARNING = [name for name, method in METHODS.items() if method.parameters is not None]
+
+
+def adapter_of(method: str, model: nn.Module | None = None, **arguments: Any) -> TestTimeAdapter:
+    arguments = {"lr": 0.05, "objective": "adadem", **NEEDED.get(method, {}), **arguments}
+    return TestTimeAdapter(tiny() if model is None else model, method, **arguments)
+
+
+def values(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reset_is_bit_for_bit(method: str) -> None:
+    adapter = adapter_of(method, batch_norm="moving" if method in LEARNING else None)
+    start = values(adapter.model)
+    first = [adapter(images) for images in batches()]
+    if method in LEARNING:
+        assert moved(adapter.model, tiny())
+    adapter.reset()
+    assert all(torch.equal(value, start[name]) for name, value in adapter.model.state_dict().items())
+    again = [adapter(images) for images in batches()]
+    assert all(map(torch.equal, first, again))  # optimiser, objective, draws and memory began anew as well
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_resumed_adapter_goes_on_to_the_same_bits(method: str) -> None:
+    unbroken, begun = adapter_of(method), adapter_of(method)
+    for images in batches()[:2]:
+        unbroken(images)
+        begun(images)
+    file = io.BytesIO()
+    torch.save(begun.state_dict(), file)
+    file.seek(0)
+    resumed = adapter_of(method)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for images in batches()[2:]:
+        assert torch.equal(unbroken(images), resumed(images))
+    assert not moved(unbroken.model, resumed.model)
+    resumed.reset()
+    assert not moved(resumed.model, tiny())
+
+
+def test_a_state_is_a_copy() -> None:
+    adapter = adapter_of("tent")
+    adapter(batches(1)[0])
+    state = adapter.state_dict()
+    kept = copy.deepcopy(state)
+    adapter(batches(2)[1])
+    assert str(state) == str(kept)
+    learnt = state["learner"]["network"]["now"]["parameters"]["norm.weight"]
+    assert not torch.equal(learnt, adapter.model.norm.weight)
+
+
+@pytest.mark.parametrize("method", LEARNING)
+def test_what_does_not_learn_makes_no_gradients_and_close_gives_the_flags_back(method: str) -> None:
+    model = tiny(dropout=0.1)
+    model.first.weight.requires_grad_(False)
+    model.norm.eval()
+    adapter = adapter_of(method, model, parameters=r"^norm\.weight$")
+    assert list(adapter.learning) == ["norm.weight"]
+    adapter(batches(1)[0])
+    assert moved(model, tiny()) <= {"norm.weight"}
+    assert [name for name, value in model.named_parameters() if value.requires_grad] == ["norm.weight"]
+    adapter.close()
+    assert model.training
+    assert model.dropout.training
+    assert not model.norm.training
+    assert model.norm.track_running_stats
+    asking = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert asking == {"first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"}
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(6), nn.SyncBatchNorm(6), nn.GroupNorm(3, 6), nn.LayerNorm([6, 8, 8])])
+def test_normalisation_layers_of_any_kind_learn(norm: nn.Module) -> None:
+    model = tiny()
+    model.norm = norm.double()
+    adapter = adapter_of("tent", model)
+    assert list(adapter.learning) == ["norm.weight", "norm.bias"]
+    adapter(batches(1)[0])
+    assert not torch.equal(model.norm.weight, torch.ones_like(model.norm.weight))
+
+
+def test_layers_are_not_skipped_by_their_names_unless_asked() -> None:
+    """SAR and DeYO leave out whatever is called layer4, norm or blocks.11."""
+    model = nn.Sequential()
+    model.layer4, model.norm = nn.Conv2d(3, CLASSES, 1), nn.BatchNorm2d(CLASSES)
+    for method in LEARNING:
+        adapter = adapter_of(method, copy.deepcopy(model).double(), parameters="normalisation")
+        assert list(adapter.learning) == ["norm.weight", "norm.bias"]
+    adapter = adapter_of("tent", model.double(), parameters="all", skip="layer4")
+    assert list(adapter.learning) == ["norm.weight", "norm.bias"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"model": tiny("none")}, "no normalisation layer with scale or shift"),
+        ({"parameters": "decoder"}, "no parameter's name contains the pattern 'decoder'"),
+        ({"skip": "norm"}, "skip='norm' leaves none of 2"),
+        ({"parameters": "(norm"}, "'\\(norm' is no regular expression"),
+        ({"method": "tenet"}, "did you mean 'tent'"),
+        ({"objective": "adadme"}, "did you mean 'adadem'"),
+        ({"objective_options": {"momentun": 0.1}}, "did you mean 'momentum'"),
+        ({"optimizer": "sdg"}, "did you mean 'sgd'"),
+        ({"reduction": "sum"}, "reduction: 'sum' is not one of mean, balanced"),
+        ({"batch_norm": "batches"}, "did you mean 'batch'"),
+        ({"predict": "afterwards"}, "did you mean 'after'"),
+        ({"lr": -1.0}, "lr: expected a number of at least 0"),
+        ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
+    ],
+)
+def test_mistakes_are_told_before_any_image(arguments: dict[str, Any], sentence: str) -> None:
+    arguments = {"objective": "adadem", **arguments}
+    model = arguments.pop("model", None) or tiny()
+    flags = [value.requires_grad for value in model.requires_grad_(True).parameters()]
+    with pytest.raises(InputError, match=sentence):
+        TestTimeAdapter(model, **arguments)
+    assert [value.requires_grad for value in model.parameters()] == flags
+
+
+class Ends(nn.Module):
+    def __init__(self, end: Any) -> None:
+        super().__init__()
+        self.inner, self.end = tiny(), end
+
+    def forward(self, images: Tensor) -> Any:
+        return self.end(self.inner(images))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda z: SimpleNamespace(logits=z),
+        lambda z: {"logits": z},
+        lambda z: {"main": z, "aux": z * 2},
+        lambda z: {"out": z},
+    ],
+)
+def test_logits_are_found_in_what_networks_return(end: Any) -> None:
+    (images,) = batches(1)
+    assert torch.equal(adapter_of("tent", Ends(end))(images), adapter_of("tent")(images))
+    second = adapter_of("tent", Ends(lambda z: (None, z)), logits_of=lambda output: output[1])
+    assert torch.equal(second(images), adapter_of("tent")(images))
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence"),
+    [
+        (lambda z: z.softmax(1), "probabilities and not logits"),
+        (lambda z: (z, z), "no logits were found"),
+        (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
+        (lambda z: z.argmax(1), "expected logits"),
+        (lambda z: z[:, :1], "num_classes: expected an integer of at least 2"),
+    ],
+)
+def test_what_is_no_logits_is_refused(end: Any, sentence: str) -> None:
+    model = Ends(end)
+    with pytest.raises(InputError, match=sentence):
+        adapter_of("tent", model)(batches(1)[0])
+    assert not moved(model.inner, tiny())
+
+
+def test_another_number_of_classes_is_refused() -> None:
+    with pytest.raises(InputError, match="num_classes: 7, but the network's logits have 5"):
+        adapter_of("tent", num_classes=7)(batches(1)[0])
+
+
+@pytest.mark.parametrize("method", LEARNING)
+@pytest.mark.parametrize("batch_norm", ["batch", "moving"])
+def test_a_batch_that_is_not_finite_changes_nothing(method: str, batch_norm: str) -> None:
+    adapter, without = (adapter_of(method, batch_norm=batch_norm) for _ in range(2))
+    good, other = batches(2)
+    adapter(good)
+    before = values(adapter.model)
+    with pytest.raises(NotFiniteError, match="no weight was changed"):
+        adapter(torch.full_like(good, torch.nan))
+    assert all(torch.equal(value, before[name]) for name, value in adapter.model.state_dict().items())
+    without(good)
+    assert torch.equal(adapter(other), without(other))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_dropout_is_off_and_stored_statistics_stay(method: str) -> None:
+    dropping, plain = tiny(dropout=0.9).train(), tiny()
+    statistics = dropping.norm.running_mean.clone()
+    adapter, expected = adapter_of(method, dropping), adapter_of(method, plain)
+    for images in batches(2):
+        dropping.train()  # as somebody might between two batches
+        assert torch.equal(adapter(images), expected(images))
+    assert torch.equal(dropping.norm.running_mean, statistics)
+    assert dropping.norm.num_batches_tracked == 0
+
+
+def test_the_three_ways_of_batch_norm() -> None:
+    (images,) = batches(1)
+    features = tiny().first(images)
+    by_batch = adapter_of("tent", batch_norm="batch")(images)
+    moving = adapter_of("tent", batch_norm="moving")
+    assert torch.equal(moving(images), by_batch)
+    mean = 0.9 * tiny().norm.running_mean + 0.1 * features.mean((0, 2, 3))
+    torch.testing.assert_close(moving.model.norm.running_mean, mean)
+    stored = adapter_of("tent", batch_norm="stored")
+    assert torch.equal(stored(images), tiny().eval()(images))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_of_one_image(method: str) -> None:
+    adapter = adapter_of(method)
+    for images in batches(2, size=1):
+        assert adapter(images).isfinite().all()
+    assert bool(moved(adapter.model, tiny())) == (method in LEARNING)
+
+
+def test_one_image_that_is_pooled_to_one_pixel_is_told() -> None:
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
+    with pytest.raises(InputError, match="at least two images at a time, or batch_norm='stored'"):
+        adapter_of("tent", model)(batches(1, size=1)[0])
+
+
+def test_the_prediction_after_the_update() -> None:
+    (images,) = batches(1)
+    before, after = adapter_of("tent"), adapter_of("tent", predict="after")
+    before(images)
+    assert torch.equal(after(images), before(images))  # before's second batch is predicted by what the first has taught
+
+
+def test_episodic_begins_anew_with_every_batch() -> None:
+    episodic = adapter_of("tent", episodic=True, predict="after")
+    alone = [adapter_of("tent", predict="after")(images) for images in batches()]
+    assert all(torch.equal(episodic(images), expected) for images, expected in zip(batches(), alone, strict=True))
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_it_learns_where_gradients_are_off(guard: Any) -> None:
+    expected = adapter_of("tent")
+    adapter = adapter_of("tent")
+    with guard():
+        for images in batches(2):
+            adapter(images * 1.0)
+    for images in batches(2):
+        expected(images)
+    assert_same_parameters(adapter.model, expected.model, rtol=0)
+
+
+def test_states_of_something_else_are_refused() -> None:
+    state = adapter_of("tent").state_dict()
+    with pytest.raises(InputError, match="it is of method 'tent', and this adapter is 'none'"):
+        adapter_of("none").load_state_dict(state)
+    with pytest.raises(InputError, match="use the same model and options"):
+        adapter_of("tent", parameters="all").load_state_dict(state)
+
+
+def test_pytest_does_not_collect_it() -> None:
+    assert TestTimeAdapter.__test__ is False
+    assert Tiny.__name__ == "Tiny"

@@ -1,0 +1,188 @@
+"""ETA and EATA against loops written from the paper, image by image."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, entropy_of, moved, tented, tiny
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError
+
+LR = 0.05
+
+
+def rows_of(logits: Tensor, filter_by: str) -> tuple[Tensor, Tensor]:
+    """What is judged: (N, C) probabilities and (N,) entropies."""
+    p, h = logits.softmax(1), entropy_of(logits)
+    if logits.ndim == 4 and filter_by == "element":
+        return p.movedim(1, -1).reshape(-1, CLASSES), h.flatten()
+    return (p.mean((2, 3)), h.mean((1, 2))) if logits.ndim == 4 else (p, h)
+
+
+class PlainEATA:
+    """One row after the other."""
+
+    def __init__(
+        self, model: Tiny, filter_by: str, margin: float, similarity: float, sources: list[Tensor], beta: float
+    ):
+        self.model = tented(model)
+        self.filter_by, self.margin, self.similarity, self.beta = filter_by, margin, similarity, beta
+        self.average: Tensor | None = None
+        self.start = [value.detach().clone() for value in self.model.norm.parameters()]
+        self.omega = [torch.zeros_like(value) for value in self.start]
+        for images in sources:
+            self.model.zero_grad()
+            logits = self.model(images)
+            cross_entropy(logits, logits.argmax(1)).backward()
+            for total, value in zip(self.omega, self.model.norm.parameters(), strict=True):
+                total += value.grad**2 / len(sources)
+        self.steps = torch.optim.SGD(self.model.norm.parameters(), LR, momentum=0.9)
+        self.kept: list[int] = []
+
+    def step(self, images: Tensor) -> None:
+        p, h = rows_of(self.model(images), self.filter_by)
+        chosen = []
+        for i in range(len(h)):
+            alike = 0.0
+            if self.average is not None:
+                alike = float(p[i].detach() @ self.average / (p[i].detach().norm() * self.average.norm()))
+            if h[i].item() < self.margin and abs(alike) < self.similarity:
+                chosen.append(i)
+        self.kept.append(len(chosen))
+        if not chosen:
+            return
+        loss = sum(h[i] * math.exp(self.margin - h[i].item()) for i in chosen) / len(chosen)
+        for omega, value, first in zip(self.omega, self.model.norm.parameters(), self.start, strict=True):
+            loss = loss + self.beta * (omega * (value - first) ** 2).sum()
+        self.steps.zero_grad()
+        loss.backward()
+        self.steps.step()
+        mean = p[chosen].detach().mean(0)
+        self.average = mean if self.average is None else 0.9 * self.average + 0.1 * mean
+
+
+def thresholds(model: Tiny, filter_by: str) -> tuple[float, float]:
+    """With which some are kept and some are not."""
+    rows = [rows_of(tented(model)(images), filter_by) for images in batches(6)]
+    p, h = torch.cat([each for each, _ in rows]), torch.cat([each for _, each in rows])
+    return h.quantile(0.7).item(), torch.cosine_similarity(p, p.mean(0, keepdim=True)).quantile(0.7).item()
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize(
+    ("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image"), (False, "element")]
+)
+def test_eta_and_eata_are_the_papers(norm: str, dense: bool, filter_by: str) -> None:
+    margin, similarity = thresholds(tiny(norm, dense), filter_by)
+    sources = batches(3, seed=9)
+    for method, beta in (("eta", 0.0), ("eata", 30.0)):
+        model = tiny(norm, dense)
+        plain = PlainEATA(model, filter_by, margin, similarity, sources, beta)
+        options = {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
+        adapter = TestTimeAdapter(
+            model, method, lr=LR, filter_by=filter_by, entropy_margin=margin, similarity=similarity, **options
+        )
+        assert not moved(model, plain.model)  # making ω has moved nothing
+        for images in batches(6):
+            plain.step(images)
+            adapter(images)
+        rows = 4 * 64 if dense and filter_by == "element" else 4
+        assert any(0 < number < rows for number in plain.kept), plain.kept
+        assert moved(model, tiny(norm, dense))
+        assert_same_parameters(model, plain.model, rtol=1e-6)
+
+
+def test_thresholds_follow_the_number_of_classes() -> None:
+    model = tiny("group")
+    plain = PlainEATA(model, "element", 0.4 * math.log(CLASSES), min(1.0, 0.05 * math.sqrt(1000 / CLASSES)), [], 0.0)
+    adapter = TestTimeAdapter(model, "eta", lr=LR)
+    for images in batches(3):
+        plain.step(images)
+        adapter(images)
+    assert_same_parameters(model, plain.model, rtol=1e-6)
+    assert 0 < plain.kept[1] < 256
+
+
+def test_balanced_weighs_the_kept_elements_by_predicted_class() -> None:
+    model = tiny("group")
+    expected = tented(model)
+    (images,) = batches(1)
+    logits = expected(images)
+    h, label = entropy_of(logits), logits.argmax(1)
+    margin = 0.4 * math.log(CLASSES)
+    kept = h < margin
+    values = h * (margin - h.detach()).exp()
+    means = [values[kept & (label == each)].mean() for each in range(CLASSES) if (kept & (label == each)).any()]
+    assert len(means) > 1
+    (sum(means) / len(means)).backward()
+    torch.optim.SGD(expected.norm.parameters(), LR).step()
+    TestTimeAdapter(model, "eta", lr=LR, reduction="balanced")(images)
+    assert_same_parameters(model, expected)
+
+
+@pytest.mark.parametrize("method", ["eta", "sar"])
+@pytest.mark.parametrize("filter_by", ["element", "image"])
+def test_a_batch_that_is_filtered_away_costs_no_backward(
+    method: str, filter_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny()
+    adapter = TestTimeAdapter(model, method, "adadem", lr=LR, filter_by=filter_by, entropy_margin=1.2)
+    adapter(batches(1)[0])
+    before, marginals = copy.deepcopy(model), adapter.objective.class_marginals.clone()
+    assert moved(model, tiny())
+    monkeypatch.setattr(torch.Tensor, "backward", None)
+    forwards = []
+    model.register_forward_hook(lambda *_: forwards.append(1))
+    adapter._method.entropy_margin = 0.0
+    adapter(batches(1)[0])
+    assert not moved(model, before)
+    assert torch.equal(adapter.objective.class_marginals, marginals)
+    assert len(forwards) == 1  # nor a second forward
+
+
+def test_masked_elements_are_not_learnt_from_nor_remembered() -> None:
+    mask = torch.zeros(4, 8, 8, dtype=torch.bool)
+    mask[:2, :4] = True
+    for filter_by in ("element", "image"):
+        for images in batches(1):
+            changed = images.clone()
+            changed[2:] += 1.0  # images that the mask leaves out
+            changed[:, :, 6:] += 1.0  # and rows
+            adapters = [TestTimeAdapter(tiny("group"), "eta", lr=LR, filter_by=filter_by) for _ in range(2)]
+            model = adapters[0].model
+            pointwise = [a.model for a in adapters]
+            for each in pointwise:
+                each.norm = torch.nn.Identity()
+            del model
+            first, second = (
+                TestTimeAdapter(m, "eta", lr=LR, filter_by=filter_by, parameters="last") for m in pointwise
+            )
+            first(images, mask)
+            second(changed, mask)
+            assert moved(first.model, tiny("none")) == {"last.weight", "last.bias"}
+            assert_same_parameters(first.model, second.model, rtol=1e-12)
+            torch.testing.assert_close(first.state_dict()["memory"], second.state_dict()["memory"])
+
+
+def test_eata_says_that_it_needs_source_images() -> None:
+    with pytest.raises(InputError, match=r"it needs source_images=.*use 'eta'"):
+        TestTimeAdapter(tiny(), "eata")
+    without, eta = TestTimeAdapter(tiny(), "eata", source_images=(), lr=LR), TestTimeAdapter(tiny(), "eta", lr=LR)
+    for images in batches():
+        assert torch.equal(without(images), eta(images))
+
+
+def test_options_out_of_range_are_told() -> None:
+    for option, sentence in [
+        ({"similarity": 2}, "similarity: expected a number from 0 to 1"),
+        ({"entropy_margin": -1.0}, "entropy_margin: expected a number of at least 0"),
+        ({"filter_by": "pixel"}, "filter_by: 'pixel' is not one of element, image"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            TestTimeAdapter(tiny(), "eta", **option)

@@ -1,0 +1,90 @@
+"""Colours against OpenCV's, and the transfer against means and deviations in numpy."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from support.tiny_networks import tiny
+from torch import Tensor
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics, lab_to_rgb, rgb_to_lab
+
+PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+
+def pictures(number: int = 3, seed: int = 0) -> Tensor:
+    """RGB that is neither black nor white, so that nothing is cut off."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(number, 3, 8, 8, generator=generator, dtype=torch.float64) * 0.3 + 0.3
+
+
+def by_opencv(rgb: Tensor) -> Tensor:
+    images = rgb.permute(0, 2, 3, 1).numpy().astype(np.float32)
+    return torch.tensor(np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2Lab) for image in images])).permute(0, 3, 1, 2)
+
+
+def test_lab_is_opencvs_and_comes_back() -> None:
+    rgb = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rgb[0, :, 0] *= 0.02  # where both curves are straight
+    torch.testing.assert_close(rgb_to_lab(rgb).float(), by_opencv(rgb), rtol=0, atol=0.4)  # its table is coarse
+    torch.testing.assert_close(lab_to_rgb(rgb_to_lab(rgb)), rgb, rtol=0, atol=1e-6)
+
+
+def test_lab_of_the_primaries() -> None:
+    """As colour calculators have them (sRGB, D65, two degrees)."""
+    expected = [[53.2408, 80.0925, 67.2032], [87.7347, -86.1827, 83.1793], [32.2970, 79.1875, -107.8602]]
+    lab = rgb_to_lab(torch.eye(3, dtype=torch.float64)[:, :, None, None])[..., 0, 0]
+    torch.testing.assert_close(lab, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=0.02)
+
+
+def test_an_image_gets_the_sources_mean_and_deviation() -> None:
+    source = {"source_mean": (55.0, 2.0, -3.0), "source_std": (4.0, 2.5, 3.0)}
+    moved = LabTransfer(**source, **PLAIN).transferred(pictures())
+    lab = by_opencv(moved).numpy()
+    np.testing.assert_allclose(lab.mean((2, 3)), np.tile([55.0, 2.0, -3.0], (3, 1)), atol=0.12)
+    np.testing.assert_allclose(lab.std((2, 3)), np.tile([4.0, 2.5, 3.0], (3, 1)), atol=0.12)
+
+
+def test_the_sources_own_images_stay_as_they_are() -> None:
+    (image,) = pictures(1).split(1)
+    normalised = (image - 0.4) / 0.2
+    how = {"mean": (0.4, 0.4, 0.4), "std": (0.2, 0.2, 0.2)}
+    same = LabTransfer(**lab_statistics([normalised], **how), **how)
+    torch.testing.assert_close(same.transferred(normalised), normalised, rtol=0, atol=1e-5)
+    six = lab_statistics([pictures(2), pictures(1, seed=1)], **PLAIN)
+    alone = [lab_statistics([each], **PLAIN) for each in (*pictures(2).split(1), pictures(1, seed=1))]
+    np.testing.assert_allclose(six["source_std"], np.mean([each["source_std"] for each in alone], 0))
+    np.testing.assert_allclose(six["source_mean"], np.mean([each["source_mean"] for each in alone], 0))
+
+
+def test_padding_does_not_count() -> None:
+    method = LabTransfer(source_mean=(55.0, 2.0, -3.0), source_std=(4.0, 2.5, 3.0), **PLAIN)
+    images = pictures()
+    padded = torch.nn.functional.pad(images, (0, 4))
+    mask = torch.zeros(3, 8, 12, dtype=torch.bool)
+    mask[:, :, :8] = True
+    torch.testing.assert_close(method.transferred(padded, mask)[..., :8], method.transferred(images))
+    assert method.transferred(padded, torch.zeros_like(mask)).isfinite().all()
+    assert method.transferred(torch.zeros(1, 3, 8, 8)).isfinite().all()  # no deviation at all
+
+
+def test_the_network_predicts_what_it_is_shown() -> None:
+    options = {"source_mean": (55.0, 2.0, -3.0), "source_std": (4.0, 2.5, 3.0), **PLAIN}
+    adapter = TestTimeAdapter(tiny(), "lab", **options)
+    shown = LabTransfer(**options).transferred(pictures())
+    assert torch.equal(adapter(pictures()), tiny().eval()(shown))
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(InputError, match="needs source_mean= and source_std="):
+        TestTimeAdapter(tiny(), "lab")
+    with pytest.raises(InputError, match="source_std: expected three positive numbers"):
+        LabTransfer((0, 0, 0), (1, 0, 1))
+    with pytest.raises(InputError, match="needs RGB"):
+        LabTransfer((0, 0, 0), (1, 1, 1)).transferred(torch.rand(1, 4, 8, 8))
+    with pytest.raises(InputError, match="there is no image"):
+        lab_statistics([])

@@ -1,0 +1,122 @@
+"""SAR against a loop written from the paper."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, entropy_of, moved, tented, tiny
+from torch import Tensor
+
+from dem_apps import TestTimeAdapter
+
+LR, RHO = 0.05, 0.05
+
+
+class PlainSAR:
+    def __init__(self, model: Tiny, margin: float, by_image: bool = False) -> None:
+        self.model, self.margin, self.by_image = tented(model), margin, by_image
+        self.weights = list(self.model.norm.parameters())
+        self.steps = torch.optim.SGD(self.weights, LR, momentum=0.9)
+        self.average: float | None = None
+        self.kept: list[int] = []
+
+    def entropies(self, images: Tensor) -> Tensor:
+        h = entropy_of(self.model(images))
+        return h.mean((1, 2)) if self.by_image and h.ndim == 3 else h
+
+    def step(self, images: Tensor) -> None:
+        h = self.entropies(images)
+        first = h < self.margin
+        self.kept.append(int(first.sum()))
+        if not first.any():
+            return
+        gradients = torch.autograd.grad(h[first].mean(), self.weights)
+        length = math.sqrt(sum(float((each**2).sum()) for each in gradients))
+        saved = [value.detach().clone() for value in self.weights]
+        with torch.no_grad():
+            for value, gradient in zip(self.weights, gradients, strict=True):
+                value += RHO * gradient / length
+        h = self.entropies(images)
+        second = h[first & (h < self.margin)].mean()
+        assert second.isfinite()
+        self.average = second.item() if self.average is None else 0.9 * self.average + 0.1 * second.item()
+        self.steps.zero_grad()
+        second.backward()
+        with torch.no_grad():
+            for value, old in zip(self.weights, saved, strict=True):
+                value.copy_(old)
+        self.steps.step()
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize(("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image")])
+def test_sar_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
+    model, margin = tiny(norm, dense), None
+    if filter_by == "image":
+        plain = PlainSAR(model, 0.0, by_image=True)
+        margin = torch.cat([plain.entropies(images) for images in batches(6)]).quantile(0.7).item()
+    plain = PlainSAR(model, margin or 0.4 * math.log(CLASSES), filter_by == "image")
+    adapter = TestTimeAdapter(
+        model, "sar", lr=LR, rho=RHO, filter_by=filter_by, entropy_margin=margin, reset_below=None
+    )
+    for images in batches(6):
+        plain.step(images)
+        adapter(images)
+    assert any(0 < number < (256 if margin is None else 4) for number in plain.kept), plain.kept
+    assert moved(model, tiny(norm, dense))
+    assert_same_parameters(model, plain.model, rtol=1e-7)
+    assert adapter.state_dict()["memory"]["mean_entropy"] == pytest.approx(plain.average, rel=1e-7)
+
+
+def run(**options: Any) -> tuple[TestTimeAdapter, list[bool]]:
+    """An adapter, and after which batches its network was as it began."""
+    adapter = TestTimeAdapter(tiny(), "sar", lr=0.3, **options)
+    begun_anew = []
+    for images in batches(8):
+        adapter(images)
+        begun_anew.append(not moved(adapter.model, tiny()))
+    return adapter, begun_anew
+
+
+def test_it_begins_anew_below_the_threshold_that_is_given() -> None:
+    """The authors' code has 0.2 whatever its argument is."""
+    assert not any(run(reset_below=0.0)[1])
+    assert not any(run(reset_below=None)[1])
+    assert all(run(reset_below=2.0)[1])
+    plain = PlainSAR(tiny(), 0.4 * math.log(CLASSES))
+    plain.steps.param_groups[0]["lr"] = 0.3
+    averages = []
+    for images in batches(8):
+        plain.step(images)
+        averages.append(plain.average)
+    threshold = (averages[2] + averages[3]) / 2
+    assert averages == sorted(averages, reverse=True)
+    _, begun_anew = run(reset_below=threshold)
+    assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well
+
+
+def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
+    (images,) = batches(1)
+    once, sar = (TestTimeAdapter(tiny("group"), method, "adadem", lr=LR) for method in ("tent", "sar"))
+    mask = entropy_of(tiny("group")(images)) < 0.4 * math.log(CLASSES)
+    once(images, mask)
+    sar(images)
+    assert torch.equal(once.objective.class_marginals, sar.objective.class_marginals)
+
+
+def test_weights_stand_where_they_stood_after_a_climb_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny()
+    adapter = TestTimeAdapter(model, "sar", lr=LR)
+    passes = []
+
+    def second_breaks(_model: Any, _inputs: Any, output: Tensor) -> Tensor:
+        passes.append(1)
+        return output * torch.nan if len(passes) == 2 else output
+
+    model.register_forward_hook(second_breaks)
+    with pytest.raises(ValueError, match="NaN"):
+        adapter(batches(1)[0])
+    assert not moved(model, tiny())
