@@ -83,7 +83,8 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 def _thread_failed(failure: threading.ExceptHookArgs) -> None:
-    # TensorBoard writes in a thread of its own; the main thread meets the same full disk at its next write
+    # TensorBoard writes in a thread of its own; the main thread meets the same full disk, or the run folder that is
+    # gone, at its next write
     error = failure.exc_value
-    if not (isinstance(error, OSError) and error.errno in DISK_FULL):
+    if not (isinstance(error, OSError) and error.errno in (*DISK_FULL, errno.ENOENT)):
         threading.__excepthook__(failure)

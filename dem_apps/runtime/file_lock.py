@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 from pathlib import Path
 from typing import IO
 
@@ -51,6 +52,15 @@ class FileLock:
         """Give it back; safe to call twice, and without the lock."""
         if self._file is not None:
             self._file.close()
+
+    def in_place(self) -> bool:
+        """Whether the file of that name is still the one that is locked; True where none is."""
+        if self._file is None or self._file.closed:
+            return True
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
 
     def fileno(self) -> int:
         """Of the open file, for a child process to inherit.

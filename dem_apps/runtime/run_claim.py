@@ -16,6 +16,8 @@ from dem_apps.runtime.safe_io import read_json
 
 #: Locked by whoever writes to the folder; empty, and never renamed or removed: a lock is on a file, not on its name.
 LOCK = "run.lock"
+#: Of the checkpoint ``last``: how many lines of metrics there were.
+LINES = "logged_lines"
 #: What a folder holds whose run was killed before it was one, that is before it had its ``config.yaml``.
 _NO_RUN_YET = {
     LOCK, "environment.json", "environment.json.tmp", METRICS_INFO, f"{METRICS_INFO}.tmp", "config.yaml.tmp",
@@ -69,14 +71,25 @@ def refuse_later_checkpoint(path: Path, step: int | None) -> None:
     Raises:
         InputError: another process has gone on with the run meanwhile.
     """
-    pointer = path / "checkpoints" / "last.json"
-    state = read_json(pointer).get("state", {}) if pointer.is_file() else {}
-    now = state.get("step") if isinstance(state, dict) else None
-    if isinstance(now, int) and now > (step or 0):
+    if _number(path, "step") > (step or 0):
         raise InputError(
             f"{path}: another process has gone on with this run since its checkpoint of step {step or 0} was read; run "
             "the command again"
         )
+
+
+def logged_lines(path: Path) -> int:
+    """Lines of ``metrics.jsonl`` that stood there when the last checkpoint was saved; 0 where it does not say."""
+    return _number(path, LINES)
+
+
+def _number(path: Path, key: str) -> int:
+    """Of the last checkpoint, whose tensors are not read; 0 without one."""
+    pointer = path / "checkpoints" / "last.json"
+    document = read_json(pointer) if pointer.is_file() else None
+    state = document.get("state") if isinstance(document, dict) else None
+    value = state.get(key) if isinstance(state, dict) else None
+    return value if isinstance(value, int) else 0
 
 
 def refuse_ways_out(path: Path) -> None:

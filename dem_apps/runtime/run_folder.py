@@ -37,7 +37,16 @@ from dem_apps.runtime.device import processor
 from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
-from dem_apps.runtime.run_claim import locked, refuse_later_checkpoint, refuse_used, refuse_ways_out
+from dem_apps.runtime.run_claim import (
+    LINES as _LINES,
+)
+from dem_apps.runtime.run_claim import (
+    locked,
+    logged_lines,
+    refuse_later_checkpoint,
+    refuse_used,
+    refuse_ways_out,
+)
 from dem_apps.runtime.run_reader import read_config as read_config
 from dem_apps.runtime.run_reader import read_metrics as read_metrics
 from dem_apps.runtime.signals import signals_held
@@ -69,7 +78,7 @@ class RunFolder:
         self._lock = lock
         try:
             with self._writing():
-                self._drop_metrics_after(start_step or 0)
+                self._lines = self._drop_metrics_after(start_step or 0)
                 self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
                 self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
         except BaseException:
@@ -129,11 +138,21 @@ class RunFolder:
             raise
         run = cls(path, lock, start_step or 0)
         run.saved_step = start_step
+        run._say_what_is_missing(logged_lines(path))
         if info is not None and not (path / METRICS_INFO).exists():
             run.write_json(METRICS_INFO, info.document())
         for pointer in run.checkpoints.glob("*.json"):
             remove_leftovers(run.checkpoints, pointer.stem)
         return run
+
+    def _say_what_is_missing(self, lines: int) -> None:
+        """The checkpoint knows how many lines had been logged before it; fewer are no harm to the training."""
+        if self._lines < lines:
+            print(
+                f"warning: {self._metrics_file} holds {self._lines:,} of the {lines:,} lines that were logged before "
+                "the checkpoint; the training goes on, and its curves lack the others",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
 
     @property
     def _metrics_file(self) -> Path:
@@ -144,6 +163,7 @@ class RunFolder:
         with self._writing():
             self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
             self._metrics.flush()
+            self._lines += 1
             for name, value in values.items():
                 if isinstance(value, (int, float)):
                     self._tensorboard.add_scalar(name, value, step)
@@ -156,8 +176,9 @@ class RunFolder:
     def write_json(self, name: str, document: dict[str, Any]) -> Path:
         """Write ``document`` as ``name`` in the folder, in one step."""
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _json(document))
+        with self._writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, _json(document))
         return path
 
     def save_checkpoint(self, name: str, state: dict[str, Any], step: int) -> Path:
@@ -165,6 +186,8 @@ class RunFolder:
         with signals_held(), self._writing():
             os.fsync(self._metrics.fileno())
             self._tensorboard.flush()
+            if name == "last":
+                state = {**state, _LINES: self._lines}
             pointer = save_checkpoint(self.checkpoints, name, state, tag=f"{step:08d}")
             if name == "last":
                 self.saved_step = step
@@ -181,6 +204,10 @@ class RunFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        if not self._lock.in_place():
+            raise NotWritten(
+                f"{self.path}: was moved or removed while it was written to", "put it back", "continue with --resume"
+            )
         try:
             yield
         except OSError as error:
@@ -189,11 +216,13 @@ class RunFolder:
                 saved = f"the checkpoint of step {self.saved_step} is intact"
             raise disk_error(error, Path(error.filename or self.path), saved) from error
 
-    def _drop_metrics_after(self, step: int) -> None:
+    def _drop_metrics_after(self, step: int) -> int:
+        """How many lines are left."""
         if not self._metrics_file.is_file():
-            return
+            return 0
         kept = [line for line in read_metrics(self.path) if line["step"] <= step]
         write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        return len(kept)
 
 
 def report_command(path: Path) -> str:

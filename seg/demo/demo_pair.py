@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def ensure_demo_pair(
     world = f"seed{seed}" if (seed, gap) == (0, 1.0) else f"seed{seed}-gap{gap:g}"
     name = f"street-world-v{WORLD_VERSION}-{world}-{size[0]}x{size[1]}-{'-'.join(map(str, counts))}"
     root = Path(cache_dir) / name
-    if _read_manifest(root) != _manifest(seed, gap, size, counts):
+    if not _is_whole(root, _manifest(seed, gap, size, counts), _jobs(counts, target_look(seed, gap))):
         print(f"drawing the demo pair, {sum(counts)} images, once, into {cache_dir}", flush=True)
         return write_demo_pair(
             root, seed=seed, gap=gap, size=size,
@@ -116,7 +116,7 @@ def write_demo_pair(
         for job in track(_jobs(counts, camera), sum(counts), "drawing the demo pair"):
             _write(draft, job, seed, size)
         (draft / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _publish(draft, root, manifest)
+        _publish(draft, root, manifest, _jobs(counts, camera))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return _pair(root)
@@ -156,10 +156,10 @@ def _label_image(labels: np.ndarray, *, with_palette: bool) -> Image.Image:
     return image
 
 
-def _publish(draft: Path, root: Path, manifest: dict[str, object]) -> None:
+def _publish(draft: Path, root: Path, manifest: dict[str, object], jobs: Iterable[_Job]) -> None:
     """Rename ``draft`` to ``root``, unless somebody else has published the same pair there."""
     existing = _read_manifest(root)
-    if existing == manifest:
+    if _is_whole(root, manifest, jobs):
         return
     _refuse_foreign(root)
     if existing is not None:
@@ -207,6 +207,14 @@ def _read_manifest(root: Path) -> dict[str, object] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def _is_whole(root: Path, manifest: dict[str, object], jobs: Iterable[_Job]) -> bool:
+    """Whether every picture of a pair is there: fewer would train on fewer images without a word."""
+    if _read_manifest(root) != manifest:
+        return False
+    files = [root / name for job in jobs for name in (job.image, job.label)]
+    return all(file.is_file() and file.stat().st_size for file in files)
 
 
 def _pair(root: Path) -> DemoPair:

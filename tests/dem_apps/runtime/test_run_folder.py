@@ -7,6 +7,7 @@ import io
 import json
 import math
 import multiprocessing
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,45 @@ def test_metrics_and_tensorboard_are_on_the_disk_before_the_checkpoint(
     run.save_checkpoint("last", {}, 4)
     assert done == ["metrics", "tensorboard", "checkpoint"]
     run.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_metrics_that_are_gone_are_said(left: int, ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (ran / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (ran / "metrics.jsonl").write_text("".join(lines[:left]))
+    RunFolder.resume(ran, 3).close()
+    assert f"holds {left} of the 3 lines that were logged before the checkpoint" in capsys.readouterr().err
+
+
+def test_metrics_that_are_all_there_are_not(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunFolder.resume(ran, 3)
+    run.log(4, loss=0.1)
+    run.save_checkpoint("last", {"step": 4}, 4)
+    run.close()
+    RunFolder.resume(ran, 4).close()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("act", ["log", "save_checkpoint", "write_json"])
+@pytest.mark.parametrize("what", ["moved", "removed", "replaced"])
+def test_a_folder_that_is_gone_ends_the_training(what: str, act: str, tmp_path: Path) -> None:
+    """And is not made again with half of what belongs into it."""
+    run = create(tmp_path / "run")
+    run.log(1, loss=0.5)
+    run.path.rename(tmp_path / "elsewhere")
+    if what == "removed":
+        shutil.rmtree(tmp_path / "elsewhere")
+    elif what == "replaced":
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "run.lock").touch()
+    acts: dict[str, Callable[[], Any]] = {
+        "log": lambda: run.log(2, loss=0.5), "save_checkpoint": lambda: run.save_checkpoint("last", {"step": 2}, 2),
+        "write_json": lambda: run.write_json("eval.json", {}),
+    }  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"run: was moved or removed while it was written to; put it back and continue"
+    ):
+        acts[act]()
+    run.close()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "eval.json").exists()

@@ -223,3 +223,16 @@ def test_a_pair_of_another_gap_is_another_folder(tmp_path: Path) -> None:
     assert _files(far.source_root) == _files(own.source_root)
     assert _files(far.target_root) != _files(own.target_root)
     assert demo.ensure_demo_pair(tmp_path, gap=1.5, **SMALL) == far
+
+
+@pytest.mark.parametrize("damage", ["missing label", "missing image", "empty"])
+def test_a_pair_with_a_picture_missing_is_drawn_anew(damage: str, tmp_path: Path) -> None:
+    """It would train on fewer images without a word."""
+    root = demo.ensure_demo_pair(tmp_path, **SMALL).source_root.parent
+    before = {file.relative_to(root): file.read_bytes() for file in root.rglob("*.png")}
+    file = next(file for file in sorted(root.rglob("*.png")) if ("labels" in file.parts) == (damage == "missing label"))
+    file.unlink()
+    if damage == "empty":
+        file.touch()
+    demo.ensure_demo_pair(tmp_path, **SMALL)
+    assert {file.relative_to(root): file.read_bytes() for file in root.rglob("*.png")} == before
