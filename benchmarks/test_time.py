@@ -1,0 +1,125 @@
+"""A step of TestTimeAdapter beside the shortest Tent loop that one can write: time and memory, in one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/test_time.py [--size 128] [--batch 4] [--rounds 15] [--out FILE.json]
+
+Both adapt the same network to the same batches in turn, so that whatever else the machine does hits both. Time is the
+median over rounds of process time; memory is what PyTorch's allocator has handed out at the highest point of a step, on
+a GPU from the allocator's own count, on a CPU added up from the profiler's. The network is a DeepLabV3+ on ResNet-18 of
+segmentation-models-pytorch with 19 classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import segmentation_models_pytorch as smp
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from dem_apps import TestTimeAdapter
+from dem_apps.runtime.device import processor
+
+METHODS: dict[str, dict[str, Any]] = {
+    "tent": {},
+    "tent, adadem balanced": {"method": "tent", "objective": "adadem", "reduction": "balanced"},
+    "eta": {"similarity": 1.0, "entropy_margin": 10.0},  # an untrained network is sure of nothing
+    "sar": {"reset_below": None, "entropy_margin": 10.0},
+    "eta, all filtered": {"method": "eta", "entropy_margin": 0.0},
+    "sar, all filtered": {"method": "sar", "entropy_margin": 0.0},
+}
+
+
+def main() -> None:
+    """Print and write one row per method, relative to the loop."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    model = smp.DeepLabV3Plus("resnet18", encoder_weights=None, classes=19).to(device)
+    images = torch.randn(arguments.batch, 3, arguments.size, arguments.size, device=device)
+    steps = {"loop": shortest_tent(copy.deepcopy(model))}
+    for name, options in METHODS.items():
+        steps[name] = TestTimeAdapter(copy.deepcopy(model), **{"method": name, "lr": 1e-5, **options})
+    seconds = medians(steps, images, arguments.rounds)
+    bytes_ = {name: peak(step, images) for name, step in steps.items()}
+    rows = [
+        {"step": name, "milliseconds": round(1e3 * seconds[name], 2), "time": round(seconds[name] / seconds["loop"], 3),
+         "megabytes": round(bytes_[name] / 1e6, 2), "memory": round(bytes_[name] / bytes_["loop"], 3)}
+        for name in steps
+    ]  # fmt: skip
+    for row in rows:
+        print(row)
+    if arguments.out:
+        where = processor()[0] if device.type == "cpu" else torch.cuda.get_device_name()
+        how = {"size": arguments.size, "batch": arguments.batch, "rounds": arguments.rounds}
+        text = json.dumps({"device": where, "torch": torch.__version__, **how, "rows": rows}, indent=1)
+        arguments.out.write_text(text + "\n")
+
+
+def shortest_tent(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Tent in as few lines as it takes."""
+    model.eval().requires_grad_(False)
+    parameters = []
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean = layer.running_var = None
+            parameters += list(layer.requires_grad_(True).parameters())
+    optimizer = torch.optim.SGD(parameters, 1e-5, momentum=0.9)
+
+    def step(images: Tensor) -> Tensor:
+        logits = model(images)
+        loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return logits.detach()
+
+    return step
+
+
+def medians(steps: dict[str, Callable[[Tensor], Tensor]], images: Tensor, rounds: int) -> dict[str, float]:
+    """Seconds of a step, the steps by turns; process time on a CPU, which others' work does not add to."""
+    clock = time.perf_counter if images.is_cuda else time.process_time
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 2):
+        for name, step in steps.items():
+            began = clock()
+            step(images)
+            if images.is_cuda:
+                torch.cuda.synchronize()
+            if turn >= 2:  # what is built at the first call is no part of a step
+                taken[name].append(clock() - began)
+    return {name: statistics.median(each) for name, each in taken.items()}
+
+
+def peak(step: Callable[[Tensor], Tensor], images: Tensor) -> int:
+    """Bytes above those before the step at its highest point."""
+    if images.is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(images)
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step(images)
+    now = highest = 0
+    changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(changes, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        highest = max(highest, now)
+    return highest
+
+
+if __name__ == "__main__":
+    main()
