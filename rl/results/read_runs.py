@@ -26,6 +26,9 @@ _NOT_OF_THE_ARM = (
     "resume", "device", "threads", "loss", "video", "trust_pickled_code",
 )  # fmt: skip
 
+#: Before what an environment's entry decides, in names of arms.
+_ITS = "its "
+
 
 @dataclass(frozen=True)
 class Result:
@@ -187,14 +190,27 @@ def _each_once(results: list[Result]) -> list[Result]:
 def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
     # a run that is older than a setting was trained with what is its default now
     configs = [{**to_dict(TrainConfig()), **config} for config in configs]
+    configs = [{**config, **_training_of(config)} for config in configs]
     keys = dict.fromkeys(key for config in configs for key in config if key not in _NOT_OF_THE_ARM)
     arms = []
     for config in configs:
         alike = [other for other in configs if other["loss"] == config["loss"]]
-        telling = [key for key in keys if any(other.get(key) != config.get(key) for other in alike)]
+        # environments have lengths and hyperparameters of their own, so these are compared within one
+        here = [other for other in alike if other["env"] == config["env"]]
+        telling = [
+            key for key in keys
+            if any(other.get(key) != config.get(key) for other in (here if key.startswith(_ITS) else alike))
+        ]  # fmt: skip
         parts = (f"{key.replace('_', '-')} {config.get(key)}" for key in telling if config.get(key) is not None)
         arms.append(", ".join([str(config["loss"]), *parts]))
     return arms
+
+
+def _training_of(config: dict[str, Any]) -> dict[str, Any]:
+    """What an environment's entry says of a training, a key each: its length and its hyperparameters."""
+    entry = config.get("hyperparameters")
+    known = {key: value for key, value in entry.items() if key != "n_timesteps"} if isinstance(entry, dict) else {}
+    return {f"{_ITS}{key}": value for key, value in {"steps": config.get("timesteps"), **known}.items()}
 
 
 def _rows(file: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:

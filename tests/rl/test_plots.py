@@ -302,3 +302,18 @@ def test_a_report_is_replaced_by_the_next_and_nothing_else_is(
     with pytest.raises(InputError, match=r"^--out: is empty; leave the setting out where its default is meant$"):
         main([str(runs), "--out", ""])
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_trainings_that_differ_are_no_seeds_of_one_arm(tmp_path: Path) -> None:
+    """Within an environment: others have lengths and hyperparameters of their own."""
+    other = "MiniGrid-Empty-5x5-v0"
+    parts: list[tuple[int, dict[str, Any]]] = [
+        (40, {"seed": 0}), (80, {"seed": 1}), (40, {"seed": 2, "hyperparameters": {"n_epochs": 4}}),
+        (160, {"seed": 0, "env": other, "hyperparameters": {"n_epochs": 9}}),
+    ]  # fmt: skip
+    paths = [make_run(tmp_path / f"{i}", 0.5, steps, **settings) for i, (steps, settings) in enumerate(parts)]
+    assert [result.arm for result in read_results(paths)] == [
+        "none, its steps 40", "none, its steps 80", "none, its steps 40, its n-epochs 4", "none",
+    ]  # fmt: skip
+    same = [make_run(tmp_path / f"same{seed}", 0.5, seed=seed) for seed in (5, 6)]
+    assert {result.arm for result in read_results([*same, paths[3]])} == {"none"}
