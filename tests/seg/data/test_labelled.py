@@ -201,7 +201,7 @@ def test_no_image_is_trained_with_labels_and_scored(tmp_path):
 
 def checked(pair):
     printed = io.StringIO()
-    wrong = check_pair(pair, console=Console(file=printed, width=200, markup=False, emoji=False))
+    wrong = check_pair(pair, console=Console(file=printed, soft_wrap=True, markup=False, emoji=False))
     return wrong, printed.getvalue()
 
 
