@@ -163,7 +163,7 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        info = described_metrics(config.selection)
+        info = described_metrics(config.selection, len(pair.classes))
         path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step, info)
@@ -231,6 +231,8 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
     }
+    shares = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
+    result |= {"source_label_share": shares}
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
