@@ -54,6 +54,8 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def _check_observation(self, observation: Any, call: str) -> None:
+        if self._shape is None:  # of several arrays, which the policy's extractor looks at
+            return
         shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
         if shape != self._shape:
             raise InputError(

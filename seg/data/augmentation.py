@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from seg.data.labels import IGNORE_INDEX
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
-Augmentation = albumentations.Compose
+Augmentation: TypeAlias = albumentations.Compose
 #: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
 _FOREIGN = ("FrequencyMasking", "TimeMasking")
 #: What tutorials end a list with, to make input for a network.
