@@ -169,6 +169,9 @@ class OptimizerConfig:
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
     momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
     power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
+    repeats: Literal["none", "advent"] = option(
+        "none", "advent: sgd moves a weight of the encoder again for every module that it is in, as ADVENT's code does"
+    )
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
@@ -211,7 +214,7 @@ class TrainConfig(ObjectiveSettings):
     seed: int = option(
         0, "seed of weights, sample order and augmentation", at_least=0, at_most=LARGEST_SEED, group="training"
     )
-    max_steps: int = option(700, "training steps", at_least=1)
+    max_steps: int = option(700, "training steps", at_least=1, at_most=10**12)
     batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes", at_least=1)
     accumulate: int = option(1, "micro-batches whose gradients are averaged into one step", at_least=1)
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
@@ -258,6 +261,14 @@ class TrainConfig(ObjectiveSettings):
             given = "source" if self.source.root is not None else "target"
             raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
         check_options(self, trained=self.method != "source")
+        if self.optimizer.repeats == "advent" and not (
+            self.optimizer.name == "sgd" and self.model.name.startswith("deeplabv2")
+        ):
+            raise InputError(
+                "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "
+                f"{self.optimizer.name} on {self.model.name}; add --optimizer.name sgd and --model.name deeplabv2 or "
+                "deeplabv2-advent, or leave it away"
+            )
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
             raise InputError(
                 "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "

@@ -49,6 +49,7 @@ from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch, PolySchedule
+from seg.training.repeated_sgd import RepeatedSGD
 from seg.training.run import TrainingRun
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
@@ -129,7 +130,8 @@ def build_state(
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
         start_from(model, Path(settings.start_from), classes)
-    groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
+    rates = config.optimizer
+    groups = parameter_groups(model, rates.lr, rates.head_factor, rates.repeats)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
         model.compile()
@@ -146,6 +148,8 @@ def build_state(
 
 
 def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    if settings.repeats == "advent":
+        return RepeatedSGD(groups, settings.lr, settings.momentum, settings.weight_decay)
     if settings.name == "sgd":
         return torch.optim.SGD(groups, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
     return torch.optim.AdamW(groups, settings.lr, weight_decay=settings.weight_decay)

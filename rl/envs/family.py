@@ -50,7 +50,7 @@ def import_modules(names: Sequence[str], flag: str) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception as error:  # the module's own code runs, so anything may be raised
+        except (Exception, SystemExit) as error:  # the module's own code runs, so anything may be raised
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{flag}: {name} cannot be imported ({reason})") from error
 

@@ -24,6 +24,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
+from rl.envs.checked_env import CheckedEnv, code_of
 from rl.envs.episode_restore import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of
 from rl.envs.family import import_modules, load
@@ -46,10 +47,11 @@ def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
-    try:
-        env = gym.make(env_id)
-    except gym.error.Error as error:
-        raise InputError(f"--env {env_id}: {error}") from error
+    with code_of(f"--env {env_id}", "__init__"):
+        try:
+            env = gym.make(env_id)
+        except gym.error.Error as error:
+            raise InputError(f"--env {env_id}: {error}") from error
     for name, arguments in wrappers:
         try:
             env = load(WRAPPERS[name])(env, **arguments)
@@ -62,7 +64,7 @@ def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
         )
     if family.dtype is not None and not np.issubdtype(env.observation_space.dtype, np.floating):
         env = DtypeObservation(env, family.dtype)
-    return RestorableEpisode(Monitor(env))
+    return RestorableEpisode(Monitor(CheckedEnv(env, env_id)))
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:

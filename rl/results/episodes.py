@@ -10,6 +10,9 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+#: Steps after which an episode is cut: 108,000 frames of Atari at four a step, and the Zoo has no longer ones.
+LONGEST_EPISODE = 27_000
+
 
 @dataclass
 class Episode:
@@ -26,6 +29,8 @@ class Episode:
     rewards: list[float] = field(default_factory=list)
     #: Whether the environment said ``is_success`` at the end, or, where it says nothing, the return was above 0.
     success: bool = False
+    #: Whether it was ended by :data:`LONGEST_EPISODE` and not by the environment.
+    cut: bool = False
 
     @property
     def total(self) -> float:
@@ -40,6 +45,8 @@ class Episode:
 
 def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool) -> list[Episode]:
     """Play one episode per seed; an environment that ends one begins the next.
+
+    One that the environment does not end within :data:`LONGEST_EPISODE` steps is cut there, since it might never end.
 
     Args:
         model: its policy acts, and the normalisation it was trained with is used and not moved.
@@ -86,6 +93,7 @@ def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[np.ndarray, bool
     episode.actions.append(action)
     episode.rewards.append(float(reward))
     over = terminated or truncated
-    if over:
+    episode.cut = not over and episode.length >= LONGEST_EPISODE
+    if over or episode.cut:
         episode.success = bool(info.get("is_success", episode.total > 0))
-    return observation, over
+    return observation, over or episode.cut

@@ -7,6 +7,7 @@ evaluates MiniGrid like this and its published returns are such figures.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.load_state import checked_step
 from dem_apps.runtime.seeds import random_states, restore_random_states, seed_everything
 from rl.envs.make import Wrappers, make_env
-from rl.results.episodes import Episode, play
+from rl.results.episodes import LONGEST_EPISODE, Episode, play
 from rl.training.build import restore_policy
 
 #: Evaluations during training and the final one must not see the same layouts: the best policy is chosen on the former.
@@ -56,7 +57,15 @@ class Evaluator:
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
         with separate_random_state(self._sampling_seed):
-            return play(model, self._envs, self._seeds, greedy)
+            episodes = play(model, self._envs, self._seeds, greedy)
+        cut = sum(episode.cut for episode in episodes)
+        if cut:
+            print(
+                f"note: {cut} of {len(episodes)} episodes of the evaluation did not end within {LONGEST_EPISODE:,} "
+                "steps and count up to there; give the environment a max_episode_steps",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+        return episodes
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -95,6 +95,8 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
         (["--classes", "1,2"], {"classes": [1, 2]}),
         (["--classes=3"], {"classes": [3]}),
         (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
+        (["--learning-rate", "-1e-3"], {"learning_rate": -1e-3}),
+        (["--learning-rate", "-.5E+2", "--verbose"], {"learning_rate": -50.0, "verbose": True}),
         (["--verbose"], {"verbose": True}),
         (["--source.mirrored"], {"source": Source(mirrored=True)}),
         (["--source.mirrored", "false"], {}),
@@ -209,6 +211,10 @@ def test_to_dict_and_back() -> None:
         (
             {"source": {"crop_size": None}},
             r"^config\.yaml, source, crop_size: expected int, got null$",
+        ),
+        (
+            {"env": "x", "algo": "ppo", "ent_coef": 0, "engine": "auto", "timesteps": 3},
+            r"^config\.yaml: holds settings of another command \(env, algo, ent_coef, …\), and a run of \w+\.train is",
         ),
         ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, found int$"),
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
