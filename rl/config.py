@@ -15,6 +15,7 @@ from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option
 from dem_apps.runtime.validate import check_settings
 from rl.envs.envpool import check_envpool
+from rl.envs.families import goal_return
 from rl.envs.family import import_modules
 from rl.envs.make import check_env_id
 from rl.envs.zoo import hyperparameter
@@ -80,6 +81,9 @@ class TrainConfig(ObjectiveSettings):
         None, "steps between evaluations; default: a twentieth of --timesteps", at_least=1, group="scores and videos"
     )
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1)
+    goal_return: float | None = option(
+        None, "mean return at which the task counts as reached, for the time to the goal; default: the environment's own"
+    )
     video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
     run_dir: str | None = option(
         None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
@@ -109,6 +113,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
         timesteps=timesteps,
         hyperparameters=entry,
         eval_freq=config.eval_freq if config.eval_freq is not None else max(timesteps // 20, 1),
+        goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
 
 

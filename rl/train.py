@@ -26,7 +26,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.run_claim import new_run_dir
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics, report_command
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
@@ -34,13 +34,14 @@ from rl.config import TrainConfig, import_environments, resolve, resolved_again
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
-from rl.results.evaluator import DURING_TRAINING, FINAL, Evaluator, evaluate_checkpoint, results_table
+from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
 from rl.training.between_rollouts import BetweenRollouts, MetricsWriter
 from rl.training.build import build_envs, build_model, restore_policy, update_in_words
 from rl.training.entries import ALGORITHMS
 from rl.training.resume import restore_train_state
 from rl.training.sb3_import import start_from_zip
+from rl.training.verdict import goal_figures, verdict
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -160,10 +161,15 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
         "deterministic": config.deterministic,
     }  # fmt: skip
-    file = run.write_json("eval.json", {**last, **about, "best": best})
+    lines = read_metrics(run.path)
+    key = f"eval/mean_return_{HEADLINE}"
+    returns = {line["step"]: line[key] for line in lines if key in line}
+    figures = goal_figures(returns, config.goal_return)
+    file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
     console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
     if config.video:
         _record(config, run, model, evaluator)
+    print("\n".join(verdict(config, returns, last["mean_return"], figures)))
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
     print(f"report      {report_command(run.path)}")
 

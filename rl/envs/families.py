@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gymnasium
+
 from rl.envs.family import Family
 from rl.envs.minigrid import MINIGRID
 
@@ -21,6 +23,19 @@ FAMILIES: dict[str, Family] = {
 
 #: The wrappers that an entry may name, those of all families: an environment of your own may be a MiniGrid underneath.
 WRAPPERS = {name: path for family in FAMILIES.values() for name, path in family.wrappers.items()}
+
+
+def goal_return(env_id: str) -> float | None:
+    """The mean return at which a task counts as reached: its family's, else gymnasium's ``reward_threshold``.
+
+    None where neither says one, or nothing has registered the id yet.
+    """
+    goals = family_of(env_id).goals
+    fits = [prefix for prefix in goals if env_id.startswith(prefix)]
+    if fits:
+        return goals[max(fits, key=len)]
+    spec = gymnasium.registry.get(env_id)
+    return None if spec is None else spec.reward_threshold
 
 
 def family_of(env_id: str) -> Family:

@@ -28,6 +28,8 @@ class Family:
             policy that takes images as they are.
         hyperparameters: an entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that
             ``configs/rl/ALGO.yaml`` has none for; without one, such an id needs ``--hyperparameters-file``.
+        goals: what an id begins with, and the mean return at which such a task counts as reached
+            (:func:`goal_return`); the longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
     """
 
     prefixes: tuple[str, ...]
@@ -35,6 +37,7 @@ class Family:
     wrappers: Mapping[str, str] = field(default_factory=dict)
     dtype: type[np.generic] | None = np.float32
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    goals: Mapping[str, float] = field(default_factory=dict)
 
 
 def import_modules(names: Sequence[str], flag: str) -> None:

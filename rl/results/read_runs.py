@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from dem_apps.runtime.run_reader import Run, read_run
 from dem_apps.runtime.safe_io import read_text
 from dem_apps.runtime.settings import to_dict
 from rl.config import TrainConfig
+from rl.envs.families import goal_return
 from rl.results.described_metrics import ACTIONS
+from rl.results.time_to_goal import GoalTime, goal_time
 
 _FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 #: Settings that do not make two runs different arms: what is compared over, how long, how it is looked at, and where.
 _NOT_OF_THE_ARM = (
     "env", "seed", "timesteps", "hyperparameters", "hyperparameters_file", "eval_freq", "eval_episodes", "run_dir",
-    "resume", "device", "threads", "loss", "video", "trust_pickled_code",
+    "resume", "device", "threads", "loss", "video", "trust_pickled_code", "goal_return",
 )  # fmt: skip
 
 #: Before what an environment's entry decides, in names of arms.
@@ -42,6 +44,7 @@ class Result:
         curve: step and mean return (sampled, greedy) of each evaluation during training.
         row: its line of ``runs.csv``.
         where: its folder or file, for messages.
+        goal: when it reached the goal, or for how long it did not; None without a goal or an evaluation.
     """
 
     env: str
@@ -51,6 +54,7 @@ class Result:
     curve: dict[int, tuple[float, float]]
     row: dict[str, Any]
     where: Path
+    goal: GoalTime | None = None
 
 
 def find_results(paths: Iterable[Path]) -> list[Result]:
@@ -114,13 +118,13 @@ def read_csv(file: Path) -> list[Result]:
         key = line["env"], line["arm"], line["seed"]
         curves.setdefault(key, {})[line["step"]] = line["sampled"], line["greedy"]
     columns = {actions: f"last_mean_return_{actions}" for actions in ACTIONS}
-    return [
-        Result(
-            row["env"], row["arm"], row["seed"], {actions: row[name] for actions, name in columns.items()},
-            curves.get((row["env"], row["arm"], row["seed"]), {}), row, file,
-        )
-        for row in _rows(file, ("seed", *columns.values()))
-    ]  # fmt: skip
+    results = []
+    for row in _rows(file, ("seed", *columns.values())):
+        curve = curves.get((row["env"], row["arm"], row["seed"]), {})
+        goal = _goal_of(row, curve, row.get("goal_return") or None, str(file))
+        returns = {actions: row[name] for actions, name in columns.items()}
+        results.append(Result(row["env"], row["arm"], row["seed"], returns, curve, row, file, goal))
+    return results
 
 
 def write_runs(path: Path, results: Sequence[Result]) -> None:
@@ -159,8 +163,22 @@ def _result(run: Run, arm: str) -> Result:
         row |= {f"{policy}_{name}_{actions}": figures[actions][name] for actions in ACTIONS for name in _FIGURES}
     sampled, greedy = (dict(zip(*run.curve(f"eval/mean_return_{actions}"), strict=True)) for actions in ACTIONS)
     curve = {step: (value, greedy[step]) for step, value in sampled.items() if step in greedy}
+    goal = _goal_of(row, curve, run.config.get("goal_return"), str(run.path / "config.yaml"))
     returns = {actions: scores[actions]["mean_return"] for actions in ACTIONS}
-    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path)
+    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path, goal)
+
+
+def _goal_of(
+    row: dict[str, Any], curve: Mapping[int, tuple[float, float]], goal: Any, where: str
+) -> GoalTime | None:
+    """When a run arrived, said in its row as well; runs that are older than the setting have the environment's goal."""
+    try:
+        goal = goal_return(row["env"]) if goal is None else float(goal)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: goal_return is {goal!r:.50} and no number") from error
+    time = goal_time({step: sampled for step, (sampled, _) in curve.items()}, goal) if goal is not None and curve else None
+    row |= {"goal_return": goal, "steps_to_goal": time.steps if time is not None and time.reached else None}
+    return time
 
 
 def _check_scores(scores: dict[str, Any], file: str) -> None:
