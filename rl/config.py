@@ -17,11 +17,13 @@ from dem_apps.runtime.validate import check_settings
 from rl.envs.envpool import check_envpool
 from rl.envs.families import goal_return
 from rl.envs.family import import_modules
-from rl.envs.make import check_env_id
+from rl.envs.make import check_env_id, episode_limit
 from rl.envs.zoo import hyperparameter
 from rl.training.entries import ALGORITHMS, check_entry, find_entry
 
 LOSSES = (*OBJECTIVE_NAMES, "none")
+#: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
+EVALUATION_SHARE = 0.5
 #: What steps the training environments; ``minigrid`` is the first one's old name.
 ENGINES = ("gymnasium", "envpool", "minigrid")
 
@@ -78,7 +80,8 @@ class TrainConfig(ObjectiveSettings):
         False, "open --start-from-zip although opening it runs whatever code is pickled in it", flag_only=True
     )
     eval_freq: int | None = option(
-        None, "steps between evaluations; default: a twentieth of --timesteps", at_least=1, group="scores and videos"
+        None, "steps between evaluations; default: a twentieth of --timesteps, or so many that they take half as many "
+        "steps as the training at most", at_least=1, group="scores and videos",
     )
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1)
     goal_return: float | None = option(
@@ -112,9 +115,19 @@ def resolve(config: TrainConfig) -> TrainConfig:
         config,
         timesteps=timesteps,
         hyperparameters=entry,
-        eval_freq=config.eval_freq if config.eval_freq is not None else max(timesteps // 20, 1),
+        eval_freq=config.eval_freq if config.eval_freq is not None else _eval_freq(config, timesteps),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
+
+
+def _eval_freq(config: TrainConfig, timesteps: int) -> int:
+    """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps.
+
+    The number of episodes stays, and each is played to its end, so figures are as sure and as unbiased as ever.
+    """
+    limit = episode_limit(config.env)
+    affordable = 20 if limit is None else int(EVALUATION_SHARE * timesteps / (config.eval_episodes * limit))
+    return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
 def resolved_again(config: TrainConfig) -> TrainConfig:

@@ -112,10 +112,11 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
 
 
 def _draw(panel: Axes, group: Sequence[Result], actions: str, style: Style) -> Line2D:
-    # the evaluations that all runs have: seeds of one training length share every step
-    steps = sorted(set.intersection(*(set(result.curve) for result in group)))
     index = ACTIONS.index(actions)
-    values = np.array([[result.curve[step][index] for step in steps] for result in group])
+    curves = [{step: both[index] for step, both in run.curve.items() if both[index] is not None} for run in group]
+    # the evaluations that all runs have: seeds of one training length share every step
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    values = np.array([[curve[step] for step in steps] for curve in curves], float)
     colour, line, marker = style
     (drawn,) = panel.plot(
         steps, values.mean(axis=0) if steps else [], color=colour, linestyle=line, marker=marker, markersize=3.5,

@@ -118,6 +118,18 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
     return wrappers
 
 
+def episode_limit(env_id: str) -> int | None:
+    """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
+    limit = gym.spec(env_id).max_episode_steps
+    if limit is not None:
+        return limit
+    try:
+        limit = getattr(gym.make(env_id).unwrapped, "max_steps", None)
+    except Exception:  # of the environment's own code; who makes it to train says what is wrong
+        return None
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
 def check_env_id(env_id: str) -> None:
     """Raise an InputError if the family's package is missing, or gymnasium does not know the id."""
     module = family_of(env_id).module

@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from rl.fast.acting import Acting
+
 
 @dataclass
 class Episode:
@@ -54,8 +56,9 @@ def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
     observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    act = Acting(model)
     while playing:
-        actions, _ = model.policy.predict(normalised(model, np.stack(observations)), deterministic=greedy)
+        actions = act(np.stack(observations), greedy)
         still: list[tuple[gym.Env, Episode]] = []
         observations = []
         for (env, episode), action in zip(playing, actions, strict=True):

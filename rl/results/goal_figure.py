@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from rl.results.drawing import legend_above, panels_of, styles
 from rl.results.goal_table import goal_times
+from rl.results.kaplan_meier import arrivals
 from rl.results.read_runs import Result, names
-from rl.results.time_to_goal import arrivals
 
 
 def goal_figure(results: Sequence[Result]) -> Figure | None:

@@ -41,7 +41,7 @@ class Result:
         arm: what it is compared as.
         seed: of the training.
         returns: mean return of the last policy, by kind of actions.
-        curve: step and mean return (sampled, greedy) of each evaluation during training.
+        curve: step and mean return (sampled, greedy) of each evaluation during training; not all have the second.
         row: its line of ``runs.csv``.
         where: its folder or file, for messages.
         goal: when it reached the goal, or for how long it did not; None without a goal or an evaluation.
@@ -51,7 +51,7 @@ class Result:
     arm: str
     seed: int
     returns: dict[str, float]
-    curve: dict[int, tuple[float, float]]
+    curve: dict[int, tuple[float, float | None]]
     row: dict[str, Any]
     where: Path
     goal: GoalTime | None = None
@@ -113,8 +113,8 @@ def read_csv(file: Path) -> list[Result]:
     Raises:
         InputError: a file that cannot be read, a column that is missing, or a figure that is not finite.
     """
-    curves: dict[tuple[str, str, int], dict[int, tuple[float, float]]] = {}
-    for line in _rows(file.with_name(file.name.replace("runs", "curves")), ("seed", "step", *ACTIONS)):
+    curves: dict[tuple[str, str, int], dict[int, tuple[float, float | None]]] = {}
+    for line in _rows(file.with_name(file.name.replace("runs", "curves")), ("seed", "step", *ACTIONS), ("greedy",)):
         key = line["env"], line["arm"], line["seed"]
         curves.setdefault(key, {})[line["step"]] = line["sampled"], line["greedy"]
     columns = {actions: f"last_mean_return_{actions}" for actions in ACTIONS}
@@ -162,14 +162,14 @@ def _result(run: Run, arm: str) -> Result:
         row[f"{policy}_step"] = figures["step"]
         row |= {f"{policy}_{name}_{actions}": figures[actions][name] for actions in ACTIONS for name in _FIGURES}
     sampled, greedy = (dict(zip(*run.curve(f"eval/mean_return_{actions}"), strict=True)) for actions in ACTIONS)
-    curve = {step: (value, greedy[step]) for step, value in sampled.items() if step in greedy}
+    curve = {step: (value, greedy.get(step)) for step, value in sampled.items()}
     goal = _goal_of(row, curve, run.config.get("goal_return"), str(run.path / "config.yaml"))
     returns = {actions: scores[actions]["mean_return"] for actions in ACTIONS}
     return Result(row["env"], arm, row["seed"], returns, curve, row, run.path, goal)
 
 
 def _goal_of(
-    row: dict[str, Any], curve: Mapping[int, tuple[float, float]], goal: Any, where: str
+    row: dict[str, Any], curve: Mapping[int, tuple[float, float | None]], goal: Any, where: str
 ) -> GoalTime | None:
     """When a run arrived, said in its row as well; runs that are older than the setting have the environment's goal."""
     try:
@@ -231,17 +231,19 @@ def _training_of(config: dict[str, Any]) -> dict[str, Any]:
     return {f"{_ITS}{key}": value for key, value in {"steps": config.get("timesteps"), **known}.items()}
 
 
-def _rows(file: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:
-    """The lines of a CSV file; the columns named in ``numbers`` as finite numbers."""
+def _rows(file: Path, numbers: Sequence[str], may_be_empty: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The lines of a CSV file; the columns named in ``numbers`` as finite numbers, or None where they may be empty."""
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(read_text(file), newline="")))
     for position, row in enumerate(rows, start=2):
         for name in ("env", "arm", *numbers):
             if row.get(name) is None:
                 raise InputError(f"{file}, line {position}: has no column '{name}'; expected a CSV file of rl.plots")
+        row |= {name: None for name in may_be_empty if not row[name]}
+        given = [name for name in numbers if row[name] is not None]
         try:
-            row |= {name: int(row[name]) if name in ("seed", "step") else float(row[name]) for name in numbers}
+            row |= {name: int(row[name]) if name in ("seed", "step") else float(row[name]) for name in given}
         except ValueError as error:
             raise InputError(f"{file}, line {position}: {error}") from error
-        if not all(math.isfinite(row[name]) for name in numbers):
+        if not all(math.isfinite(row[name]) for name in given):
             raise InputError(f"{file}, line {position}: holds NaN or infinite figures")
     return rows
