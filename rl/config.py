@@ -19,7 +19,7 @@ from rl.envs.families import goal_return
 from rl.envs.family import import_modules
 from rl.envs.make import check_env_id, episode_limit
 from rl.envs.zoo import hyperparameter
-from rl.training.entries import ALGORITHMS, check_entry, find_entry
+from rl.training.entries import ALGORITHMS, DEFAULTS, check_entry, find_entry
 
 LOSSES = (*OBJECTIVE_NAMES, "none")
 #: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
@@ -49,7 +49,7 @@ class TrainConfig(ObjectiveSettings):
     ent_coef: float | str = option(
         0.001, "weight of the entropy term, or lin_0.001 to let it fall to 0 (a hyperparameter file's own is not used)"
     )
-    env: str = option("MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it")
+    env: str = option("MiniGrid-DoorKey-5x5-v0", "environment, as gymnasium knows it: ID, or MODULE:ID to import it from")
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS), group="training")
     engine: str = option(
@@ -118,6 +118,14 @@ def resolve(config: TrainConfig) -> TrainConfig:
         eval_freq=config.eval_freq if config.eval_freq is not None else _eval_freq(config, timesteps),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
+
+
+def recipe_in_words(config: TrainConfig) -> str | None:
+    """Where the hyperparameters come from, of an environment that nobody has written any for; else None."""
+    if config.hyperparameters_file is not None:
+        return None
+    where = find_entry(config.env, config.algo, None)[1]
+    return where if where.startswith(DEFAULTS) else None
 
 
 def _eval_freq(config: TrainConfig, timesteps: int) -> int:

@@ -30,7 +30,7 @@ from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_me
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, import_environments, resolve, resolved_again
+from rl.config import TrainConfig, import_environments, recipe_in_words, resolve, resolved_again
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
@@ -67,11 +67,10 @@ def _train(config: TrainConfig) -> None:
     # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
         restore_train_state(model, checkpoint)
-    elif config.start_from_zip is not None:
-        _start_from_zip(model, config)
+    start = None if checkpoint is not None or config.start_from_zip is None else _start_from_zip(model, config)
     run = _open_run(config, checkpoint)
     model.set_logger(Logger(None, [MetricsWriter(run)]))
-    _print_start(config, run, model)
+    _print_start(config, run, model, start)
     resume = resume_command("rl.train", run.path)
     if config.import_modules is not None:
         resume += f" --import {config.import_modules}"
@@ -114,21 +113,22 @@ def _learn(
         between.close()
 
 
-def _start_from_zip(model: OnPolicyAlgorithm, config: TrainConfig) -> None:
+def _start_from_zip(model: OnPolicyAlgorithm, config: TrainConfig) -> str:
     if not config.trust_pickled_code:  # a run that is resumed before its first checkpoint
         raise InputError("--resume: the run starts from a zip once more; add --trust-pickled-code")
-    start_from_zip(model, config.algo, Path(str(config.start_from_zip)))
+    return start_from_zip(model, config.algo, Path(str(config.start_from_zip)))
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
         step = checkpoint["step"] if checkpoint is not None else None
         return RunFolder.resume(Path(config.run_dir), step, described_metrics())
-    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", config.env, config.loss, str(config.seed))
+    env = config.env.replace("/", "-").replace(":", "-")
+    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
     return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 
-def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, start: str | None) -> None:
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
     print(
         f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
@@ -138,6 +138,10 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
         f"{config.device}, {threads}"
     )
     print(f"  update  {update_in_words(model, config.update)}")
+    if not config.resume and (recipe := recipe_in_words(config)) is not None:
+        print(f"  recipe  {recipe}")
+    if start is not None:
+        print(f"  start   {start}")
     print(f"  results {run.path}", flush=True)
     if config.resume:
         print(f"  resumed at step {model.num_timesteps:,}{_what_is_not_exact(config)}", flush=True)
@@ -181,15 +185,18 @@ def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evalu
         return
     video.parent.mkdir(exist_ok=True)
     restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
-    wrapper = config.hyperparameters.get("env_wrapper")
     about = f"{config.env}, {config.loss}, last policy"
-    record_episodes(model, config.env, wrapper, evaluator.episodes(model, False), video, about)
+    entry = config.hyperparameters
+    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
+    episodes = evaluator.episodes(model, False)
+    record_episodes(model, config.env, wrapper, episodes, video, about, frame_stack=frame_stack)
     print(f"video       {video}")
 
 
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
-    wrapper = config.hyperparameters.get("env_wrapper")
-    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose)
+    entry = config.hyperparameters
+    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
+    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose, frame_stack)
 
 
 def _filled_in(value: int | None) -> int:

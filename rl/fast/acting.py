@@ -6,7 +6,7 @@ columns of which some 200 are in use, cost more than the environments.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -43,8 +43,8 @@ class Acting:
             self._deviation = np.sqrt(running.var[self._columns] + envs.epsilon)
             self._network = Network(cast(ActorCriticPolicy, model.policy), self._columns)
 
-    def __call__(self, observations: np.ndarray, greedy: bool) -> np.ndarray:
-        """Actions (N, …) for raw observations (N, …): the most probable ones, or drawn."""
+    def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
+        """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         # a column that training has never seen set is normalised by SB3 like any other
         if self._network is None or observations[:, self._others].any():
             return self._as_sb3(observations, greedy)
@@ -60,9 +60,9 @@ class Acting:
         drawn: np.ndarray = torch.multinomial(torch.from_numpy(p), 1, replacement=True).numpy()[:, 0]
         return drawn
 
-    def _as_sb3(self, observations: np.ndarray, greedy: bool) -> np.ndarray:
+    def _as_sb3(self, observations: Any, greedy: bool) -> np.ndarray:
         if self._envs is not None:
-            observations = cast(np.ndarray, self._envs.normalize_obs(observations))
+            observations = self._envs.normalize_obs(observations)
         return self._model.policy.predict(observations, deterministic=greedy)[0]
 
 

@@ -57,5 +57,5 @@ _ADVICE = (
 
 
 def ended_at_worst(returns: Mapping[int, float], last: float, goal: float | None) -> bool:
-    """Whether no evaluation was below the last policy's return, and that is no success."""
-    return bool(returns) and last <= min(returns.values()) and (goal is None or last < goal)
+    """Whether no evaluation was below the last policy's return, of two at least, and that is no success."""
+    return len(returns) > 1 and last <= min(returns.values()) and (goal is None or last < goal)

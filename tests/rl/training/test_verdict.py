@@ -40,7 +40,7 @@ def test_an_environment_without_a_goal() -> None:
         ({1: 5.0, 2: 3.0}, 3.0, None, True),  # it was better once
         ({1: 5.0, 2: 3.0}, 4.0, None, False),
         ({1: 1.0, 2: 1.0}, 1.0, 1.0, False),  # solved from the first evaluation on
-        ({}, 0.0, None, False),
+        ({1: 0.0}, 0.0, None, False),  # the last policy itself
     ],
 )
 def test_ending_at_the_worst(returns: dict[int, float], last: float, goal: float | None, worst: bool) -> None:
