@@ -4,9 +4,9 @@
 
 Both are processes of their own, timed from their start to their end, in turns: imports, environments, training, and of
 ours evaluations during training, checkpoints, logs and the final scores as well. SB3's script does no more than
-``PPO(…).learn(…)`` with the same hyperparameters and float32 observations, and saves its model: no evaluation at all. The
-ratio is that of each round's two times, the median over rounds. Other work on the machine slows both; CPU times stand
-beside the wall times.
+``PPO(…).learn(…)`` with the same hyperparameters and float32 observations, and saves its model: no evaluation at all.
+The ratio is that of each round's two times, the median over rounds. Other work on the machine slows both; CPU times
+stand beside the wall times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dem_apps.runtime.device import processor
 from rl.config import TrainConfig, resolve
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What a user of SB3 writes for the Zoo's recipe, with the float32 observations without which it learns next to nothing.
+#: What a user of SB3 writes for the Zoo's recipe, with the float32 observations that it needs.
 SB3_SCRIPT = """
 import sys
 import gymnasium as gym

@@ -31,7 +31,7 @@ class FrameStack(gym.ObservationWrapper[np.ndarray, Any, np.ndarray]):
         if not isinstance(space, spaces.Box):
             raise InputError(f"frame_stack: stacks arrays, and the observations are {type(space).__name__}")
         low, high = (np.concatenate([bound] * count, axis=-1) for bound in (space.low, space.high))
-        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)  # type: ignore[union-attr]
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
         self._stack = np.zeros(low.shape, space.dtype)
         self._width = space.shape[-1]
 

@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
 from rl.envs.episode_restore import RestorableEpisode
-from rl.envs.families import WRAPPERS, family_of
+from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules, load
 from rl.envs.frame_stack import FrameStack
 from rl.fast.compact_normalize import CompactNormalize
@@ -66,8 +66,9 @@ def make_env(env_id: str, wrapper: Wrappers, frame_stack: int = 1) -> Restorable
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
     if not _known_to_sb3(env.observation_space):
         raise InputError(
-            f"--env {env_id}: its observations are a {type(env.observation_space).__name__} that SB3 has no network for; "
-            f"name a wrapper that makes one array of them in the hyperparameter entry (env_wrapper: {next(iter(WRAPPERS))})"
+            f"--env {env_id}: its observations are a {type(env.observation_space).__name__} that SB3 has no network "
+            "for; name a wrapper that makes one array of them in the hyperparameter entry "
+            f"(env_wrapper: {next(iter(WRAPPERS))})"
         )
     if _becomes_float(env.observation_space) and family.dtype is not None:
         env = DtypeObservation(env, family.dtype)
@@ -83,7 +84,9 @@ def is_picture(space: spaces.Space[Any]) -> bool:
 
 def _known_to_sb3(space: spaces.Space[Any]) -> bool:
     parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
-    return all(isinstance(part, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for part in parts)
+    return all(
+        isinstance(part, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for part in parts
+    )
 
 
 def _becomes_float(space: spaces.Space[Any]) -> bool:
@@ -155,7 +158,7 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
 
 def episode_limit(env_id: str) -> int | None:
     """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
-    limit = gym.spec(env_id).max_episode_steps
+    limit = gym.spec(own_id(env_id)).max_episode_steps
     if limit is not None:
         return limit
     try:

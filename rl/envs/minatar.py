@@ -1,7 +1,7 @@
-"""MinAtar (Young and Tian, arXiv 1903.03176): five Atari games on a 10 × 10 board, pure Python (pip extra ``minatar``).
+"""MinAtar (Young and Tian, arXiv 1903.03176): five Atari games on a 10 × 10 board, pure Python (extra ``minatar``).
 
-A board is a bool per cell and kind of object. FlattenObservation makes it one float32 axis, which the fast update takes;
-the games are SB3's own path too (``policy: CnnPolicy`` needs larger pictures, so a network of one's own).
+A board is a bool per cell and kind of object. FlattenObservation makes one float32 axis of it, which the fast update
+takes. SB3's CnnPolicy needs larger pictures, so a convolutional network has to be one's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gymnasium.utils import seeding
 
 from rl.envs.family import Family
 
-#: MinAtar has no time limit, and Freeway's own is 2,500 steps; a policy that never loses would play one episode for ever.
+#: MinAtar has no time limit but Freeway's 2,500 steps; a policy that never loses would play one episode for ever.
 LONGEST_EPISODE = 5000
 
 

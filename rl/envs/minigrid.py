@@ -14,8 +14,8 @@ MINIGRID = Family(
         "minigrid.wrappers.FullyObsWrapper": "minigrid.wrappers:FullyObsWrapper",
         "minigrid.wrappers.ImgObsWrapper": "minigrid.wrappers:ImgObsWrapper",
     },
-    # Nine tenths of the return that the Zoo publishes (its benchmark.md); Fetch is not in it, and neither are others: of
-    # them half of the most that an episode can bring, so that most episodes have to be solved.
+    # Nine tenths of the return that the Zoo publishes (its benchmark.md). Of Fetch and the others, which are not in it,
+    # half of the most that an episode can bring, so that most episodes have to be solved.
     goals={
         "MiniGrid-": 0.5,
         "BabyAI-": 0.5,

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
 
 from rl.fast.compact_normalize import CompactNormalize
 from rl.fast.numpy_mlp import ACTIVATIONS, Network, is_mlp_policy, log_softmax
@@ -41,7 +40,7 @@ class Acting:
             running = envs.obs_rms
             self._mean = running.mean[self._columns]
             self._deviation = np.sqrt(running.var[self._columns] + envs.epsilon)
-            self._network = Network(cast(ActorCriticPolicy, model.policy), self._columns)
+            self._network = Network(model.policy, self._columns)
 
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
@@ -55,7 +54,7 @@ class Acting:
         with torch.no_grad():
             logits = self._network.actor(torch.from_numpy(compact.astype(np.float32)))
         if greedy:
-            return logits.argmax(axis=1)
+            return np.asarray(logits.argmax(axis=1))
         _, p = log_softmax(logits)
         drawn: np.ndarray = torch.multinomial(torch.from_numpy(p), 1, replacement=True).numpy()[:, 0]
         return drawn

@@ -19,7 +19,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
-from torch import nn
 
 from dem_apps import EntropyObjective
 from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient

@@ -1,4 +1,4 @@
-"""A zip of SB3 without this package: what :func:`rl.with_entropy_objective` trained, for whoever has SB3 alone.
+"""A zip without this package: what :func:`rl.with_entropy_objective` trained, for whoever has SB3 alone.
 
 ``model.save`` of a hooked model pickles its policy's class, which is this package's, so such a zip opens only where this
 package is installed. The objective matters while training only; without it the policy is one of SB3's own.
@@ -55,7 +55,8 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     assert data is not None
     data["policy_class"] = plain_policy(model.policy_class)
     data.pop("not_fast", None)  # of rl.fast.ppo
-    params["policy"] = {name: value for name, value in params["policy"].items() if not name.startswith(_OBJECTIVE)}
+    policy: Any = params["policy"]
+    params["policy"] = {name: value for name, value in policy.items() if not name.startswith(_OBJECTIVE)}  # type: ignore[assignment]
     save_to_zip_file(path, data=data, params=params, pytorch_variables=variables)
     envs = model.get_vec_normalize_env()
     if envs is None:

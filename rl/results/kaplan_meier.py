@@ -1,4 +1,4 @@
-"""Share of runs that have reached the goal, with runs that never did as censored: Kaplan and Meier's estimate, by scipy.
+"""Share of runs that have reached the goal, those that never did being censored: Kaplan and Meier, by scipy.
 
 A module of its own, since scipy takes a second to import and a training needs none of it.
 """

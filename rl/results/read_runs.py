@@ -176,7 +176,9 @@ def _goal_of(
         goal = goal_return(row["env"]) if goal is None else float(goal)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: goal_return is {goal!r:.50} and no number") from error
-    time = goal_time({step: sampled for step, (sampled, _) in curve.items()}, goal) if goal is not None and curve else None
+    time = (
+        goal_time({step: sampled for step, (sampled, _) in curve.items()}, goal) if goal is not None and curve else None
+    )
     row |= {"goal_return": goal, "steps_to_goal": time.steps if time is not None and time.reached else None}
     return time
 

@@ -2,10 +2,10 @@
 
 A run that never does is not left out and not given a number: it is a right-censored observation, of which only is known
 that its time is longer than the run. So the share of runs that have arrived is Kaplan and Meier's estimate (Journal of
-the American Statistical Association, 1958; :mod:`rl.results.kaplan_meier`). Its summary is the restricted mean, the mean of
-min(T, τ): how many of the first τ steps a run spends without the goal. With τ no later than the end of every run each
-min(T, τ) is known, so the area under Kaplan and Meier's curve is an ordinary mean, with Student's t over the seeds and
-paired differences as everywhere (:mod:`dem_apps.report.intervals`).
+the American Statistical Association, 1958; :mod:`rl.results.kaplan_meier`). Its summary is the restricted mean, the
+mean of min(T, τ): how many of the first τ steps a run spends without the goal. With τ no later than the end of every
+censored run each min(T, τ) is known, so the area above the curve of runs that have arrived is an ordinary mean, with
+Student's t over the seeds and paired differences as everywhere (:mod:`dem_apps.report.intervals`).
 
 A time is that of the evaluation which passed: the policy may have been there up to one interval of evaluations before,
 and a mean of few episodes may pass by luck. Both are alike for all arms that are evaluated alike.

@@ -20,9 +20,7 @@ from dem_apps.runtime.load_state import all_finite
 _LOSSES = ("loss", "value_loss", "policy_loss", "policy_gradient_loss", "entropy_loss", "entropy_objective")
 
 
-def check_step(
-    rewards: np.ndarray, observations: np.ndarray | dict[str, np.ndarray], env: str, step: int
-) -> None:
+def check_step(rewards: np.ndarray, observations: np.ndarray | dict[str, np.ndarray], env: str, step: int) -> None:
     """Look at what the environments have just returned.
 
     Args:

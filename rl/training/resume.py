@@ -71,7 +71,7 @@ def _restore_rollout(model: OnPolicyAlgorithm, state: dict[str, Any], where: str
     _check(state, model, where)
     model._n_updates = state["n_updates"]
     model._current_progress_remaining = state["progress_remaining"]
-    model._last_obs = state["last_obs"]
+    model._last_obs = _laid_out(state["last_obs"], model)
     model._last_episode_starts = state["last_episode_starts"]
     model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
     model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
@@ -165,3 +165,19 @@ def _same(observation: Any, expected: Any, index: int, model: OnPolicyAlgorithm)
     if isinstance(observation, dict):
         return all(np.array_equal(part, expected[key][index]) for key, part in observation.items())
     return np.array_equal(observation, expected[index])
+
+
+def _laid_out(observations: Any, model: OnPolicyAlgorithm) -> Any:
+    """Pictures as VecTransposeImage hands them out, a view of pixels in another order: the order of a sum rounds it."""
+    assert model.env is not None
+    transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
+    if transposing is None:
+        return observations
+    if isinstance(observations, dict):
+        keys = transposing.image_space_keys or []
+        return {key: _as_view(part) if key in keys else part for key, part in observations.items()}
+    return _as_view(observations)
+
+
+def _as_view(pictures: np.ndarray) -> np.ndarray:
+    return np.moveaxis(np.moveaxis(pictures, 1, -1).copy(), -1, 1)

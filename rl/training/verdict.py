@@ -44,8 +44,8 @@ def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figu
         lines.append(f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)")
     if ended_at_worst(returns, last, goal):
         lines.append(
-            f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or it "
-            f"was lost again. {_ADVICE.format(timesteps=3 * (config.timesteps or 0), seed=config.seed + 1)}"
+            f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or "
+            f"it was lost again. {_ADVICE.format(timesteps=3 * (config.timesteps or 0), seed=config.seed + 1)}"
         )
     return lines
 

@@ -99,7 +99,9 @@ def main() -> None:
     """Run the arms one after another and print their counts and the tests whose outcome differs from the first."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="folder that holds the published tests in tests/")
-    parser.add_argument("--arms", nargs="+", default=["plain", "entropy", "adadem-where-possible", "adadem-where-possible@0.01"])
+    parser.add_argument(
+        "--arms", nargs="+", default=["plain", "entropy", "adadem-where-possible", "adadem-where-possible@0.01"]
+    )
     parser.add_argument("--files", nargs="+", default=["tests"], help="files below the checkout")
     parser.add_argument("--select", default=_WITH_HOOK, help="pytest's -k; default: all but algorithms without a hook")
     parser.add_argument("--out", type=Path, default=Path("sb3_suite"), help="folder for one junit file per arm")

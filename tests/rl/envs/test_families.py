@@ -26,7 +26,7 @@ from dem_apps.runtime.settings import from_dict, parse_config, parse_search
 from rl.config import TrainConfig, resolve
 from rl.envs import families
 from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
-from rl.envs.family import Family
+from rl.envs.family import Family, load
 from rl.envs.make import check_env_id, make_env
 from rl.envs.minigrid import MINIGRID
 from rl.training.build import build_envs, build_model
@@ -63,6 +63,8 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
     family = FAMILIES[name]
     if family.module is not None:
         pytest.importorskip(family.module)
+    if family.register is not None and not any(family_of(known) is family for known in gym.registry):
+        load(family.register)()
     env_id, entry = "CartPole-v1", ENTRY
     for known in sorted(gym.registry):
         if family_of(known) is family:
@@ -89,7 +91,9 @@ def test_the_longest_prefix_has_the_id() -> None:
 
 def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(
-        families.FAMILIES, "poles", Family(prefixes=("MountainCar-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}})
+        families.FAMILIES,
+        "poles",
+        Family(prefixes=("MountainCar-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}}),
     )
     assert resolve(TrainConfig(env="MountainCar-v0")).hyperparameters == ENTRY
     assert resolve(TrainConfig(env="MountainCar-v0", algo="a2c")).hyperparameters["policy"] == "MlpPolicy"

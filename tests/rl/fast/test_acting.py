@@ -58,7 +58,9 @@ def test_a_column_that_training_has_not_seen_counts(model: Any) -> None:
         before = weight[:, unseen].clone()
         weight[:, unseen] = 100.0
     try:
-        assert np.array_equal(Acting(model)(raw, True), model.policy.predict(normalised(model, raw), None, None, True)[0])
+        assert np.array_equal(
+            Acting(model)(raw, True), model.policy.predict(normalised(model, raw), None, None, True)[0]
+        )
     finally:
         with torch.no_grad():
             weight[:, unseen] = before

@@ -57,8 +57,10 @@ def opened_elsewhere(algorithm: type[Any], file: Path) -> tuple[str, np.ndarray]
 def test_the_zip_opens_without_this_package(
     algorithm: type[Any], policy: str, env: Any, objective: str, tmp_path: Path
 ) -> None:
-    arguments = {key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")}
-    made = env if isinstance(env, str) else env()
+    arguments = {
+        key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")
+    }
+    made = gym.make(env) if isinstance(env, str) else env()
     model = with_entropy_objective(algorithm, objective)(policy, made, **arguments).learn(64)
     assert save_plain(model, tmp_path / "model.zip") == [tmp_path / "model.zip"]
     module, actions = opened_elsewhere(algorithm, tmp_path / "model.zip")

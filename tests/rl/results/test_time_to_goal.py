@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_the_restricted_mean_is_the_area_under_the_curve() -> None:
     assert horizon == 25
     curve = {0: 1.0, **kaplan_meier(times)}
     steps = [step for step in sorted(curve) if step < horizon] + [horizon]
-    area = sum(curve[a] * (b - a) for a, b in zip(steps, steps[1:], strict=False))
+    area = sum(curve[a] * (b - a) for a, b in itertools.pairwise(steps))
     assert np.mean([time.until(horizon) for time in times]) == pytest.approx(area)
 
 
