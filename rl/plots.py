@@ -2,7 +2,8 @@
 
 ``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the mean over seeds with its 95 %
 interval (:mod:`dem_apps.report.intervals`), ``time_to_goal`` the share of runs that have reached the goal
-(:mod:`rl.results.time_to_goal`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a ``runs.csv``
+(:mod:`rl.results.time_to_goal`), and ``weights``, of terms that were trained with three weights or more, both against
+the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a ``runs.csv``
 stands for the runs it was made of.
 """
 
@@ -30,11 +31,13 @@ from rl.results.goal_figure import goal_figure
 from rl.results.goal_table import GOAL_NOTE, goal_table
 from rl.results.read_runs import Result, find_results, names, select, write_curves, write_runs
 from rl.results.returns_table import NOTE, markdown_table
+from rl.results.weights import WEIGHTS_NOTE, weights_table
+from rl.results.weights_figure import weights_figure
 
 #: What a report consists of, and how each file begins.
 REPORT_FILES = {
     "runs.csv": "env,arm,seed,", "curves.csv": "env,arm,seed,step,", "table.md": "| environment | arm | seeds |",
-    **{f"{name}{suffix}": "" for name in (*(f"returns_{actions}" for actions in ACTIONS), "time_to_goal")
+    **{f"{name}{suffix}": "" for name in (*(f"returns_{actions}" for actions in ACTIONS), "time_to_goal", "weights")
        for suffix in (".png", ".svg")},
 }  # fmt: skip
 
@@ -78,14 +81,17 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
     times = goal_table(results, baseline)
     if times:
         table += f"\n{times}\n{GOAL_NOTE}"
+    widths = weights_table(results)
+    if widths:
+        table += f"\n{widths}\n{WEIGHTS_NOTE}"
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
     write_atomically(out / "table.md", table.encode())
     for actions in ACTIONS:
         save(curves_figure(results, actions), out / f"returns_{actions}")
-    arriving = goal_figure(results)
-    if arriving is not None:
-        save(arriving, out / "time_to_goal")
+    for name, figure in (("time_to_goal", goal_figure(results)), ("weights", weights_figure(results))):
+        if figure is not None:
+            save(figure, out / name)
     return table
 
 

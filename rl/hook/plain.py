@@ -1,7 +1,7 @@
 """A zip without this package: what :func:`rl.with_entropy_objective` trained, for whoever has SB3 alone.
 
-``model.save`` of a hooked model pickles its policy's class, which is this package's, so such a zip opens only where this
-package is installed. The objective matters while training only; without it the policy is one of SB3's own.
+``model.save`` of a hooked model pickles its policy's class, which is this package's, so such a zip opens only where
+this package is installed. The objective matters while training only; without it the policy is one of SB3's own.
 """
 
 from __future__ import annotations
