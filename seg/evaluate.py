@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import InputError, NotFiniteError, into_new_folder
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
@@ -219,10 +219,11 @@ def _main() -> None:
     dataset = open_validation(settings.target, loaded.classes, settings.validation_part, demo=settings.demo)
     if config.batch_norm_after == "target":
         loaded = _adapted(loaded, settings.target, device)
-    result = evaluate(
-        loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
-        scales=config.scales, flip=config.flip, cut=tiling(config.tile, config.tile_overlap), on_sample=writer,
-    )  # fmt: skip
+    with into_new_folder(Path(config.save_predictions or "."), "--save-predictions"):
+        result = evaluate(
+            loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
+            scales=config.scales, flip=config.flip, cut=tiling(config.tile, config.tile_overlap), on_sample=writer,
+        )  # fmt: skip
     how = protocol(
         settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip, loaded.re_estimated_on,
         tiling(config.tile, config.tile_overlap),

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import InputError, NotFiniteError, into_new_folder
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
@@ -97,16 +97,17 @@ def export(config: ExportConfig) -> int:
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
     failed = 0
-    try:
-        for file, name in track(zip(files, names, strict=True), len(files), "export"):
-            problem = _export_image(runs, file, file.relative_to(root), name, out, cut)
-            if problem is not None:
-                failed += 1
-                print(f"skipped: {problem}", file=sys.stderr, flush=True)
-    finally:
-        # also of an export that is interrupted: its pictures are there, so are their numbers
-        for run in runs:
-            run.tables.write(run.folder)
+    with into_new_folder(out):
+        try:
+            for file, name in track(zip(files, names, strict=True), len(files), "export"):
+                problem = _export_image(runs, file, file.relative_to(root), name, out, cut)
+                if problem is not None:
+                    failed += 1
+                    print(f"skipped: {problem}", file=sys.stderr, flush=True)
+        finally:
+            # also of an export that is interrupted: its pictures are there, so are their numbers
+            for run in runs:
+                run.tables.write(run.folder)
     for run in runs:
         mean = run.tables.mean_entropy()
         said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"

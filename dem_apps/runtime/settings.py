@@ -36,6 +36,8 @@ from dem_apps.runtime.validate import (
 )
 
 Config = TypeVar("Config")
+#: With more unknown keys than this at once nobody has mistyped them.
+_OF_ANOTHER_COMMAND = 4
 TrainingConfig = TypeVar("TrainingConfig")
 
 
@@ -170,6 +172,12 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
     hints = get_type_hints(config_class)
+    unknown = [str(key) for key in values if key not in hints]
+    if len(unknown) > _OF_ANOTHER_COMMAND:
+        raise InputError(
+            f"{where}: holds settings of another command ({', '.join(unknown[:3])}, …), and a run of "
+            f"{config_class.__module__.partition('.')[0]}.train is expected"
+        )
     for key, value in values.items():
         if key not in hints:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, hints)}")
