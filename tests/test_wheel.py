@@ -108,7 +108,7 @@ def test_commands_work_elsewhere(python: Path, tmp_path: Path) -> None:
     run(python, tmp_path, "seg.export", "--run", "runs/a", "runs/b", "--images", str(images), "--out", "export")
     run(python, tmp_path, "seg.export_model", "--run", "runs/a", "--out", "model")
     run(
-        python, tmp_path, "rl.train", "--env", "MiniGrid-Empty-5x5-v0", "--timesteps", "256", "--run-dir", "runs/rl",
+        python, tmp_path, "rl.train", "--env", "MiniGrid-DoorKey-5x5-v0", "--timesteps", "512", "--run-dir", "runs/rl",
     )  # fmt: skip
     page = run(python, tmp_path, "dem_apps.report", "runs/a", "runs/b", "--out", "report.html")
     assert "report.html" in page

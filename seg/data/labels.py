@@ -12,10 +12,10 @@ it as 255, which maps to ``IGNORE_INDEX``. Source: ``labels.py`` of the public c
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,7 +171,7 @@ def load_classes(file: str | None) -> ClassSet:
     """
     if file is None:
         return CITYSCAPES_CLASSES
-    if "," in file and not Path(file).suffix and not Path(file).exists():
+    if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
         return _named(file)
     document = _read_yaml(file)
     _known_keys(file, document, ("classes", "ignored"))
@@ -205,10 +205,12 @@ def _named(names: str) -> ClassSet:
 
 def _with_colors(rows: list[Any]) -> list[Any]:
     """The rows with chosen colours, where none has one of its own."""
-    if not all(isinstance(row, dict) and "color" not in row and "name" in row for row in rows):
+    if any(isinstance(row, dict) and "color" in row for row in rows):
         return rows
-    colors = named_classes([str(row["name"]) for row in rows]).colors
-    return [{**row, "color": list(color)} for row, color in zip(rows, colors, strict=True)]
+    colors = named_classes([str(row.get("name")) if isinstance(row, dict) else "" for row in rows]).colors
+    return [
+        {**row, "color": list(color)} if isinstance(row, dict) else row for row, color in zip(rows, colors, strict=True)
+    ]
 
 
 def _read_yaml(file: str) -> dict[str, Any]:

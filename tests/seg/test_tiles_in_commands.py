@@ -57,10 +57,16 @@ def test_an_export_by_tiles(run: Path, tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (150, 170, 3)).astype(np.uint8)
     Image.fromarray(image).save(tmp_path / "images" / "a.png")
     means = []
-    for name, tile in (("whole", None), ("tiled", 96)):
+    for name, tile in (("whole", None), ("tiled", 128)):
         out = tmp_path / name
         config = seg.export.ExportConfig(
-            run=[str(run)], images=str(tmp_path / "images"), out=str(out), size=None, tile=tile, device="cpu"
+            run=[str(run)],
+            images=str(tmp_path / "images"),
+            out=str(out),
+            size=None,
+            tile=tile,
+            tile_overlap=tile and 64,
+            device="cpu",
         )
         assert seg.export.export(config) == 0
         assert Image.open(out / "a_prediction.png").size == (170, 150)
@@ -72,7 +78,7 @@ def test_flags_that_do_not_fit(run: Path, tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(InputError, match="--tile-overlap: belongs to --tile"):
         evaluated(run, tmp_path / "a.json", monkeypatch, "--tile-overlap", "32")
     config = seg.export.ExportConfig(
-        run=[str(run)], images=str(tmp_path), out=str(tmp_path / "out"), tile=128, tile_overlap=120
+        run=[str(run)], images=str(run), out=str(tmp_path / "out"), tile=128, tile_overlap=120
     )
     with pytest.raises(InputError, match="--tile-overlap: expected 0 to 96"):
         seg.export.export(config)

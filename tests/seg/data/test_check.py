@@ -212,7 +212,7 @@ def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     assert len(found) == 2
     assert found[0].startswith(f"error: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label ")
     assert found[1].startswith("error: source train: 5 files, such as ")
-    assert found[1].endswith("1.png: label id 7 is not in the table, which has 0 to 1, 255")
+    assert found[1].endswith("1.png: label id 7 is not in the table, which has 0 to 1 and 255")
 
 
 def test_a_layout_that_would_fit_is_named(check, tmp_path):
