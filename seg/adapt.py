@@ -88,7 +88,9 @@ class AdaptConfig(ObjectiveSettings):
         check_settings(self)
         if (self.model is None) != (self.images is None):
             missing = "model" if self.model is None else "images"
-            raise InputError(f"--{missing}: is missing; give --model SPEC and --images DIR, or none of them for the demo")
+            raise InputError(
+                f"--{missing}: is missing; give --model SPEC and --images DIR, or none of them for the demo"
+            )
         if self.size is not None and len(self.size) != 2:
             raise InputError(f"--size: expected W,H such as 1024,512, got {self.size}")
         if self.method in NEED_SOURCE and self.source is None:
@@ -153,8 +155,9 @@ def _with_demo(config: AdaptConfig) -> AdaptConfig:
     from seg.adaptation.demo import demo_network, foggy_target  # trains, and so needs what training needs
 
     images, labels = foggy_target()
-    given = {"model": str(demo_network()), "images": str(images), "labels": config.labels or str(labels)}
-    return dataclasses.replace(config, **given)
+    return dataclasses.replace(
+        config, model=str(demo_network()), images=str(images), labels=config.labels or str(labels)
+    )
 
 
 def _source_batches(

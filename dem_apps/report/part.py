@@ -93,6 +93,11 @@ class Part:
         return len(self.runs) > 1
 
     @property
+    def shared_caption(self) -> str:
+        """Under a picture that is the same of all."""
+        return "every run"
+
+    @property
     def alarms(self) -> bool:
         """Whether any run has one."""
         return any(run.alarms() for run in self.runs)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from dem_apps.runtime.cache import cache_dir
 from dem_apps.runtime.progress import track
-from seg.config import OptimizerConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import WORLD_VERSION, draw_street
 from seg.train import train
@@ -33,13 +33,11 @@ def demo_network() -> Path:
     """The run folder of a network that has seen the source alone, trained where there is none yet."""
 
     def make(folder: Path) -> None:
-        print(f"training the demo's network on source images, {STEPS} steps, once: about a minute and a half", flush=True)
-        train(
-            TrainConfig(
-                method="source", max_steps=STEPS, eval_every=STEPS, maps=0, device="cpu", run_dir=str(folder / "run"),
-                optimizer=OptimizerConfig(),
-            )  # fmt: skip
+        print(
+            f"training the demo's network on source images, {STEPS} steps, once: about a minute and a half", flush=True
         )
+        run = str(folder / "run")
+        train(TrainConfig(method="source", max_steps=STEPS, eval_every=STEPS, maps=0, device="cpu", run_dir=run))
 
     return _kept(f"source-v{WORLD_VERSION}-{STEPS}", make) / "run"
 
@@ -52,7 +50,9 @@ def foggy_target() -> tuple[Path, Path]:
             (folder / name).mkdir()
         for index in track(range(IMAGES), IMAGES, "drawing the foggy target"):
             picture, label = draw_street(target_look(0, 1.0), "val", 1000 + index, seed=0, size=SIZE)
-            fog = albumentations.Compose([albumentations.RandomFog(fog_coef_range=_FOG, alpha_coef=0.1, p=1)], seed=index)
+            fog = albumentations.Compose(
+                [albumentations.RandomFog(fog_coef_range=_FOG, alpha_coef=0.1, p=1)], seed=index
+            )
             Image.fromarray(fog(image=picture)["image"]).save(folder / "images" / f"{index:03d}.png")
             Image.fromarray(label.astype(np.uint8)).save(folder / "labels" / f"{index:03d}.png")
 

@@ -55,7 +55,7 @@ class Evidence:
 
     @property
     def effective_classes(self) -> float:
-        """exp of the entropy of the shares: how many classes are predicted, were all as frequent; 1 after a collapse."""
+        """exp of the entropy of the shares: how many classes there are, were all as frequent; 1 is a collapse."""
         return math.exp(-sum(share * math.log(share) for share in self.shares if share > 0))
 
     def document(self) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class _Part:
     colours: list[tuple[str, str]]
     id: str = "adaptation"
     several: bool = True
+    shared_caption: str = "before and after"
 
 
 def adaptation_page(result: Result, writer: PredictionWriter) -> bytes:
@@ -75,7 +76,10 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     facts = [("network", str(settings["model"] or "the demo's")), ("images", str(len(result.before)))]
     facts.append(("method", settings["method"]))
     if learns:
-        facts += [("objective", f"{settings['loss']}, {settings['reduction']}"), ("learning rate", f"{settings['lr']:g}")]
+        facts += [
+            ("objective", f"{settings['loss']}, {settings['reduction']}"),
+            ("learning rate", f"{settings['lr']:g}"),
+        ]
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
     facts.append(("mode", settings["mode"]))
     old, new = (mean_entropy(rows) for rows in (result.before, result.after))

@@ -26,7 +26,6 @@ from seg.maps import entropy_maps
 from seg.maps.run_pictures import output_path
 from seg.models.predictor import upsampled
 
-
 #: Of the pictures of an image and stage.
 KINDS = ("prediction", "entropy", "pred_labelIds")
 

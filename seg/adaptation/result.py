@@ -138,4 +138,4 @@ def _shares(rows: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def _largest(row: dict[str, Any]) -> float:
-    return max(row["pixels"]) / max(sum(row["pixels"]), 1)
+    return float(max(row["pixels"]) / max(sum(row["pixels"]), 1))

@@ -19,7 +19,6 @@ from seg.adaptation.evidence import Evidence, Forward, gathered
 from seg.adaptation.labelled import LabelScore
 from seg.models.adaptive_batch_norm import re_estimated
 
-
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], LabelScore]
 
@@ -118,9 +117,7 @@ class Rounds:
         score: of a network on labelled images beside that of the network as it was, where there are any.
     """
 
-    def __init__(
-        self, adapter: TestTimeAdapter, probe: Probe, before: Evidence, score: Scorer | None = None
-    ) -> None:
+    def __init__(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence, score: Scorer | None = None) -> None:
         self.adapter, self.probe, self.before, self.score = adapter, probe, before, score
         self.step = 0
         self.checks: list[Check] = []
