@@ -26,8 +26,9 @@ def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[di
     which the state of an optimiser is stored.
     """
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for name, parameter in model.named_parameters():
-        groups[name.startswith("encoder.")].append(parameter)
+    of_encoder = {id(parameter) for parameter in model.get_submodule("encoder").parameters()}
+    for parameter in model.parameters():
+        groups[id(parameter) in of_encoder].append(parameter)
     return [
         {"params": groups[True], "base_lr": lr},
         {"params": groups[False], "base_lr": lr * head_factor},

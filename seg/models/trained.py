@@ -15,9 +15,11 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.safe_io import read_json
 from seg.models.formats.function import is_function, read_function
 from seg.models.formats.run import is_run, read_run
-from seg.models.formats.smp_folder import is_smp, read_smp
+from seg.models.formats.smp_folder import read_smp
 from seg.models.formats.trained_network import TrainedNetwork as TrainedNetwork
-from seg.models.formats.transformers_folder import is_transformers, read_transformers
+from seg.models.formats.transformers_folder import read_transformers
+from seg.models.smp_network import is_smp
+from seg.models.transformers_network import is_transformers
 
 SPEC_HELP = (
     "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or package.module:function"

@@ -16,6 +16,7 @@ from seg.models.formats.trained_network import TrainedNetwork
 from seg.models.load_model import CLASSES_FILE, LoadedModel
 from seg.models.load_model import open_trained as open_run
 from seg.models.preprocessing import Preprocessing
+from seg.models.pretrained import NETWORK_FILE
 
 
 def is_run(folder: Path) -> bool:
@@ -37,6 +38,8 @@ def read_run(folder: Path) -> TrainedNetwork:
 
     def write(new: Path) -> None:
         _write(loaded, new)
+        if (folder / NETWORK_FILE).is_file():
+            write_bytes(new / NETWORK_FILE, (folder / NETWORK_FILE).read_bytes())
 
     return TrainedNetwork(
         str(folder), "run", loaded.model, len(loaded.classes), loaded.classes, preprocessing,
@@ -46,11 +49,10 @@ def read_run(folder: Path) -> TrainedNetwork:
 
 def _write(loaded: LoadedModel, folder: Path) -> None:
     """A run folder with a checkpoint ``last`` and nothing that was logged."""
-    classes = folder / CLASSES_FILE
     config = dataclasses.replace(loaded.config, run_dir=None, resume=False)
     state = {"model": loaded.model.state_dict(), "step": loaded.step}
     if loaded.re_estimated_on is not None:
         state[RE_ESTIMATED_ON] = loaded.re_estimated_on
     save_checkpoint(folder / "checkpoints", "last", state, f"{loaded.step:08d}")
-    write_bytes(classes, (json.dumps(loaded.classes.document(), indent=2) + "\n").encode())
+    write_bytes(folder / CLASSES_FILE, (json.dumps(loaded.classes.document(), indent=2) + "\n").encode())
     write_bytes(folder / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())

@@ -6,14 +6,11 @@ say it: ``preprocessor_config.json`` as transformers has it, and our own ``class
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import segmentation_models_pytorch as smp
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import write_bytes
 from dem_apps.runtime.safe_io import read_json
 from seg.data.labels import load_classes
@@ -22,26 +19,14 @@ from seg.models.formats.trained_network import PlainLogits, TrainedNetwork
 from seg.models.formats.weights_file import WeightsFile, read_weights
 from seg.models.load_model import CLASSES_FILE, load_weights
 from seg.models.preprocessing import Preprocessing
-from seg.models.smp_network import SmpNetwork
+from seg.models.smp_network import network_of_config, outputs_of
 
 CONFIG_FILE = "config.json"
-CLASS_KEY = "_model_class"
 #: In the order in which the library looks for them.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-#: Said by the adapter itself, or about images and classes.
-_NOT_OPTIONS = (
-    "encoder_name", "encoder_weights", "in_channels", "classes", "activation", "aux_params", "upsampling",
-    "dynamic_img_size",
-)  # fmt: skip
-_OUR_NAMES = {"encoder_depth": "depth", "encoder_output_stride": "output_stride"}
 #: Of a head for whole images, which is kept and not used.
 _UNUSED = "classification_head."
 _KEPT_FILES = (CONFIG_FILE, PREPROCESSOR_FILE, CLASSES_FILE)
-
-
-def is_smp(config: Mapping[str, Any]) -> bool:
-    """Whether a ``config.json`` looks like the library's."""
-    return CLASS_KEY in config or "encoder_name" in config
 
 
 def read_smp(folder: Path) -> TrainedNetwork:
@@ -50,18 +35,16 @@ def read_smp(folder: Path) -> TrainedNetwork:
     Raises:
         InputError: an architecture, an option or weights that do not fit.
     """
+    where = str(folder / CONFIG_FILE)
     config = read_json(folder / CONFIG_FILE)
-    where = f"{folder / CONFIG_FILE}"
-    network = _built(config, where)
+    outputs = outputs_of(config, where)
+    network = network_of_config(config, outputs, where)
     weights, unused = smp_weights(folder)
     try:
         load_weights(network, weights.fitted(network), str(weights.file))
     except InputError as error:
         raise InputError(f"{error} of {where}") from error
-    outputs = config["classes"]
-    classes = None
-    if (folder / CLASSES_FILE).is_file():
-        classes = load_classes(str(folder / CLASSES_FILE))
+    classes = load_classes(str(folder / CLASSES_FILE)) if (folder / CLASSES_FILE).is_file() else None
 
     def write(new: Path) -> None:
         for name in _KEPT_FILES:
@@ -88,29 +71,3 @@ def smp_weights(folder: Path) -> tuple[WeightsFile, dict[str, Tensor]]:
     unused = {name: value for name, value in read.tensors.items() if name.startswith(_UNUSED)}
     used = {name: value for name, value in read.tensors.items() if name not in unused}
     return WeightsFile(file, used, read.key), unused
-
-
-def _built(config: dict[str, Any], where: str) -> SmpNetwork:
-    names = {architecture.__name__: name for name, architecture in smp.MODEL_ARCHITECTURES_MAPPING.items()}
-    named = config.get(CLASS_KEY)
-    if named not in names:
-        raise InputError(
-            f"{where}: {CLASS_KEY} is '{named}'{nearest(str(named), names)}; expected one of {', '.join(names)}, as "
-            "save_pretrained of segmentation-models-pytorch 0.4 and later writes it"
-        )
-    channels, classes = config.get("in_channels", 3), config.get("classes", 1)
-    if channels != 3:
-        raise InputError(f"{where}: in_channels is {channels}, and images here have 3, red, green and blue")
-    if not isinstance(classes, int) or classes < 1:
-        raise InputError(f"{where}: classes is {classes!r:.50}; expected a number from 1 on")
-    config["classes"] = classes
-    options = {
-        _OUR_NAMES.get(name, name): value
-        for name, value in config.items()
-        if not name.startswith("_") and name not in _NOT_OPTIONS
-    }
-    encoder = config.get("encoder_name", "resnet34")
-    try:
-        return SmpNetwork(names[named], str(encoder), classes, None, **options)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error

@@ -68,7 +68,7 @@ class WeightsFile:
         tensors = {name.removeprefix(prefix): value for name, value in self.tensors.items()}
         for name, value in own.items():
             given = tensors.get(name)
-            if given is None and name.endswith(_COUNTER):
+            if given is None and name.endswith(_COUNTER) and name.replace(_COUNTER, "running_mean") in tensors:
                 tensors[name] = torch.zeros_like(value)
             elif given is not None and given.is_floating_point() and value.is_floating_point():
                 tensors[name] = given.to(value.dtype)
