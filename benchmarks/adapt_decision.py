@@ -1,14 +1,14 @@
 """How often the label-free answer of ``seg.adapt`` is right, and what the objectives are worth under corruptions.
 
     OMP_NUM_THREADS=1 python benchmarks/adapt_decision.py --run RUN [--part decision|objectives]
-        [--out docs/results/adapt_decision.jsonl] [--markdown]
+        [--out docs/results/adapt_decision.jsonl]
 
 RUN is of ``seg.train --method source --source.size 96,48 --target.size 96,48`` on the demo pair. Adapted to are new
 pictures of the source's world (``home``) and of the target's, as they are and corrupted by albumentations: 24 images in
 batches of two, once. The network is looked at as ``seg.adapt`` does, and scored with the labels at the same moments.
 Part ``decision`` runs methods × learning rates over three decades, some of them ruinous; part ``objectives`` runs
 methods × objectives × reductions at one rate. A row that stands in the file is not made again, so the same command
-continues. ``--markdown`` prints the tables of what there is.
+continues. ``benchmarks/adapt_decision_tables.py`` makes the tables of docs/which_method.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from dem_apps.report.text_tables import markdown
 from seg.adaptation.rounds import Probe, Rounds, as_it_would_be_used, plain_forward
 from seg.data.labels import IGNORE_INDEX
 from seg.data.layouts import LAYOUTS
@@ -77,6 +76,8 @@ DATA = (
     *(("target", name, 2) for name in CORRUPTIONS),
     ("home", "clean", 0), ("target", "clean", 0),
 )  # fmt: skip
+#: Of them what the network needs help with.
+STRONG = tuple(each for each in DATA if each[2] > 1)
 #: method, objective, reduction, rates.
 DECISION = (
     ("bn", "none", "mean", (0.0,)),
@@ -88,33 +89,30 @@ DECISION = (
 )
 OBJECTIVES = tuple(
     (method, objective, reduction, (RECOMMENDED,))
-    for method in ("tent", "eta")
+    for method in ("tent",)
     for objective in ("entropy", "adadem", "adadem-norm", "dem")
     for reduction in ("mean", "balanced")
 )
 
 
 def main() -> None:
-    """Make the rows that are missing, or print what there is."""
+    """Make the rows that are missing, each written as it comes."""
     arguments = _arguments()
-    if arguments.markdown:
-        print(_markdown(_rows(arguments.out)), end="")
-        return
     torch.set_num_threads(1)
     loaded = open_trained(arguments.run, "last", torch.device("cpu"))
-    done = {_key(row) for row in _rows(arguments.out)}
+    done = {key_of(row) for row in rows_of(arguments.out)}
     arms = DECISION if arguments.part == "decision" else OBJECTIVES
-    for domain, corruption, strength in DATA:
+    for domain, corruption, strength in DATA if arguments.part == "decision" else STRONG:
         named = {"part": arguments.part, "network": arguments.run.name, "domain": domain, "corruption": corruption}
         wanted = [
             {**named, "strength": strength, "method": method, "objective": objective, "reduction": reduction, "lr": lr}
             for method, objective, reduction, rates in arms
             for lr in rates
         ]
-        wanted = [row for row in wanted if _key(row) not in done]
-        data = Data(loaded, domain, corruption, strength) if wanted else None
+        wanted = [row for row in wanted if key_of(row) not in done]
+        data = Data(loaded, domain, corruption, strength, arguments.part == "decision") if wanted else None
         for row in wanted:
-            row |= data.adapted(row["method"], row["objective"], row["reduction"], row["lr"])
+            row |= _rounded(data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
             with arguments.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             scores = [f"{100 * check['miou']:.1f}" for check in row["checks"]]
@@ -124,8 +122,8 @@ def main() -> None:
 class Data:
     """The images of one corruption, and the network's scores and evidence before."""
 
-    def __init__(self, loaded: LoadedModel, domain: str, corruption: str, strength: int) -> None:
-        self.loaded = loaded
+    def __init__(self, loaded: LoadedModel, domain: str, corruption: str, strength: int, evidence: bool) -> None:
+        self.loaded, self.evidence = loaded, evidence
         look = GAME_STREET if domain == "home" else target_look(0, 1.0)
         table, _ = LAYOUTS["cityscapes"].train_ids(loaded.classes)
         self.images, self.labels = [], []
@@ -170,7 +168,8 @@ class Data:
         checks = [self.first.setdefault(policy, {}) or self.look(rounds)]  # before anything is learnt all are alike
         self.first[policy] = checks[0]
         batches = list(self.batches()) if method != "bn" else []
-        marks = {round(len(batches) * (place + 1) / CHECKS) for place in range(CHECKS)}
+        looks = CHECKS if self.evidence else 1
+        marks = {round(len(batches) * (place + 1) / looks) for place in range(looks)}
         for batch in batches:
             if rounds.learn(batch) is None:
                 checks.append({"step": rounds.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0})
@@ -180,7 +179,10 @@ class Data:
         return {"before": {"evidence": self.before.document(), **self.score_before}, "checks": checks}
 
     def look(self, rounds: Rounds) -> dict[str, Any]:
+        """Evidence and scores of the network as it is now."""
         candidate = as_it_would_be_used(rounds.adapter, self.probe)
+        if not self.evidence:
+            return {"step": rounds.step, "evidence": None, **self.score(candidate)}
         try:
             evidence = self.probe.look(plain_forward(candidate))
         except NotFiniteError:
@@ -200,24 +202,30 @@ def corrupted(image: NDArray[np.uint8], corruption: str, strength: int, seed: in
 KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")
 
 
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What a row is of."""
     return tuple(row[key] for key in KEYS)
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
+def _rounded(value: Any) -> Any:
+    """Five digits, which are more than a score has."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """Those that there are."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-
-
-def _markdown(rows: list[dict[str, Any]]) -> str:
-    return ""
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path)
+    parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--part", choices=("decision", "objectives"), default="decision")
     parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_decision.jsonl"))
-    parser.add_argument("--markdown", action="store_true", help="adapt nothing, print the tables")
     return parser.parse_args()
 
 
