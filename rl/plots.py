@@ -86,7 +86,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
     table = f"{markdown_table(results, baseline)}\n{NOTE}"
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
-    write_atomically(out / "table.md", table.encode())
+    write_atomically(out / "table.md", table.encode(), shared=True)
     for actions in ACTIONS:
         _save(curves_figure(results, actions), out / f"returns_{actions}")
     return table
@@ -175,7 +175,7 @@ def _save(figure: Figure, path: Path) -> None:
         for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
             content = io.BytesIO()
             figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
-            write_atomically(path.with_suffix(suffix), content.getvalue())
+            write_atomically(path.with_suffix(suffix), content.getvalue(), shared=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
