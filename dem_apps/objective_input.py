@@ -24,7 +24,8 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
     if mask is not None and not (_is_bool(mask) and mask.shape == elements):
         raise InputError(
-            f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {of_classes}), got {_shown(mask)}"
+            f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {of_classes}), got "
+            f"{_shown(mask)}"
         )
     if class_mask is not None and not (_is_bool(class_mask) and _broadcasts(class_mask, logits)):
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -54,7 +54,7 @@ class RepeatedSGD(torch.optim.Optimizer):
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         known = [self.state[weight].get("momentum_buffer") for weight in weights]
         for _ in range(group["repeats"]):
-            moves: Sequence[Tensor] = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
+            moves = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
             if group["momentum"]:
                 moves = [
                     move if velocity is None else velocity.mul_(group["momentum"]).add_(move)
