@@ -159,7 +159,6 @@ def _trained(folder: Path) -> None:
 
 
 def _exported(folder: Path, who: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     run, images, out = (str(folder / name) for name in (f"run{who}", "images", "out"))
     export(ExportConfig(run=[run], images=images, out=out, device="cpu"))
 
@@ -251,7 +250,6 @@ def _original(folder: Path) -> None:
 
 
 def _drawn(folder: Path, _who: int = 0, seed: int = 1) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     pair = write_demo_pair(folder / "demo", seed=seed, size=(64, 32), source_train=1, target_train=1, target_val=1)
     if len(list(pair.source_root.rglob("*.png"))) != 2:
         raise AssertionError("a picture is missing")

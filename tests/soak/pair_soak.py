@@ -70,6 +70,7 @@ def pair(kind: Kind, folder: Path, seed: int, slowest: float) -> list[str]:
 
 def _attempt(kind: Kind, folder: Path, who: int, seed: int, slowest: float, log: Path) -> None:
     torch.set_num_threads(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     delays, inside = random.Random(2 * seed + who), str(folder)
 
     def wait(event: str, arguments: tuple[Any, ...]) -> None:
