@@ -83,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     envs = build_envs(training.env, entry)
     model = build_model(algorithm, envs, entry, training.ent_coef, training.seed, config.device)
     seed = training.seed if config.seed is None else config.seed
-    wrapper = entry.get("env_wrapper")
-    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL)
+    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
+    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL, frame_stack)
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
     title = f"{training.env}, {training.loss}, {config.episodes} episodes"
     console().print(results_table(title, [result]))
@@ -97,8 +97,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         video = Path(config.video)
         own = video.with_name(f"{video.stem}.{os.getpid()}{video.suffix}")  # nobody else's, until it is whole
         record_episodes(
-            model, training.env, wrapper, evaluator.episodes(model, False), own, about, config.video_episodes
-        )
+            model, training.env, wrapper, evaluator.episodes(model, False), own, about, config.video_episodes,
+            frame_stack,
+        )  # fmt: skip
         place(own, video, "--video")
         print(f"video {config.video}")
 

@@ -133,7 +133,10 @@ class DemoConfig:
 class ModelConfig:
     """The network."""
 
-    name: str = option("deeplabv2", "deeplabv2, deeplabv2-advent, or as segmentation-models-pytorch has it: unet, …")
+    name: str = option(
+        "deeplabv2",
+        "deeplabv2, deeplabv2-advent, pretrained (start-from's), or as segmentation-models-pytorch has it: unet, …",
+    )
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
     encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
     depth: int | None = option(
@@ -148,7 +151,7 @@ class ModelConfig:
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
-        None, "run folder whose selected, else last, weights training starts from", value="RUN"
+        None, "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file", value="PATH"
     )
 
     def architecture(self) -> dict[str, Any]:
@@ -156,7 +159,8 @@ class ModelConfig:
         given = {"depth": self.depth, "output_stride": self.output_stride}
         usual = {"depth": 3, "output_stride": 4} if self.name == "deeplabv2" else {}  # the demo's fits a CPU
         options = {name: usual.get(name) if value is None else value for name, value in given.items()}
-        return {"name": self.name, "encoder": self.encoder, **options}
+        encoder = self.start_from if self.name == "pretrained" else self.encoder
+        return {"name": self.name, "encoder": encoder, **options}
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,9 @@ class WeightConfig:
     target_main: float = option(0.01, "objective of the main head on target", at_least=0)
     target_aux: float = option(0.002, "objective of the auxiliary head on target", at_least=0)
     warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
+    relative: bool = option(
+        False, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1"
+    )
 
 
 @_extended(sections=_SECTIONS)
@@ -257,6 +264,8 @@ class TrainConfig(ObjectiveSettings):
         if self.demo != DemoConfig() and not self.uses_demo():
             given = "source" if self.source.root is not None else "target"
             raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
+        if self.model.name == "pretrained" and self.model.start_from is None:
+            raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
         if self.optimizer.repeats == "advent" and not (
             self.optimizer.name == "sgd" and self.model.name.startswith("deeplabv2")

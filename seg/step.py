@@ -33,6 +33,7 @@ class TrainState:
         schedule: of every optimiser's learning rates.
         label_counts: (C,) float64, pixels per class of the labels that were trained on, of all processes.
         warm_up: steps over which what the method adds rises to its weight, in a straight line; 0 begins with all of it.
+        relative: what the method adds counts times the source's cross-entropy, of the main head and at most 1.
         step: how many steps have been made.
         re_estimate: gives a copy of a network with running statistics of other images (``--batch-norm-after``), and
             every process calls it; None scores networks as they are.
@@ -45,6 +46,7 @@ class TrainState:
     schedule: PolySchedule
     label_counts: Tensor
     warm_up: int = 0
+    relative: bool = False
     step: int = 0
     re_estimate: Callable[[nn.Module], nn.Module] | None = None
     _adapted: tuple[int, nn.Module] | None = field(default=None, init=False)
@@ -170,8 +172,17 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     del logits, loss  # the full-size maps of one domain at a time
     target_loss, of_target = state.method.target_loss(batch)
     if target_loss is not None:
-        accelerator.backward(share * min(1.0, (state.step + 1) / max(1, state.warm_up)) * target_loss)
+        accelerator.backward(share * _weight_on_target(state, values["source/cross_entropy_main"]) * target_loss)
     return values | of_target
+
+
+def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | float:
+    """By how much all that the method adds is multiplied; the same in every process."""
+    risen = min(1.0, (state.step + 1) / max(1, state.warm_up))
+    if not state.relative:
+        return risen
+    (total,) = summed_over_processes(cross_entropy.double())
+    return risen * (total / world_size()).clamp_max(1).float()
 
 
 def supervised_loss(

@@ -37,12 +37,13 @@ from seg.data.sampling import Sampler
 from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
-from seg.models import build_model
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, classes_to_resume, start_from
+from seg.models.load_model import CLASSES_FILE, build_network, classes_to_resume
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
+from seg.models.pretrained import NETWORK_FILE, network_document
+from seg.models.start_from import start_from
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol
@@ -77,7 +78,10 @@ def _train(config: TrainConfig) -> Path:
         )  # fmt: skip
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
-    state = build_state(config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes)
+    state = build_state(
+        config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes,
+        own=path if config.resume else None,
+    )  # fmt: skip
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
         state.re_estimate = partial(re_estimated_on, pair.target_train, device=accelerator.device)
@@ -113,6 +117,7 @@ def build_state(
     accelerator: Accelerator,
     resumed: bool = False,
     classes: ClassSet | None = None,
+    own: Path | None = None,
 ) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
@@ -121,15 +126,17 @@ def build_state(
         num_classes: C.
         accelerator: owns device, precision and loss scale.
         resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
-        classes: what the outputs mean, which the run of ``--model.start-from`` has to mean as well.
+        classes: what the outputs mean, which those of ``--model.start-from`` have to mean as well.
+        own: the folder of a run that is continued.
     """
     settings, weights = config.model, config.weights
-    network = build_model(**settings.architecture(), num_classes=num_classes, weights=settings.encoder_weights)
+    network = build_network(settings, num_classes, own, settings.encoder_weights)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
-        start_from(model, Path(settings.start_from), classes)
+        for note in start_from(model, Path(settings.start_from), classes):
+            accelerator.print(note)
     rates = config.optimizer
     groups = parameter_groups(model, rates.lr, rates.head_factor, rates.repeats)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
@@ -144,7 +151,7 @@ def build_state(
     method = METHODS[config.method](predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
     counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
-    return TrainState(predict, optimizer, method, source_weights, schedule, counts, weights.warm_up)
+    return TrainState(predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, weights.relative)
 
 
 def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -167,7 +174,7 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        info = described_metrics(config.selection)
+        info = described_metrics(config.selection, len(pair.classes))
         path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step, info)
@@ -175,6 +182,8 @@ def _open(
             folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if saved is None:
             folder.write_json(CLASSES_FILE, pair.classes.document())
+            if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
+                folder.write_json(NETWORK_FILE, network_document(Path(str(config.model.start_from))))
         _print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
@@ -235,6 +244,8 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
     }
+    shares = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
+    result |= {"source_label_share": shares}
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))

@@ -14,7 +14,7 @@ MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl",
 #: A package's root holds its commands and its public names; every part lives in a room below it.
 ROOTS = {
     "dem_apps": {"__init__", "entropy", "errors", "figures", "objective", "objective_input", "reduction", "test_time"},
-    "seg": {"__init__", "benchmark", "config", "convert", "evaluate", "export", "step", "train", "tune"},
+    "seg": {"__init__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "step", "train", "tune"},
     "rl": {"__init__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
 }
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

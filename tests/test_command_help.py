@@ -15,9 +15,9 @@ import dem_apps.runtime.settings
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = (
-    "seg.train", "seg.evaluate", "seg.export", "seg.benchmark", "seg.tune", "seg.convert", "seg.data check",
-    "seg.data cache", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune", "dem_apps.report",
-    "dem_apps.figures",
+    "seg.train", "seg.evaluate", "seg.export", "seg.adapt", "seg.benchmark", "seg.tune", "seg.convert",
+    "seg.data check", "seg.data cache", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
+    "dem_apps.report", "dem_apps.figures",
 )  # fmt: skip
 PARSE_CONFIG = dem_apps.runtime.settings.parse_config
 # the commands are run again in this process, where tests of their modules may have imported them

@@ -16,12 +16,14 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
     ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
-    ``--config NAME`` is the file of that name in the settings' own folder of recipes, where they have one.
+    ``--config NAME`` is the file of that name in the settings' own folder of recipes, where they have one. It goes
+    first, since the parser lets what comes later win, and a flag wins over the file wherever it stands.
     """
     switches = _flags_of(config_class, lambda hint: hint is bool)
     mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
     # whose values may come without brackets: --scales 0.75,1.0
     lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))
+    files: list[str] = []
     normal: list[str] = []
     rest = list(arguments)
     while rest:
@@ -35,7 +37,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{field}{dot}{key if field in mappings else key.replace('_', '-')}"
         if name == "--config" and (equals or rest):
-            normal.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
+            files.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
         elif name in switches and not equals:
             following = rest[0] if rest and not rest[0].startswith("-") else None
             if following in ("true", "false"):
@@ -50,7 +52,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
             normal.append(f"{name}={rest.pop(0)}")
         else:
             normal.append(name + equals + value)
-    return normal
+    return files + normal
 
 
 def _is_negative(text: str) -> bool:

@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from rl.fast.acting import Acting
+
 #: Steps after which an episode is cut: 108,000 frames of Atari at four a step, and the Zoo has no longer ones.
 LONGEST_EPISODE = 27_000
 
@@ -60,9 +62,10 @@ def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int]
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
-    observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    observations: list[Any] = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    act = Acting(model)
     while playing:
-        actions, _ = model.policy.predict(normalised(model, np.stack(observations)), deterministic=greedy)
+        actions = act(stacked(observations), greedy)
         still: list[tuple[gym.Env, Episode]] = []
         observations = []
         for (env, episode), action in zip(playing, actions, strict=True):
@@ -78,17 +81,20 @@ def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int]
     return episodes
 
 
-def normalised(model: OnPolicyAlgorithm, observations: np.ndarray) -> np.ndarray:
-    """Observations (N, …) normalised with the statistics of training, which are not moved."""
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several environments as one array (N, …), or a dictionary of arrays."""
+    if isinstance(observations[0], dict):
+        return {key: np.stack([observation[key] for observation in observations]) for key in observations[0]}
+    return np.stack(observations)
+
+
+def normalised(model: OnPolicyAlgorithm, observations: Any) -> Any:
+    """Observations as of :func:`stacked`, normalised with the statistics of training, which are not moved."""
     envs = model.get_vec_normalize_env()
-    if envs is None:
-        return observations
-    result = envs.normalize_obs(observations)
-    assert isinstance(result, np.ndarray)
-    return result
+    return observations if envs is None else envs.normalize_obs(observations)
 
 
-def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[np.ndarray, bool]:
+def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[Any, bool]:
     observation, reward, terminated, truncated, info = env.step(action)
     episode.actions.append(action)
     episode.rewards.append(float(reward))

@@ -13,6 +13,7 @@ it as 255, which maps to ``IGNORE_INDEX``. Source: ``labels.py`` of the public c
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.safe_io import read_json, read_yaml
 from dem_apps.runtime.terminal import control_character
 from dem_apps.runtime.validate import shown
+from seg.data.image_io import distinct
 
 IGNORE_INDEX = 255
 _LONGEST_NAME = 100
@@ -129,6 +131,27 @@ LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channe
     768 - 3 * len(LABELS)
 )
 """256 RGB colours in a row, indexed by label id: what ``Image.putpalette`` takes."""
+
+
+def named_classes(names: Sequence[str]) -> ClassSet:
+    """The class set of these names, whose ids are their positions; of Cityscapes' names with Cityscapes' colours.
+
+    Colours of others are chosen: the first black, as a background is, and all different. A name that comes again gets
+    a number behind it.
+    """
+    known = {label.name: label.color for label in _TRAIN_LABELS}
+    colors = tuple(known.get(name) or chosen_color(index) for index, name in enumerate(names))
+    if not all(name in known for name in names):
+        colors = tuple(chosen_color(index) for index in range(len(names)))
+    return ClassSet(tuple(distinct(names)), colors, tuple(range(len(names))))
+
+
+def chosen_color(index: int) -> tuple[int, int, int]:
+    """The colour of class ``index`` in Pascal VOC's map: bits 0, 3 and 6 of the index are the top bits of red, …"""
+    red, green, blue = (
+        sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(8)) for channel in range(3)
+    )
+    return red, green, blue
 
 
 def load_classes(file: str | None) -> ClassSet:

@@ -14,6 +14,7 @@ from dem_apps.errors import InputError, nearest
 from seg.models.deeplabv2 import DeepLabV2
 from seg.models.deeplabv2_advent import build_advent_network
 from seg.models.network import SegmentationNetwork
+from seg.models.pretrained import pretrained_network
 from seg.models.smp_network import SMP_NETWORKS
 
 #: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
@@ -21,6 +22,7 @@ NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
     "deeplabv2": DeepLabV2,
     "deeplabv2-advent": build_advent_network,
     **SMP_NETWORKS,
+    "pretrained": pretrained_network,
 }
 
 
@@ -37,9 +39,11 @@ def build_model(
 
     Args:
         name: ``deeplabv2`` (:class:`seg.models.deeplabv2.DeepLabV2`), ``deeplabv2-advent``
-            (:class:`seg.models.deeplabv2_advent.AdventDeepLabV2`), or an architecture of segmentation-models-pytorch
-            such as ``unet`` or ``segformer`` (:class:`seg.models.smp_network.SmpNetwork`).
-        encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm).
+            (:class:`seg.models.deeplabv2_advent.AdventDeepLabV2`), an architecture of segmentation-models-pytorch
+            such as ``unet`` or ``segformer`` (:class:`seg.models.smp_network.SmpNetwork`), or ``pretrained``, the
+            network that a folder describes (:mod:`seg.models.pretrained`).
+        encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm); of
+            ``pretrained`` the folder.
         num_classes: C.
         output_stride: input pixels per feature of the encoder; None is the network's default.
         depth: stages of the encoder in use; None is the network's default.

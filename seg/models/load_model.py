@@ -13,10 +13,12 @@ from dem_apps.runtime import load_state as restore
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import from_dict
-from seg.config import TrainConfig
+from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import ClassSet, load_classes
 from seg.models import build_model
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
+from seg.models.network import SegmentationNetwork
+from seg.models.pretrained import NETWORK_FILE
 
 CLASSES_FILE = "classes.json"
 #: Of its tensors' names, in every network here.
@@ -65,10 +67,27 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     if _encoder_alone(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     classes = run_classes(run, config.classes)
-    model = build_model(**config.model.architecture(), num_classes=len(classes))  # the checkpoint brings every weight
+    model = build_network(config.model, len(classes), own=run)  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
     step = restore.checked_step(state, where)
     return LoadedModel(config, classes, model.to(device).eval(), checkpoint, step, state.get(RE_ESTIMATED_ON))
+
+
+def build_network(
+    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None
+) -> SegmentationNetwork:
+    """The network of a run's settings, with random weights.
+
+    Args:
+        settings: of the network.
+        num_classes: C.
+        own: the run folder, whose copy of a description wins over the folder that the settings name.
+        weights: of the encoder, by name.
+    """
+    architecture = settings.architecture()
+    if own is not None and (own / NETWORK_FILE).is_file():
+        architecture["encoder"] = str(own)
+    return build_model(**architecture, num_classes=num_classes, weights=weights)
 
 
 def run_classes(run: Path, file: str | None) -> ClassSet:
@@ -117,45 +136,6 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
     restore.required(state, str(run), model=dict)
     weights: dict[str, Tensor] = state["model"]
     return weights
-
-
-def start_from(model: nn.Module, run: Path, classes: ClassSet | None = None) -> None:
-    """Put the weights of a run's ``selected`` checkpoint, else of its last, into a network that is to be trained.
-
-    A checkpoint of the encoder alone, which :mod:`seg.convert` makes of the weights that ADVENT starts from, leaves the
-    heads as they are.
-
-    Args:
-        model: takes the weights.
-        run: the run folder.
-        classes: what the model's outputs are to mean, if heads that mean something else are to be refused.
-
-    Raises:
-        InputError: no run folder, one without a checkpoint, or weights of another network or of other classes.
-    """
-    weights = saved_weights(run)
-    if _encoder_alone(weights):
-        weights |= {name: value for name, value in model.state_dict().items() if not name.startswith(_ENCODER)}
-    elif classes is not None:
-        _refuse_other_classes(run, classes)
-    load_weights(model, weights, str(run))
-
-
-def _refuse_other_classes(run: Path, classes: ClassSet) -> None:
-    """Names decide, in their order: colours are for people, and data sets may number the same classes differently."""
-    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
-    theirs = run_classes(run, config.classes).names
-    for output, (their, our) in enumerate(zip(theirs, classes.names, strict=False)):
-        if their != our:
-            raise InputError(
-                f"--model.start-from: output {output} of {run} is '{their}', and in --classes '{our}'; give the "
-                f"classes that the run was trained with, in their order"
-            )
-    if len(theirs) != len(classes.names):
-        raise InputError(
-            f"--model.start-from: {run} predicts {len(theirs)} classes, and --classes has {len(classes.names)}; give "
-            "those that the run was trained with"
-        )
 
 
 def _resolved(run: Path, checkpoint: str) -> str:

@@ -14,7 +14,7 @@ import segmentation_models_pytorch as smp
 from torch import Tensor
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, nearest
 from seg.models.encoders import encoder_errors
 from seg.models.network import SegmentationNetwork
 
@@ -22,6 +22,10 @@ from seg.models.network import SegmentationNetwork
 _NAMES = {"depth": "encoder_depth", "output_stride": "encoder_output_stride"}
 #: Set by the adapter itself; a classification head and an activation have no place here.
 _NOT_OPTIONS = ("encoder_name", "encoder_weights", "in_channels", "classes", "activation", "aux_params", "upsampling")
+#: By which its ``save_pretrained`` names the architecture in ``config.json``.
+_CLASS_KEY = "_model_class"
+#: Said by the adapter itself, where such a file says it too.
+_NOT_OPTIONS_OF_CONFIG = (*_NOT_OPTIONS, "dynamic_img_size")
 #: A side of the encoder's last features below which a decoder fails: PAN's halves them three times.
 _LEAST_FEATURES = {"pan": 8}
 #: DPT makes a pyramid of a vision transformer's features, whose coarsest level has a stride of its own.
@@ -103,6 +107,56 @@ class SmpNetwork(SegmentationNetwork):
 
 #: The architectures by name, taken from the library.
 SMP_NETWORKS = {name: partial(SmpNetwork, name) for name in smp.MODEL_ARCHITECTURES_MAPPING}
+
+
+def is_smp(config: Mapping[str, Any]) -> bool:
+    """Whether a ``config.json`` looks like one of the library's ``save_pretrained``."""
+    return _CLASS_KEY in config or "encoder_name" in config
+
+
+def outputs_of(config: Mapping[str, Any], where: str) -> int:
+    """The number of outputs per pixel that a ``config.json`` of the library says.
+
+    Raises:
+        InputError: it is no number, or none.
+    """
+    outputs = config.get("classes", 1)
+    if not isinstance(outputs, int) or outputs < 1:
+        raise InputError(f"{where}: classes is {outputs!r:.50}; expected a number from 1 on")
+    return outputs
+
+
+def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -> SmpNetwork:
+    """The network of the library's ``config.json`` with random weights and as many classes.
+
+    Args:
+        config: its content.
+        num_classes: C, which may be another than the file's.
+        where: what to call the file in errors.
+
+    Raises:
+        InputError: an architecture, an encoder or an option that is not known, or images of other than three channels.
+    """
+    names = {architecture.__name__: name for name, architecture in smp.MODEL_ARCHITECTURES_MAPPING.items()}
+    named = config.get(_CLASS_KEY)
+    if named not in names:
+        raise InputError(
+            f"{where}: {_CLASS_KEY} is '{named}'{nearest(str(named), names)}; expected one of {', '.join(names)}, as "
+            "save_pretrained of segmentation-models-pytorch 0.4 and later writes it"
+        )
+    channels = config.get("in_channels", 3)
+    if channels != 3:
+        raise InputError(f"{where}: in_channels is {channels}, and images here have 3, red, green and blue")
+    ours = {theirs: name for name, theirs in _NAMES.items()}
+    options = {
+        ours.get(name, name): value
+        for name, value in config.items()
+        if not name.startswith("_") and name not in _NOT_OPTIONS_OF_CONFIG
+    }
+    try:
+        return SmpNetwork(names[named], str(config.get("encoder_name", "resnet34")), num_classes, None, **options)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def _arguments(

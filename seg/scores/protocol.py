@@ -106,5 +106,5 @@ def _weights(config: TrainConfig) -> dict[str, Any]:
     }
     unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
     if not METHODS[config.method].uses_target:
-        unused |= {"target_main", "target_aux", "warm_up"}
+        unused |= {"target_main", "target_aux", "warm_up", "relative"}
     return {name: value for name, value in dataclasses.asdict(config.weights).items() if name not in unused}

@@ -19,7 +19,8 @@ from dem_apps.runtime.run_folder import read_config
 from seg import build_model
 from seg.convert import _main, convert, from_advent, read_state_dict
 from seg.data.normalisation import normalised
-from seg.models.load_model import open_trained, start_from
+from seg.models.load_model import open_trained
+from seg.models.start_from import start_from
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)

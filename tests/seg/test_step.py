@@ -16,7 +16,7 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.methods.advent import AdvEnt, DiscriminatorConfig
-from seg.step import TrainState, training_step
+from seg.step import TrainState, _weight_on_target, training_step
 from seg.train import build_state
 from seg.training.optimization import MicroBatch
 
@@ -253,6 +253,37 @@ def test_what_a_method_adds_warms_up_in_a_straight_line(accelerator: Accelerator
     expected = other.model.state_dict()
     for name, value in one.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool, accelerator: Accelerator) -> None:
+    """The step of the weight times the cross-entropy, or of the weight itself where that is above 1."""
+    relative = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True))
+    one = fresh(relative, accelerator)
+    (batch,) = micro_batches(0)
+    if learned:  # labels that are what the network says, so that its cross-entropy is small
+        with torch.no_grad():
+            for head in (one.model.main_head, one.model.auxiliary_head):
+                head.apply(lambda layer: layer.weight.mul_(60) if isinstance(layer, nn.Conv2d) else None)
+            one.model.train()
+            batch.source["label"] = full_size(one.model(batch.source["image"]))["main"].argmax(1)
+    start = {name: value.clone() for name, value in one.model.state_dict().items()}
+    cross_entropy = training_step(one, [batch])["source/cross_entropy_main"]
+    assert (cross_entropy < 0.7) == learned
+    weights = {name: getattr(BASE.weights, name) * min(1.0, cross_entropy) for name in ("target_main", "target_aux")}
+    other = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, **weights)), accelerator)
+    other.model.load_state_dict(start)
+    training_step(other, [batch])
+    expected = other.model.state_dict()
+    for name, value in one.model.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_relative_weights_are_those_of_all_processes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True)), accelerator)
+    monkeypatch.setattr("seg.step.world_size", lambda: 2)
+    monkeypatch.setattr("seg.step.summed_over_processes", lambda mine: [mine + 0.9])
+    assert float(_weight_on_target(state, torch.tensor(0.3))) == pytest.approx((0.3 + 0.9) / 2)
 
 
 def test_the_labels_that_were_trained_on_are_counted(accelerator: Accelerator) -> None:

@@ -22,6 +22,7 @@ from dem_apps.runtime.new_files import write_new
 from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics
 from dem_apps.runtime.settings import to_dict
+from seg.adaptation.work import Work
 from seg.config import ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.cache import ResizedCopies
 from seg.data.datasets import Sample
@@ -198,6 +199,24 @@ def _one_author(folder: Path, done: list[bool]) -> Verdict:
     return _one(done) + _no_leftovers(folder) + ([] if done[who] else ["replaced by the one that was refused"])
 
 
+def _adapted(folder: Path, who: int) -> None:
+    work = Work(folder / "out", {"lr": 0.1}, ["a", "b"])
+    try:
+        for image in ("a", "b"):
+            work.add_row("before", {"image": image, "who": who})
+        work.save({"step": 2, "who": who}, 2)
+        work.finish({"who": [work_row["who"] for work_row in work.rows("before").values()]})
+    finally:
+        work.close()
+
+
+def _one_adaptation(folder: Path, done: list[bool]) -> Verdict:
+    result = json.loads((folder / "out" / "adapt.json").read_text())
+    mixed = [] if set(result["who"]) == {done.index(True) if True in done else 0} else [f"by {result['who']}"]
+    left = [path.name for path in (folder / "out").iterdir() if path.name not in ("adapt.json", "work")]
+    return _one(done) + mixed + [f"left: {name}" for name in left]
+
+
 # -- what is shared ---------------------------------------------------------------------------------------------
 
 
@@ -269,6 +288,7 @@ KINDS: dict[str, Kind] = {
     "export, empty": Kind(lambda folder: [_trained(folder), _make(folder / "out")], _exported, _one_export),
     "predictions": Kind(lambda _: None, _predicted, _one_prediction),
     "scores": Kind(_make, _scored, _one_author),
+    "adaptation": Kind(lambda _: None, _adapted, _one_adaptation),
     "report": Kind(_make, _reported, _whole_report),
     "cell of a grid": Kind(lambda _: None, _claimed, lambda _, done: _both(done)),
     "study": Kind(lambda _: None, _study(lambda _: {"a": 1}), lambda _, done: _both(done)),

@@ -57,6 +57,21 @@ def test_defaults() -> None:
     assert parse() == Settings()
 
 
+@pytest.mark.parametrize("given", [("--config={}",), ("--config", "{}")])
+def test_a_flag_wins_over_the_file_wherever_it_stands(yaml_file: Any, given: tuple[str, ...]) -> None:
+    file = yaml_file("max_steps: 5\nsource: {root: there, crop_size: 8}\n")
+    config = [part.format(file) for part in given]
+    parsed = parse("--max-steps", "7", "--source.root", "here", *config, "--verbose")
+    assert (parsed.max_steps, parsed.source.root, parsed.source.crop_size, parsed.verbose) == (7, "here", 8, True)
+
+
+def test_of_two_files_the_later_wins(yaml_file: Any, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("max_steps: 6\n")
+    file = yaml_file("max_steps: 5\nthreads: 3\n")
+    parsed = parse("--config", file, "--verbose", "--config", str(tmp_path / "other.yaml"))
+    assert (parsed.max_steps, parsed.threads) == (6, 3)
+
+
 def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
     file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
     settings = parse("--config", file, "--max-steps", "8", "--source.root", "there")

@@ -15,7 +15,8 @@ from seg.models.network import parameter_groups
 from seg.models.smp_network import SMP_NETWORKS
 from seg.train import train
 
-OWN = [name for name in NETWORKS if name not in SMP_NETWORKS]
+#: ``pretrained`` is whatever a folder describes: test_start_from.py.
+OWN = [name for name in NETWORKS if name not in (*SMP_NETWORKS, "pretrained")]
 ENCODERS = {"deeplabv2-advent": "resnet101"}
 
 

@@ -1,0 +1,77 @@
+"""What a trained network wants done to an image before it sees it.
+
+Shapes: H × W pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dem_apps.errors import InputError
+from seg.data.normalisation import MEAN, STD
+
+IMAGENET_MEAN, IMAGENET_STD = (tuple(round(float(value), 3) for value in values) for values in (MEAN, STD))
+ORDERS = ("rgb", "bgr")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How pixels become a network's input, see :meth:`normalised`.
+
+    Args:
+        mean: what becomes 0, in RGB on the scale from 0 to 1.
+        std: what becomes 1, likewise.
+        order: of the channels that the network sees, ``rgb`` or ``bgr``.
+        multiple: the network takes sides that are multiples of it; who calls it continues images to such.
+        size: (width, height) that the network was made to see, or None for the images' own.
+        origin: where all this was read, for people.
+
+    Raises:
+        InputError: another number of channels than 3, numbers that are not finite, a deviation that is not positive.
+    """
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    order: str = ORDERS[0]
+    multiple: int = 1
+    size: tuple[int, int] | None = None
+    origin: str = "ImageNet's mean and deviation, as nothing else was named"
+
+    def __post_init__(self) -> None:
+        finite = all(math.isfinite(value) for value in (*self.mean, *self.std))
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0:
+            raise InputError(
+                f"mean {list(self.mean)} and std {list(self.std)} ({self.origin}): expected three numbers each, for "
+                "red, green and blue on the scale from 0 to 1, with a positive deviation"
+            )
+        if self.order not in ORDERS:
+            raise InputError(f"order '{self.order}' ({self.origin}): expected one of {', '.join(ORDERS)}")
+        if self.multiple < 1:
+            raise InputError(f"multiple {self.multiple} ({self.origin}): expected 1 or more")
+
+    @property
+    def channels(self) -> int:
+        """Of an image."""
+        return len(self.mean)
+
+    def normalised(self, image_hwc: NDArray[np.uint8]) -> Tensor:
+        """(H, W, 3) uint8 RGB → (3, H, W) float32 as the network takes it; its size is not changed."""
+        values = cv2.LUT(image_hwc, self._table)
+        if self.order == "bgr":
+            values = values[..., ::-1]
+        return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+
+    @cached_property
+    def _table(self) -> NDArray[np.float32]:
+        # the arithmetic of seg.data.normalisation, to the last bit
+        levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
+        mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))
+        return ((levels - mean) / std).astype(np.float32, copy=False)

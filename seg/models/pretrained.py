@@ -1,0 +1,56 @@
+"""``--model.name pretrained``: the network that a folder of somebody's ``save_pretrained`` describes.
+
+Its ``config.json`` says more than our flags can, so the run keeps a copy of it, and the folder may go.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.safe_io import read_json
+from seg.models import smp_network, transformers_network
+from seg.models.network import SegmentationNetwork
+from seg.models.transformers_network import TransformersNetwork
+
+#: The copy in a run folder.
+NETWORK_FILE = "network.json"
+_FILES = (NETWORK_FILE, "config.json")
+
+
+def network_document(folder: Path) -> dict[str, Any]:
+    """What describes the network of a folder: of a run, of segmentation-models-pytorch's or transformers'.
+
+    Raises:
+        InputError: there is nothing of the kind.
+    """
+    file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise InputError(
+            f"--model.name: pretrained takes the network of a folder of save_pretrained, and {folder} holds no "
+            "config.json; name the network by --model.name and --model.encoder"
+        )
+    document = read_json(file)
+    if not isinstance(document, dict):
+        raise InputError(f"{file}: expected a mapping, found {type(document).__name__}")
+    return document
+
+
+def pretrained_network(encoder: str, num_classes: int, weights: str | None = None) -> SegmentationNetwork:
+    """The network that a folder describes, with random weights and as many classes.
+
+    Args:
+        encoder: the folder.
+        num_classes: C.
+        weights: None; they come by ``--model.start-from``.
+
+    Raises:
+        InputError: a folder that describes none, or a network that cannot be built.
+    """
+    if weights is not None:
+        raise InputError("--model.encoder-weights: a pretrained network has its own; leave it away")
+    document = network_document(Path(encoder))
+    if transformers_network.is_transformers(document):
+        return TransformersNetwork(transformers_network.network_of_config(document, num_classes, encoder))
+    return smp_network.network_of_config(document, num_classes, encoder)

@@ -1,0 +1,176 @@
+"""``--model.start-from``: the weights of somebody's network into one that is to be trained.
+
+They may lie in a run folder, in a folder of segmentation-models-pytorch's or transformers' ``save_pretrained``, or in a
+file, a state dict as ``.pth`` or ``.safetensors``. C, C' are numbers of classes, ours and theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.settings import from_dict
+from seg.config import TrainConfig
+from seg.data.labels import ClassSet, load_classes
+from seg.models.formats.preprocessor import read_preprocessor
+from seg.models.formats.smp_folder import smp_weights
+from seg.models.formats.transformers_folder import classes_of
+from seg.models.formats.weights_file import WeightsFile, read_weights
+from seg.models.load_model import CLASSES_FILE, load_weights, run_classes, saved_weights
+from seg.models.preprocessing import Preprocessing
+from seg.models.smp_network import is_smp
+from seg.models.transformers_network import TransformersNetwork, is_transformers, network_of_folder
+
+FLAG = "--model.start-from"
+_ENCODER = "encoder."
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Weights, what their outputs mean where that is known, and what images went through before them."""
+
+    weights: WeightsFile
+    classes: ClassSet | None = None
+    preprocessing: Preprocessing | None = None
+
+
+def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) -> list[str]:
+    """Put weights into a network that is to be trained.
+
+    Where their number of classes is another, the tensors that depend on it, those of the heads' last layers, keep the
+    random values that the network was built with. So do heads where only an encoder is brought, as :mod:`seg.convert`
+    makes one of the weights that ADVENT starts from.
+
+    Args:
+        model: takes the weights.
+        source: a folder or a file, see this module.
+        classes: what the model's C outputs are to mean, if C others are to be refused.
+
+    Returns:
+        sentences about what begins at random and what else to know; often none.
+
+    Raises:
+        InputError: nothing that can be read, weights of another network, or as many classes with other meanings.
+    """
+    found = _found(source, model)
+    own = model.state_dict()
+    given = found.weights.fitted(model)
+    notes = []
+    if _of_the_encoder(given, own):
+        given |= {name: value for name, value in own.items() if not name.startswith(_ENCODER)}
+        notes.append(f"{FLAG}: {source} brings an encoder, and the heads begin at random")
+    replaced, theirs = _of_other_classes(given, own)
+    if replaced:
+        names = ", ".join(sorted(replaced)[:_SHOWN]) + (", …" if len(replaced) > _SHOWN else "")
+        ours = own[next(iter(replaced))].shape[0]
+        notes.append(
+            f"{FLAG}: {source} predicts {theirs} classes and this training {ours}, so the last layer of every head "
+            f"begins at random ({names})"
+        )
+        given |= {name: own[name] for name in replaced}
+    elif classes is not None and found.classes is not None and not notes:
+        _refuse_other_classes(source, found.classes, classes)
+    try:
+        load_weights(model, given, str(source))
+    except InputError as error:
+        raise InputError(f"{FLAG}: {error}{_right_flags(source)}") from error
+    return notes + _about_images(source, found.preprocessing)
+
+
+def _found(source: Path, model: nn.Module) -> _Found:
+    if source.is_file():
+        return _Found(read_weights(source, FLAG))
+    if not (source / "config.yaml").is_file() and (source / "config.json").is_file():
+        config = read_json(source / "config.json")
+        if isinstance(config, dict) and is_transformers(config):
+            return _of_transformers(source, config, model)
+        if isinstance(config, dict) and is_smp(config):
+            file = source / CLASSES_FILE
+            known = load_classes(str(file)) if file.is_file() else None
+            return _Found(smp_weights(source)[0], known, read_preprocessor(source))
+        raise InputError(
+            f"{FLAG}: {source / 'config.json'} is neither segmentation-models-pytorch's nor transformers'; give the "
+            "file of weights itself"
+        )
+    weights = WeightsFile(source, saved_weights(source))
+    if _only_encoder(weights.tensors):
+        return _Found(weights)
+    config = from_dict(TrainConfig, read_config(source), str(source / "config.yaml"))
+    return _Found(weights, run_classes(source, config.classes))
+
+
+def _of_transformers(source: Path, config: dict[str, object], model: nn.Module) -> _Found:
+    if not isinstance(model, TransformersNetwork):
+        raise InputError(
+            f"{FLAG}: {source} holds a network of transformers; add --model.name pretrained, which trains that network"
+        )
+    weights = TransformersNetwork(network_of_folder(source, config)).state_dict()
+    return _Found(WeightsFile(source, weights), classes_of(config), read_preprocessor(source))
+
+
+def _only_encoder(weights: Mapping[str, Tensor]) -> bool:
+    return bool(weights) and all(str(name).startswith(_ENCODER) for name in weights)  # whoever wrote them
+
+
+def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Whether the weights are those of an encoder; where they lack its prefix they get it."""
+    if _only_encoder(given):
+        return True
+    inside = {name.removeprefix(_ENCODER) for name in own if name.startswith(_ENCODER)}
+    bare = {name for name in given if name not in own}
+    if not inside or not inside <= given.keys() or bare - inside:
+        return False
+    for name in inside:
+        given[f"{_ENCODER}{name}"] = given.pop(name)
+    return True
+
+
+def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[set[str], int]:
+    """Names of the tensors that differ by having C' rows in place of C, and C'; none if anything else differs too."""
+    shapes = {name: tuple(value.shape) for name, value in given.items() if isinstance(value, Tensor)}
+    different = {name for name, value in own.items() if name in shapes and shapes[name] != tuple(value.shape)}
+    pairs = set()
+    for name in different:
+        ours, theirs = tuple(own[name].shape), shapes[name]
+        if len(ours) == 0 or len(theirs) != len(ours) or theirs[1:] != ours[1:] or name.startswith(_ENCODER):
+            return set(), 0
+        pairs.add((ours[0], theirs[0]))
+    return (different, next(iter(pairs))[1]) if len(pairs) == 1 else (set(), 0)
+
+
+def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> None:
+    """Names decide, in their order: colours are for people, and data sets may number the same classes differently."""
+    for output, (their, our) in enumerate(zip(theirs.names, ours.names, strict=False)):
+        if their != our:
+            raise InputError(
+                f"{FLAG}: output {output} of {source} is '{their}', and in --classes '{our}'; give the "
+                f"classes that it was trained with, in their order"
+            )
+
+
+def _right_flags(source: Path) -> str:
+    """Of a folder that describes its network itself."""
+    if (source / "config.json").is_file():
+        return "; --model.name pretrained trains the network that the folder describes"
+    return ""
+
+
+def _about_images(source: Path, preprocessing: Preprocessing | None) -> list[str]:
+    """What its images went through, if training here does something else."""
+    usual = Preprocessing()
+    if preprocessing is None or (preprocessing.order, preprocessing.mean, preprocessing.std) == (
+        usual.order, usual.mean, usual.std,
+    ):  # fmt: skip
+        return []
+    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
+    return [
+        f"{FLAG}: {source} saw images as {preprocessing.order.upper()} with mean {mean} and deviation {std}, and "
+        "training here normalises by ImageNet's in RGB; the first steps have that to learn"
+    ]

@@ -1,0 +1,167 @@
+"""What a training may start from: networks of strangers, whole, with other classes, or an encoder alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+import yaml
+from safetensors.torch import save_file
+
+import seg.train
+from dem_apps.errors import InputError
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.data.labels import named_classes
+from seg.models import build_model
+from seg.models.load_model import open_trained as open_run
+from seg.models.pretrained import NETWORK_FILE
+from seg.models.start_from import start_from
+from seg.models.trained import open_trained
+
+CPU = torch.device("cpu")
+HEAD = "segmentation_head.0"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """An Unet of four classes, with widths that no flag of ours names."""
+    torch.manual_seed(5)
+    network = smp.Unet("resnet18", 3, encoder_weights=None, decoder_channels=(24, 16, 8), classes=4)
+    network.save_pretrained(tmp_path / "theirs")
+    return tmp_path / "theirs"
+
+
+def ours(folder: Path, num_classes: int) -> torch.nn.Module:
+    torch.manual_seed(6)
+    return build_model("pretrained", encoder=str(folder), num_classes=num_classes)
+
+
+def settings(theirs: Path, tmp_path: Path, tiny_pair, **model: object) -> TrainConfig:
+    rows = [{"name": name, "color": [number, 0, 0], "id": number} for name, number in (("road", 7), ("car", 26))]
+    file = tmp_path / "classes.yaml"
+    file.write_text(yaml.safe_dump({"classes": rows}))
+    return TrainConfig(
+        classes=str(file), run_dir=str(tmp_path / "run"), maps=0, max_steps=2, eval_every=1, device="cpu",
+        model=ModelConfig(**{"name": "pretrained", "start_from": str(theirs), **model}),
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
+    )  # fmt: skip
+
+
+def test_a_network_of_as_many_classes_begins_as_it_was(theirs: Path) -> None:
+    network = ours(theirs, 4)
+    assert start_from(network, theirs) == []
+    images = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        expected = open_trained(str(theirs)).logits(images)
+        assert torch.equal(network.eval()(images)["main"], expected)
+
+
+def test_other_classes_replace_the_head_alone(theirs: Path) -> None:
+    network, before = ours(theirs, 2), ours(theirs, 2).state_dict()
+    (note,) = start_from(network, theirs, named_classes(["a", "b"]))
+    assert note == (
+        f"--model.start-from: {theirs} predicts 4 classes and this training 2, so the last layer of every head begins "
+        f"at random ({HEAD}.bias, {HEAD}.weight)"
+    )
+    saved = smp.from_pretrained(theirs).state_dict()
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name] if name.startswith(HEAD) else saved[name]), name
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("part", ["whole", "encoder", "bare encoder"])
+def test_files_of_weights(part: str, suffix: str, theirs: Path, tmp_path: Path) -> None:
+    state = smp.from_pretrained(theirs).state_dict()
+    if part != "whole":
+        state = {name: value for name, value in state.items() if name.startswith("encoder.")}
+    if part == "bare encoder":
+        state = {name.removeprefix("encoder."): value for name, value in state.items()}
+    file = tmp_path / f"weights{suffix}"
+    torch.save({"state_dict": state}, file) if suffix == ".pth" else save_file(state, file)
+    network, before = ours(theirs, 4), ours(theirs, 4).state_dict()
+    notes = start_from(network, file)
+    assert [note.partition(" brings ")[2] for note in notes] == (
+        [] if part == "whole" else ["an encoder, and the heads begin at random"]
+    )
+    saved = smp.from_pretrained(theirs).state_dict()
+    for name, value in network.state_dict().items():
+        given = part == "whole" or name.startswith("encoder.")
+        assert torch.equal(value, saved[name] if given else before[name]), name
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            {"name": "deeplabv2"},
+            r"of its names are missing \(main_head.* unknown .*--model.name pretrained trains the ",
+        ),
+        ({"name": "unet", "depth": 3}, r"decoder.* has shape .*; these weights do not fit .*--model.name pretrained"),
+        ({"start_from": None}, "--model.name: pretrained is the network of a folder; name it by --model.start-from"),
+        ({"encoder_weights": "imagenet"}, "--model.encoder-weights: a pretrained network has its own"),
+        ({"depth": 3}, "pretrained got an unexpected keyword argument 'depth'"),
+    ],
+)
+def test_what_does_not_fit_is_a_sentence(model: dict, message: str, theirs: Path, tmp_path: Path, tiny_pair) -> None:
+    with pytest.raises(InputError, match=message):
+        seg.train.train(settings(theirs, tmp_path, tiny_pair, **model))
+    assert not (tmp_path / "run").exists()
+
+
+def test_classes_of_other_names_are_refused_and_other_numbers_are_not(theirs: Path) -> None:
+    (theirs / "classes.json").write_text(json.dumps(named_classes(["a", "b", "c", "d"]).document()))
+    start_from(ours(theirs, 4), theirs, named_classes(["a", "b", "c", "d"]))
+    with pytest.raises(InputError, match=r"^--model.start-from: output 2 of .* is 'c', and in --classes 'x'"):
+        start_from(ours(theirs, 4), theirs, named_classes(["a", "b", "x", "d"]))
+    assert len(start_from(ours(theirs, 2), theirs, named_classes(["x", "y"]))) == 1
+
+
+def test_another_normalisation_is_said(theirs: Path) -> None:
+    document = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (theirs / "preprocessor_config.json").write_text(json.dumps(document))
+    (note,) = start_from(ours(theirs, 4), theirs)
+    assert "saw images as RGB with mean 0.5 0.5 0.5 and deviation 0.5 0.5 0.5" in note
+
+
+def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, tiny_pair, capsys) -> None:
+    """It goes on, and is read, when the folder that it started from is gone; another run starts from it."""
+    config = settings(theirs, tmp_path, tiny_pair)
+    run = seg.train.train(config)
+    assert "predicts 4 classes and this training 2" in capsys.readouterr().out
+    assert json.loads((run / NETWORK_FILE).read_text())["decoder_channels"] == [24, 16, 8]
+    scores = json.loads((run / "eval.json").read_text())
+    theirs.rename(tmp_path / "gone")
+    assert open_run(run, "last", CPU).step == 2
+    seg.train.train(dataclasses.replace(config, resume=True))
+    assert json.loads((run / "eval.json").read_text()) == scores
+    opened = open_trained(str(run))
+    opened.save(tmp_path / "copy")
+    images = torch.randn(1, 3, 48, 64)
+    with torch.no_grad():
+        assert torch.equal(open_trained(str(tmp_path / "copy")).logits(images), opened.logits(images))
+    other = ModelConfig(name="pretrained", start_from=str(run))
+    seg.train.train(dataclasses.replace(config, model=other, run_dir=str(tmp_path / "other")))
+    assert (tmp_path / "other" / NETWORK_FILE).is_file()
+
+
+def test_a_network_of_transformers_is_trained(tmp_path: Path, tiny_pair, capsys) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"depths": [1] * 4, "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1] * 4}
+    config = transformers.SegformerConfig(**sizes, decoder_hidden_size=16, num_labels=5)
+    network = transformers.SegformerForSemanticSegmentation(config)
+    network.save_pretrained(tmp_path / "hf")
+    with pytest.raises(InputError, match=r"holds a network of transformers; add --model.name pretrained"):
+        seg.train.train(settings(tmp_path / "hf", tmp_path, tiny_pair, name="deeplabv2"))
+    run = seg.train.train(settings(tmp_path / "hf", tmp_path, tiny_pair, align_corners=False))
+    assert "predicts 5 classes and this training 2" in capsys.readouterr().out
+    trained = open_run(run, "last", CPU).model
+    encoder = {id(parameter) for parameter in trained.encoder.parameters()}
+    assert 0 < len(encoder) < len(list(trained.parameters()))
+    start = {name.removeprefix("network."): value for name, value in trained.state_dict().items()}
+    moved = [not torch.equal(value, start[name]) for name, value in network.named_parameters()]
+    assert all(moved) or sum(moved) > len(moved) / 2
+    assert {id(p) for p in seg.train.parameter_groups(trained, 1.0, 2.0)[0]["params"]} == encoder
