@@ -86,7 +86,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
         table += f"\n{widths}\n{WEIGHTS_NOTE}"
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
-    write_atomically(out / "table.md", table.encode())
+    write_atomically(out / "table.md", table.encode(), shared=True)
     for actions in ACTIONS:
         save(curves_figure(results, actions), out / f"returns_{actions}")
     for name, figure in (("time_to_goal", goal_figure(results)), ("weights", weights_figure(results))):
