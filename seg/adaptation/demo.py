@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import albumentations
@@ -26,7 +27,7 @@ from seg.train import train
 STEPS = 200
 #: Pictures in fog, and their width and height.
 IMAGES, SIZE = 40, (192, 96)
-_FOG = (0.5, 0.5)
+_FOG = (0.7, 0.7)
 
 
 def demo_network() -> Path:
@@ -37,7 +38,9 @@ def demo_network() -> Path:
             f"training the demo's network on source images, {STEPS} steps, once: about a minute and a half", flush=True
         )
         run = str(folder / "run")
-        train(TrainConfig(method="source", max_steps=STEPS, eval_every=STEPS, maps=0, device="cpu", run_dir=run))
+        # its own lines would name a folder that is about to be renamed
+        with open(folder / "training.log", "w", encoding="utf-8") as log, redirect_stdout(log):
+            train(TrainConfig(method="source", max_steps=STEPS, eval_every=STEPS, maps=0, device="cpu", run_dir=run))
 
     return _kept(f"source-v{WORLD_VERSION}-{STEPS}", make) / "run"
 
