@@ -5,12 +5,17 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
 #: What a full disk and an exhausted quota are called by the system.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: What the system calls a place that can no longer be written to: made read-only, or a disk or network that has gone.
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE)
+#: Names that are suggested together at most.
+_FEW = 3
 #: Characters of a message: whatever it repeats, it stays a sentence.
 _LONGEST = 4000
 #: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
@@ -72,6 +77,41 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+@contextmanager
+def into_new_folder(out: Path, flag: str = "--out") -> Iterator[None]:
+    """Around writing into a folder that has to be new or empty: the same command would refuse what a full disk left.
+
+    Raises:
+        NotWritten: the disk is full, with what makes the command work again.
+    """
+    incomplete, then = f"{out} is incomplete", f"run again after removing it, or with another {flag}"
+    try:
+        yield
+    except NotWritten as error:
+        raise NotWritten(f"{error.problem}; {incomplete}", error.remedy, then) from error
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        where = error.filename or out
+        raise NotWritten(f"{where}: no space left on the disk while writing; {incomplete}", then=then) from error
+
+
+def nearest_path(name: str, known: Iterable[str]) -> str:
+    """As :func:`nearest` among dotted names, of which people remember the last part.
+
+    >>> nearest_path("--lr", ["--loss", "--optimizer.lr"])
+    "; did you mean '--optimizer.lr'?"
+    >>> nearest_path("--lr", ["--a.lr", "--b.lr"])
+    "; did you mean '--a.lr' or '--b.lr'?"
+    """
+    known = list(known)
+    last = str(name).lstrip("-").rpartition(".")[2]
+    same = [each for each in known if "." in each and each.rpartition(".")[2] == last]
+    if name not in known and 0 < len(same) <= _FEW:
+        return f"; did you mean {' or '.join(repr(each) for each in same)}?"
+    return nearest(name, known)
 
 
 def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:

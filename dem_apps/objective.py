@@ -5,8 +5,9 @@ A subclass in :mod:`dem_apps.objectives` says what one element's value is. Every
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,8 @@ from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError, nearest
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
-from dem_apps.reduction import REDUCTIONS, class_weights, summed_over_processes
+from dem_apps.objective_input import check_call, check_state, inside_backward, inside_torch_func
+from dem_apps.reduction import class_weights, summed_over_processes
 
 if TYPE_CHECKING:
     from dem_apps.fused.numpy_objective import NumpyForm
@@ -57,12 +59,18 @@ class EntropyObjective(nn.Module):
     batches), :meth:`fused_spec` and :meth:`numpy_form` (faster forms), and the two class attributes. Without a fast
     form every backend goes by :meth:`values` and autograd.
 
+    Buffers move with every call in ``train()``, under ``no_grad`` too, as those of batch normalisation do, and never in
+    ``eval()``. A call that a backward makes (gradient checkpointing) repeats one that has moved them, and does not.
+    They keep their dtype whatever ``to``, ``half`` or ``bfloat16`` make of the model around them: a moving average in
+    half precision would drift.
+
     Args:
         num_classes: C.
         backend: ``auto`` chooses by size, device and what the machine has; ``compiled`` is the one-pass kernel
             (C++ on a CPU, torch.compile on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the
-            plain equations. The numbers are the same up to rounding. With ``class_mask`` or
-            ``reduction="none"``, or for an objective without a one-pass form, every backend uses the plain equations.
+            plain equations. The numbers are the same up to rounding. With ``class_mask``, ``reduction="none"`` or
+            ``torch.func``, or for an objective without a one-pass form, every backend uses the plain equations. Only
+            these have a second derivative (``create_graph=True``).
         balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
             within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
 
@@ -167,7 +175,8 @@ class EntropyObjective(nn.Module):
         Raises:
             ValueError: integer logits, a class count, mask or reduction that does not fit.
         """
-        dim = self._check(logits, dim, mask, class_mask, reduction)
+        dim = check_call(logits, dim, mask, class_mask, reduction, self.num_classes)
+        check_state(logits, self)
         spec = self.fused_spec()
         if spec is not None and class_mask is None and reduction != "none" and logits.numel():
             backend = self._chosen_backend(logits)
@@ -178,6 +187,26 @@ class EntropyObjective(nn.Module):
     def extra_repr(self) -> str:
         """Shown by ``print(module)``."""
         return f"num_classes={self.num_classes}, backend={self.backend}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EntropyObjective:
+        """What ``to``, ``cuda``, ``half``, … are made of."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._keep_dtypes(before)
+        return self
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        """What ``load_state_dict`` calls; with ``assign=True`` it would bring the saved dtype."""
+        before = dict(self._buffers)
+        super()._load_from_state_dict(*arguments)
+        self._keep_dtypes({name: None if old is None else old.to("meta") for name, old in before.items()})
+
+    def _keep_dtypes(self, before: dict[str, Tensor | None]) -> None:
+        """Undo every change of a buffer's dtype, from the buffer before it where that has numbers."""
+        for name, old in before.items():
+            new = self._buffers[name]
+            if old is not None and new is not None and new.dtype != old.dtype:
+                self._buffers[name] = new.to(old.dtype) if old.is_meta else old.to(new.device)
 
     def _by_equations(
         self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str
@@ -224,7 +253,7 @@ class EntropyObjective(nn.Module):
         """Sums and counts over all processes, once the objective has seen them."""
         if self.needs_class_sums and sums is not None:
             sums, counts = summed_over_processes(sums, counts)
-            if self.training:
+            if self.training and not inside_backward():
                 self.observe(sums, counts)
         elif reduction in ("mean", "balanced"):
             (counts,) = summed_over_processes(counts)
@@ -242,6 +271,8 @@ class EntropyObjective(nn.Module):
         return weighted_loss(logits, one_pass, sums, weights, rows)
 
     def _chosen_backend(self, logits: Tensor) -> str:
+        if inside_torch_func(logits):
+            return "reference"
         if self.backend == "compiled" and logits.device.type == "cpu" and not supports_kernel(logits, self.num_classes):
             raise InputError(
                 f"backend: 'compiled' cannot serve {logits.dtype} logits of {self.num_classes} classes on this machine "
@@ -254,40 +285,3 @@ class EntropyObjective(nn.Module):
         if supports_kernel(logits, self.num_classes):
             return "compiled"
         return "eager" if logits.numel() >= _EAGER_FROM else "reference"
-
-    def _check(self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str) -> int:
-        """The class dimension as a non-negative number, after checking that everything fits."""
-        if not logits.is_floating_point():
-            raise InputError(
-                f"logits: expected a floating dtype, got {logits.dtype} (scores before softmax, not labels)"
-            )
-        if not -logits.dim() <= dim < logits.dim():
-            raise InputError(f"dim: {dim} is no dimension of logits of shape {tuple(logits.shape)}")
-        dim %= logits.dim()
-        if logits.shape[dim] != self.num_classes:
-            raise InputError(
-                f"logits: dimension {dim} of shape {tuple(logits.shape)} has {logits.shape[dim]} classes, "
-                f"but the objective was built for {self.num_classes}"
-            )
-        elements = logits.shape[:dim] + logits.shape[dim + 1 :]
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != elements):
-            raise InputError(
-                f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {dim}), "
-                f"got {mask.dtype} of shape {tuple(mask.shape)}"
-            )
-        if class_mask is not None and (class_mask.dtype != torch.bool or not _broadcasts(class_mask, logits)):
-            raise InputError(
-                f"class_mask: expected bool that broadcasts to {tuple(logits.shape)}, "
-                f"got {class_mask.dtype} of shape {tuple(class_mask.shape)}"
-            )
-        if reduction not in REDUCTIONS:
-            known = ", ".join(REDUCTIONS)
-            raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(reduction, REDUCTIONS)}")
-        return dim
-
-
-def _broadcasts(mask: Tensor, logits: Tensor) -> bool:
-    try:
-        return bool(torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape)
-    except RuntimeError:
-        return False

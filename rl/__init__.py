@@ -4,6 +4,6 @@ from dem_apps.runtime.extras import command_needs
 
 command_needs("rl")
 
-from rl.hook import with_entropy_objective  # noqa: E402
+from rl.hook import save_plain, with_entropy_objective  # noqa: E402
 
-__all__ = ["with_entropy_objective"]
+__all__ = ["save_plain", "with_entropy_objective"]

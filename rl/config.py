@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.device import torch_device
@@ -15,12 +14,16 @@ from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option
 from dem_apps.runtime.validate import check_settings
 from rl.envs.envpool import check_envpool
+from rl.envs.families import goal_return
 from rl.envs.family import import_modules
-from rl.envs.make import check_env_id
+from rl.envs.make import check_env_id, episode_limit
 from rl.envs.zoo import hyperparameter
-from rl.training.entries import ALGORITHMS, check_entry, find_entry
+from rl.hook.terms import TERM_NAMES
+from rl.training.entries import ALGORITHMS, DEFAULTS, check_entry, find_entry
 
-LOSSES = (*OBJECTIVE_NAMES, "none")
+LOSSES = (*TERM_NAMES, "none")
+#: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
+EVALUATION_SHARE = 0.5
 #: What steps the training environments; ``minigrid`` is the first one's old name.
 ENGINES = ("gymnasium", "envpool", "minigrid")
 
@@ -46,7 +49,9 @@ class TrainConfig(ObjectiveSettings):
     ent_coef: float | str = option(
         0.001, "weight of the entropy term, or lin_0.001 to let it fall to 0 (a hyperparameter file's own is not used)"
     )
-    env: str = option("MiniGrid-DoorKey-5x5-v0", "environment name, as gymnasium knows it")
+    env: str = option(
+        "MiniGrid-DoorKey-5x5-v0", "environment, as gymnasium knows it: ID, or MODULE:ID to import it from"
+    )
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS), group="training")
     engine: str = option(
@@ -77,9 +82,17 @@ class TrainConfig(ObjectiveSettings):
         False, "open --start-from-zip although opening it runs whatever code is pickled in it", flag_only=True
     )
     eval_freq: int | None = option(
-        None, "steps between evaluations; default: a twentieth of --timesteps", at_least=1, group="scores and videos"
+        None,
+        "steps between evaluations; default: a twentieth of --timesteps, or so many that they take half as many "
+        "steps as the training at most",
+        at_least=1,
+        group="scores and videos",
     )
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1)
+    goal_return: float | None = option(
+        None,
+        "mean return at which the task counts as reached, for the time to the goal; default: the environment's own",
+    )
     video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
     run_dir: str | None = option(
         None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
@@ -108,8 +121,27 @@ def resolve(config: TrainConfig) -> TrainConfig:
         config,
         timesteps=timesteps,
         hyperparameters=entry,
-        eval_freq=config.eval_freq if config.eval_freq is not None else max(timesteps // 20, 1),
+        eval_freq=config.eval_freq if config.eval_freq is not None else _eval_freq(config, timesteps),
+        goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
+
+
+def recipe_in_words(config: TrainConfig) -> str | None:
+    """Where the hyperparameters come from, of an environment that nobody has written any for; else None."""
+    if config.hyperparameters_file is not None:
+        return None
+    where = find_entry(config.env, config.algo, None)[1]
+    return where if where.startswith(DEFAULTS) else None
+
+
+def _eval_freq(config: TrainConfig, timesteps: int) -> int:
+    """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps.
+
+    The number of episodes stays, and each is played to its end, so figures are as sure and as unbiased as ever.
+    """
+    limit = episode_limit(config.env)
+    affordable = 20 if limit is None else int(EVALUATION_SHARE * timesteps / (config.eval_episodes * limit))
+    return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
 def resolved_again(config: TrainConfig) -> TrainConfig:

@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     envs = build_envs(training.env, entry)
     model = build_model(algorithm, envs, entry, training.ent_coef, training.seed, config.device)
     seed = training.seed if config.seed is None else config.seed
-    wrapper = entry.get("env_wrapper")
-    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL)
+    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
+    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL, frame_stack)
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
     title = f"{training.env}, {training.loss}, {config.episodes} episodes"
     console().print(results_table(title, [result]))
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         record_episodes(
             model, training.env, wrapper, evaluator.episodes(model, False), Path(config.video), about,
-            config.video_episodes,
+            config.video_episodes, frame_stack,
         )  # fmt: skip
         print(f"video {config.video}")
 

@@ -74,6 +74,7 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
         try:
             write_atomically(file, data)
         except OSError as error:
+            out.unlink(missing_ok=True)  # a policy without its statistics, which the next try would refuse to replace
             raise disk_error(error, file, "nothing was overwritten") from error
     return list(written)
 

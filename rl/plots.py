@@ -1,50 +1,44 @@
 """Figures and tables of runs: ``python -m rl.plots RUN… --out DIR`` for any run folders, or folders of them.
 
 ``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the mean over seeds with its 95 %
-interval (:mod:`dem_apps.report.intervals`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a
-``runs.csv`` stands for the runs it was made of.
+interval (:mod:`dem_apps.report.intervals`), ``time_to_goal`` the share of runs that have reached the goal
+(:mod:`rl.results.time_to_goal`), and ``weights``, of terms that were trained with three weights or more, both against
+the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a ``runs.csv``
+stands for the runs it was made of.
 """
 
 from __future__ import annotations
 
-import io
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from dem_apps.errors import InputError, nearest, printable
+from dem_apps.errors import InputError, nearest
 from dem_apps.report.intervals import mean_band
 from dem_apps.report.text_tables import refuse_files_of_others
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.results.described_metrics import ACTIONS
+from rl.results.drawing import Style, legend_above, panels_of, save, styles
+from rl.results.goal_figure import goal_figure
+from rl.results.goal_table import GOAL_NOTE, goal_table
 from rl.results.read_runs import Result, find_results, names, select, write_curves, write_runs
-from rl.results.returns_table import NOTE, markdown_table, short
-
-#: Colour, line (a name, or the lengths of dashes and gaps) and marker.
-Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
-#: Told apart by people with any colour vision (Okabe and Ito, jfly.uni-koeln.de/color), and by line and marker.
-_STYLES: list[Style] = [
-    ("#000000", ":", "o"), ("#0072B2", "--", "s"), ("#D55E00", "-", "^"), ("#009E73", "-.", "D"),
-    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#56B4E9", (0, (8, 2)), "P"), ("#E69F00", (0, (1, 1)), "X"),
-    ("#0072B2", ":", "<"), ("#D55E00", "--", ">"), ("#009E73", "-", "*"), ("#CC79A7", "--", "h"), ("#56B4E9", ":", "d"),
-]  # fmt: skip
-
+from rl.results.returns_table import NOTE, markdown_table
+from rl.results.weights import WEIGHTS_NOTE, weights_table
+from rl.results.weights_figure import weights_figure
 
 #: What a report consists of, and how each file begins.
 REPORT_FILES = {
     "runs.csv": "env,arm,seed,", "curves.csv": "env,arm,seed,step,", "table.md": "| environment | arm | seeds |",
-    **{f"returns_{actions}{suffix}": "" for actions in ACTIONS for suffix in (".png", ".svg")},
+    **{f"{name}{suffix}": "" for name in (*(f"returns_{actions}" for actions in ACTIONS), "time_to_goal", "weights")
+       for suffix in (".png", ".svg")},
 }  # fmt: skip
 
 
@@ -84,57 +78,51 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InputError(f"{out}: cannot be written ({error.strerror}); name another folder") from error
     table = f"{markdown_table(results, baseline)}\n{NOTE}"
+    times = goal_table(results, baseline)
+    if times:
+        table += f"\n{times}\n{GOAL_NOTE}"
+    widths = weights_table(results)
+    if widths:
+        table += f"\n{widths}\n{WEIGHTS_NOTE}"
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
     write_atomically(out / "table.md", table.encode())
     for actions in ACTIONS:
-        _save(curves_figure(results, actions), out / f"returns_{actions}")
+        save(curves_figure(results, actions), out / f"returns_{actions}")
+    for name, figure in (("time_to_goal", goal_figure(results)), ("weights", weights_figure(results))):
+        if figure is not None:
+            save(figure, out / name)
     return table
 
 
 def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     """Return against steps: a panel per environment, a line per arm (mean over seeds, 95 % interval shaded)."""
     envs, arms = names(results)
-    columns = min(3, len(envs))
-    rows = math.ceil(len(envs) / columns)
-    figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    figure, panels = panels_of(envs)
     lines = {}
-    for panel, env in zip(panels, envs, strict=False):
+    for env, panel in panels.items():
         drawn = []
-        for arm, style in zip(arms, _styles(len(arms)), strict=True):
+        for arm, style in zip(arms, styles(len(arms)), strict=True):
             group = select(results, env, arm)
             if group:
                 lines[arm] = _draw(panel, group, actions, style)
                 drawn.append(lines[arm])
         _limit(panel, drawn)
-        panel.set_title(printable(short(env)), fontsize=11, parse_math=False)  # a dollar in a name is no formula
-        panel.xaxis.set_major_formatter(FuncFormatter(_steps_text))
-        panel.xaxis.set_major_locator(MaxNLocator(5))
-        panel.grid(alpha=0.3)
         panel.set_xlim(left=0)
-    for panel in panels[len(envs) :]:
-        panel.axis("off")
     figure.supxlabel(
         "environment steps (line: mean over seeds; band: 95 % interval, Student's t over seeds)", fontsize=10
     )
     figure.supylabel(f"return, {actions} actions")
-    arms = list(map(printable, lines))
-    # at 10 points a letter is up to 7 points wide, and the line before it takes 55 with its margins
-    fitting = int(72 * figure.get_figwidth() / (7 * max(map(len, arms), default=1) + 55))
-    legend = figure.legend(
-        list(lines.values()), arms, loc="outside upper center", ncols=max(1, min(len(arms), 4, fitting)), frameon=False
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    legend_above(figure, lines)
     return figure
 
 
 def _draw(panel: Axes, group: Sequence[Result], actions: str, style: Style) -> Line2D:
-    # the evaluations that all runs have: seeds of one training length share every step
-    steps = sorted(set.intersection(*(set(result.curve) for result in group)))
     index = ACTIONS.index(actions)
-    values = np.array([[result.curve[step][index] for step in steps] for result in group])
+    curves = [{step: both[index] for step, both in run.curve.items() if both[index] is not None} for run in group]
+    # the evaluations that all runs have: seeds of one training length share every step
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    values = np.array([[curve[step] for step in steps] for curve in curves], float)
     colour, line, marker = style
     (drawn,) = panel.plot(
         steps, values.mean(axis=0) if steps else [], color=colour, linestyle=line, marker=marker, markersize=3.5,
@@ -155,27 +143,6 @@ def _limit(panel: Axes, lines: Sequence[Line2D]) -> None:
         room = (max(values) - min(values)) / 2
         low, high = panel.get_ylim()
         panel.set_ylim(max(low, min(values) - room), min(high, max(values) + room))
-
-
-def _styles(count: int) -> list[Style]:
-    if count > len(_STYLES):
-        raise InputError(f"a figure can tell {len(_STYLES)} arms apart, not {count}; draw fewer runs at once")
-    return _STYLES[:count]
-
-
-def _steps_text(steps: float, _position: int) -> str:
-    if steps >= 1e6:
-        return f"{steps / 1e6:g}M"
-    return f"{steps / 1e3:g}k" if steps >= 1e3 else f"{steps:g}"
-
-
-def _save(figure: Figure, path: Path) -> None:
-    # without dates and random ids, so that equal results give equal files
-    with mpl.rc_context({"svg.hashsalt": "rl", "svg.fonttype": "path"}):
-        for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
-            content = io.BytesIO()
-            figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
-            write_atomically(path.with_suffix(suffix), content.getvalue())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

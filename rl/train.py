@@ -26,21 +26,22 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.run_claim import new_run_dir
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics, report_command
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, import_environments, resolve, resolved_again
+from rl.config import TrainConfig, import_environments, recipe_in_words, resolve, resolved_again
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
-from rl.results.evaluator import DURING_TRAINING, FINAL, Evaluator, evaluate_checkpoint, results_table
+from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
 from rl.training.between_rollouts import BetweenRollouts, MetricsWriter
 from rl.training.build import build_envs, build_model, restore_policy, update_in_words
 from rl.training.entries import ALGORITHMS
 from rl.training.resume import restore_train_state
 from rl.training.sb3_import import start_from_zip
+from rl.training.verdict import goal_figures, verdict
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -66,11 +67,10 @@ def _train(config: TrainConfig) -> None:
     # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
         restore_train_state(model, checkpoint)
-    elif config.start_from_zip is not None:
-        _start_from_zip(model, config)
+    start = None if checkpoint is not None or config.start_from_zip is None else _start_from_zip(model, config)
     run = _open_run(config, checkpoint)
     model.set_logger(Logger(None, [MetricsWriter(run)]))
-    _print_start(config, run, model)
+    _print_start(config, run, model, start)
     resume = resume_command("rl.train", run.path)
     if config.import_modules is not None:
         resume += f" --import {config.import_modules}"
@@ -113,21 +113,22 @@ def _learn(
         between.close()
 
 
-def _start_from_zip(model: OnPolicyAlgorithm, config: TrainConfig) -> None:
+def _start_from_zip(model: OnPolicyAlgorithm, config: TrainConfig) -> str:
     if not config.trust_pickled_code:  # a run that is resumed before its first checkpoint
         raise InputError("--resume: the run starts from a zip once more; add --trust-pickled-code")
-    start_from_zip(model, config.algo, Path(str(config.start_from_zip)))
+    return start_from_zip(model, config.algo, Path(str(config.start_from_zip)))
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
         step = checkpoint["step"] if checkpoint is not None else None
         return RunFolder.resume(Path(config.run_dir), step, described_metrics())
-    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", config.env, config.loss, str(config.seed))
+    env = config.env.replace("/", "-").replace(":", "-")
+    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
     return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 
-def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, start: str | None) -> None:
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
     print(
         f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
@@ -137,6 +138,10 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
         f"{config.device}, {threads}"
     )
     print(f"  update  {update_in_words(model, config.update)}")
+    if not config.resume and (recipe := recipe_in_words(config)) is not None:
+        print(f"  recipe  {recipe}")
+    if start is not None:
+        print(f"  start   {start}")
     print(f"  results {run.path}", flush=True)
     if config.resume:
         print(f"  resumed at step {model.num_timesteps:,}{_what_is_not_exact(config)}", flush=True)
@@ -160,10 +165,15 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
         "deterministic": config.deterministic,
     }  # fmt: skip
-    file = run.write_json("eval.json", {**last, **about, "best": best})
+    lines = read_metrics(run.path)
+    key = f"eval/mean_return_{HEADLINE}"
+    returns = {line["step"]: line[key] for line in lines if key in line}
+    figures = goal_figures(returns, config.goal_return)
+    file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
     console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
     if config.video:
         _record(config, run, model, evaluator)
+    print("\n".join(verdict(config, returns, last["mean_return"], figures)))
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
     print(f"report      {report_command(run.path)}")
 
@@ -175,15 +185,18 @@ def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evalu
         return
     video.parent.mkdir(exist_ok=True)
     restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
-    wrapper = config.hyperparameters.get("env_wrapper")
     about = f"{config.env}, {config.loss}, last policy"
-    record_episodes(model, config.env, wrapper, evaluator.episodes(model, False), video, about)
+    entry = config.hyperparameters
+    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
+    episodes = evaluator.episodes(model, False)
+    record_episodes(model, config.env, wrapper, episodes, video, about, frame_stack=frame_stack)
     print(f"video       {video}")
 
 
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
-    wrapper = config.hyperparameters.get("env_wrapper")
-    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose)
+    entry = config.hyperparameters
+    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
+    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose, frame_stack)
 
 
 def _filled_in(value: int | None) -> int:

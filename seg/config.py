@@ -173,6 +173,9 @@ class OptimizerConfig:
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
     momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
     power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
+    repeats: Literal["none", "advent"] = option(
+        "none", "advent: sgd moves a weight of the encoder again for every module that it is in, as ADVENT's code does"
+    )
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
@@ -186,6 +189,13 @@ class WeightConfig:
     target_main: float = option(0.01, "objective of the main head on target", at_least=0)
     target_aux: float = option(0.002, "objective of the auxiliary head on target", at_least=0)
     warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
+    back_off: float = option(
+        1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    relative: bool = option(
+        False, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1"
+    )
 
 
 @_extended(sections=_SECTIONS)
@@ -212,7 +222,7 @@ class TrainConfig(ObjectiveSettings):
     seed: int = option(
         0, "seed of weights, sample order and augmentation", at_least=0, at_most=LARGEST_SEED, group="training"
     )
-    max_steps: int = option(700, "training steps", at_least=1)
+    max_steps: int = option(700, "training steps", at_least=1, at_most=10**12)
     batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes", at_least=1)
     accumulate: int = option(1, "micro-batches whose gradients are averaged into one step", at_least=1)
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
@@ -261,6 +271,14 @@ class TrainConfig(ObjectiveSettings):
         if self.model.name == "pretrained" and self.model.start_from is None:
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
+        if self.optimizer.repeats == "advent" and not (
+            self.optimizer.name == "sgd" and self.model.name.startswith("deeplabv2")
+        ):
+            raise InputError(
+                "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "
+                f"{self.optimizer.name} on {self.model.name}; add --optimizer.name sgd and --model.name deeplabv2 or "
+                "deeplabv2-advent, or leave it away"
+            )
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
             raise InputError(
                 "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "

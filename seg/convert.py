@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, into_new_folder
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import option, parse_config, to_dict
@@ -71,13 +71,14 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:
     weights = from_advent(advent, len(classes), str(file))
     part = "network" if any(name.startswith("main_head.") for name in weights) else "encoder"
     config = _run_config(file, run_dir, classes_file)
-    run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
-    try:
-        run.write_json(CLASSES_FILE, classes.document())
-        run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
-        run.save_checkpoint("last", {"model": weights, "step": 0}, 0)
-    finally:
-        run.close()
+    with into_new_folder(run_dir, "--run-dir"):
+        run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
+        try:
+            run.write_json(CLASSES_FILE, classes.document())
+            run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
+            run.save_checkpoint("last", {"model": weights, "step": 0}, 0)
+        finally:
+            run.close()
     return run_dir
 
 

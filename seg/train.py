@@ -50,6 +50,7 @@ from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch, PolySchedule
+from seg.training.repeated_sgd import RepeatedSGD
 from seg.training.run import TrainingRun
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
@@ -136,7 +137,8 @@ def build_state(
     if settings.start_from is not None and not resumed:
         for note in start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
-    groups = parameter_groups(model, config.optimizer.lr, config.optimizer.head_factor)
+    rates = config.optimizer
+    groups = parameter_groups(model, rates.lr, rates.head_factor, rates.repeats)
     optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
     if config.compile:
         model.compile()
@@ -149,10 +151,22 @@ def build_state(
     method = METHODS[config.method](predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
     counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
-    return TrainState(predict, optimizer, method, source_weights, schedule, counts, weights.warm_up)
+    return TrainState(
+        predict,
+        optimizer,
+        method,
+        source_weights,
+        schedule,
+        counts,
+        weights.warm_up,
+        weights.relative,
+        weights.back_off,
+    )
 
 
 def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    if settings.repeats == "advent":
+        return RepeatedSGD(groups, settings.lr, settings.momentum, settings.weight_decay)
     if settings.name == "sgd":
         return torch.optim.SGD(groups, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
     return torch.optim.AdamW(groups, settings.lr, weight_decay=settings.weight_decay)
@@ -170,7 +184,7 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        info = described_metrics(config.selection)
+        info = described_metrics(config.selection, len(pair.classes))
         path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step, info)
@@ -240,6 +254,8 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
     }
+    shares = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
+    result |= {"source_label_share": shares}
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     screen = console()
     screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))

@@ -116,7 +116,7 @@ def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None
 
 def test_a_protocol_names_only_weights_that_count() -> None:
     assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
-    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up"}
+    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative", "back_off"}
     assert set(_weights(TrainConfig(method="minent"))) == minent
     for name in set(METHODS) - {"source", "minent"}:
         own = METHODS[name].sections.get("weights")

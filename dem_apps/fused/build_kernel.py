@@ -1,7 +1,9 @@
 """Builds ``one_pass.cpp`` once per machine and loads it; without a C++ compiler there is none and callers do without.
 
 The build takes a few seconds and lands in the cache folder under a name that changes with the source, the
-compiler, its flags and the processor, so that a home shared by several machines is safe.
+compiler, its flags and the processor, so that a home shared by several machines is safe. The name ends with the digest
+of the library's own bytes: what a full disk or a copy has cut short would end the process by SIGBUS when it is loaded,
+and is built anew instead.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from dem_apps.runtime.cache import cache_dir
@@ -49,31 +52,46 @@ def load_kernel() -> ctypes.CDLL | None:
 
 def _built(compiler: str) -> Path:
     identity = "\n".join([_SOURCE.read_text(), compiler, *_FLAGS, _processor()])
-    name = f"one_pass-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
-    library = cache_dir() / "kernels" / name
-    if library.is_file():
-        return library
+    name = f"one_pass-{_digest(identity.encode())}"
+    folder = cache_dir() / "kernels"
+    for library in sorted(folder.glob(f"{name}-*.so")):
+        if _is_whole(library):
+            return library
+        with suppress(OSError):
+            library.unlink()
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        _build(compiler, library)
+        folder.mkdir(parents=True, exist_ok=True)
+        return _build(compiler, folder, name)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         # a read-only home: build for this process alone
-        library = Path(tempfile.mkdtemp(prefix="dem-apps-")) / name
-        _build(compiler, library)
-    return library
+        return _build(compiler, Path(tempfile.mkdtemp(prefix="dem-apps-")), name)
 
 
-def _build(compiler: str, library: Path) -> None:
-    """Compile next to the target and rename, so that another process never loads half a file."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        built = Path(folder) / library.name
+def _is_whole(library: Path) -> bool:
+    """Whether the file holds the bytes that its name says."""
+    try:
+        return _digest(library.read_bytes()) == library.stem.rpartition("-")[2]
+    except OSError:
+        return False
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _build(compiler: str, target: Path, name: str) -> Path:
+    """Compile inside the target folder and rename, so that another process never loads half a file; the library."""
+    with tempfile.TemporaryDirectory(dir=target) as folder:
+        built = Path(folder) / f"{name}.so"
         command = [*compiler.split(), *_FLAGS, str(_SOURCE), "-o", str(built)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
         with open(built, "rb") as file:
-            os.fsync(file.fileno())  # after a power cut there must not be half a file under this name
+            os.fsync(file.fileno())
+        library = target / f"{name}-{_digest(built.read_bytes())}.so"
         os.replace(built, library)
+        return library
 
 
 def _processor() -> str:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from dem_apps.entropy import ObjectiveSpec, computed_in
+from dem_apps.errors import InputError
 from dem_apps.fused.chunked import chunked_finish, chunked_pass
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
 
@@ -138,8 +139,12 @@ class _ReadyGradient(torch.autograd.Function):
         return value
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, incoming):  # type: ignore[no-untyped-def]
+        if torch.is_grad_enabled():
+            raise InputError(
+                "create_graph=True: the one-pass forms have no second derivative, and would be taken for constants; "
+                "build the objective with backend='reference'"
+            )
         # The gradient is finished in place and given away, so a second backward (retain_graph) makes it anew.
         sums, ctx.sums = ctx.sums or ctx.one_pass(*ctx.saved_tensors, with_gradient=True), None
         weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * incoming

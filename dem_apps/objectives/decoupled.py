@@ -32,8 +32,8 @@ class DecoupledObjective(EntropyObjective):
     """A member of the family by its parts; the classes below and their names are the ones of the paper.
 
     State: with the calibrator MEC the buffer ``class_marginals`` (C, C), row k being the mean prediction over
-    elements predicted as k. It starts at 1/C, is in ``state_dict`` and moves once per call, before the loss uses
-    it, in ``train()`` mode only. A batch whose probabilities are NaN does not move it.
+    elements predicted as k. It is float32, starts at 1/C, is in ``state_dict`` and moves once per call, before the loss
+    uses it, in ``train()`` mode only. A batch whose probabilities are NaN does not move it.
 
     Args:
         spec: which member.
@@ -61,7 +61,8 @@ class DecoupledObjective(EntropyObjective):
         self.momentum = momentum
         self.needs_class_sums = spec.calibrator == "mec"
         if self.needs_class_sums:
-            self.register_buffer("class_marginals", torch.full((num_classes, num_classes), 1.0 / num_classes))
+            uniform = torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=torch.float32)
+            self.register_buffer("class_marginals", uniform)
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """T_τ + Q_α (Eq. 10), or −(1/δ) Σ (pᵢ − α calibrationᵢ) zᵢ (Eq. 11), as ``spec`` says."""

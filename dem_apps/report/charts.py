@@ -88,7 +88,8 @@ def line_chart(
     parts += [frame.mark(x) for x in marks if frame.x_low <= x <= frame.x_high]
     parts += [frame.band(line) for line in series if line.band is not None]
     parts += [frame.path(*single, f"faint {_style(line)}") for line in series for single in line.faint]
-    parts += [frame.path(line.x, line.y, _style(line)) for line in series]
+    parts += [frame.path(line.x, line.y, _style(line), None if line.colour is None else line.name) for line in series]
+    parts.append(Markup('<line class="pointer" y1="{}" y2="{}" visibility="hidden"/>').format(_TOP, _HEIGHT - _BOTTOM))
     header, rows = _table(data, x_name)
     svg = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         _WIDTH, _HEIGHT, _described(title, data), Markup("").join(parts)
@@ -169,12 +170,18 @@ class _Frame:
     def mark(self, x: float) -> Markup:
         return _line("mark", self.x(x), _TOP, self.x(x), _HEIGHT - _BOTTOM)
 
-    def path(self, xs: Sequence[float], ys: Sequence[float], style: str) -> Markup:
+    def path(self, xs: Sequence[float], ys: Sequence[float], style: str, name: str | None = None) -> Markup:
+        """A line; one with a name shows its values under the pointer."""
         if len(xs) == 1:
             dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"/>')
             return dot.format(style, self.x(xs[0]), self.y(ys[0]))
-        points = " ".join(f"{self.x(xs[i]):.1f},{self.y(ys[i]):.1f}" for i in _thinned(ys))
-        return Markup('<polyline class="line {}" points="{}"/>').format(style, points)
+        kept = _thinned(ys)
+        points = " ".join(f"{self.x(xs[i]):.1f},{self.y(ys[i]):.1f}" for i in kept)
+        values = ""
+        if name is not None:
+            numbers = ";".join(f"{short(xs[i])}|{short(ys[i])}" for i in kept)
+            values = Markup(' data-name="{}" data-values="{}"').format(name, numbers)
+        return Markup('<polyline class="line {}" points="{}"{}/>').format(style, points, values)
 
     def band(self, line: Series) -> Markup:
         low, high = ([min(max(y, self.y_low), self.y_high) for y in edge] for edge in line.band or ((), ()))

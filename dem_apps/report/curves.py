@@ -81,8 +81,8 @@ def _further(metrics: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
 def _run_chart(run: Run, heading: str, metrics: Sequence[Metric], marks: Sequence[int]) -> Chart:
     series = []
     for colour, metric in enumerate(metrics):
-        steps, values = run.curve(metric.name)
-        stds = dict(zip(*run.curve(metric.std), strict=True)) if metric.std else {}
+        steps, values = _scaled(run, metric.name, metric.scale)
+        stds = dict(zip(*_scaled(run, metric.std, metric.scale), strict=True)) if metric.std else {}
         band = None
         if stds and all(step in stds for step in steps):
             low = [value - stds[step] for step, value in zip(steps, values, strict=True)]
@@ -94,7 +94,7 @@ def _run_chart(run: Run, heading: str, metrics: Sequence[Metric], marks: Sequenc
 
 
 def _group_chart(groups: Sequence[Group], metric: Metric, heading: str) -> Chart | None:
-    made = [_group_series(group, metric.name, colour) for colour, group in enumerate(groups)]
+    made = [_group_series(group, metric, colour) for colour, group in enumerate(groups)]
     series = [one for one in made if one is not None]
     if not series:
         return None
@@ -109,9 +109,14 @@ def _note(metric: Metric, band: str) -> str:
     return "; ".join(filter(None, (", ".join(filter(None, (key, metric.unit, metric.note, better))), band)))
 
 
-def _group_series(group: Group, key: str, colour: int) -> Series | None:
+def _scaled(run: Run, key: str, scale: float) -> tuple[list[int], list[float]]:
+    steps, values = run.curve(key)
+    return steps, [scale * value for value in values]
+
+
+def _group_series(group: Group, metric: Metric, colour: int) -> Series | None:
     """Mean and its interval at the steps that all runs of the group have."""
-    lines: list[Line] = [curve for run in group.runs if (curve := run.curve(key))[0]]
+    lines: list[Line] = [curve for run in group.runs if (curve := _scaled(run, metric.name, metric.scale))[0]]
     if not lines:
         return None
     common = sorted(set.intersection(*(set(steps) for steps, _ in lines)))

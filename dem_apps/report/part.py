@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from dem_apps.report.charts import COLOURS, Chart
@@ -22,12 +24,14 @@ from dem_apps.report.tables import (
     scores_table,
     transposed,
 )
+from dem_apps.report.verdict import verdict
 from dem_apps.runtime.metrics_info import MetricsInfo, View, same_heading
 from dem_apps.runtime.run_reader import Run, at
 
 ALL_VIEWS = "all"
 #: Settings up to this number are columns of the table of scores, more are its rows.
 _MOST_COLUMNS = 5
+_LONGEST_COMMAND = 4000
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Part:
     info: MetricsInfo
     groups: list[Group]
     runs: list[Run]
+    verdict: list[str]
     facts: list[tuple[str, str]]
     differences: Table | None
     tables: list[Table]
@@ -83,7 +88,7 @@ class Part:
     legend: list[tuple[str, str]]
     gallery: Gallery
     videos: list[tuple[str, list[Video]]]
-    details: list[tuple[str, list[tuple[str, dict[str, str]]]]]
+    details: list[tuple[str, str, list[tuple[str, dict[str, str]]]]]
     marks: set[str]
     picture_bytes: int
 
@@ -130,6 +135,7 @@ def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], b
         info=info,
         groups=groups,
         runs=list(runs),
+        verdict=verdict(info, groups, reference),
         facts=[] if several else _facts(runs[0]),
         differences=_differences(groups) if several else None,
         tables=_tables(groups, reference),
@@ -141,7 +147,7 @@ def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], b
         legend=[(_style(i), group.name) for i, group in enumerate(groups)] if several else [],
         gallery=gallery,
         videos=videos,
-        details=[(run.name, _details(run)) for run in runs],
+        details=[(run.name, _command(run), _details(run)) for run in runs],
         marks={"tail", *(score.note for score in info.scores if score.warning)},
         picture_bytes=used + picture_bytes,
     )
@@ -252,6 +258,17 @@ def shots_of(
         first.setdefault(one.uri, shot_id)
         images.setdefault(picture.name, {}).setdefault(picture.view, []).append(shot)
     return images, sum(len(uri) for uri in first)
+
+
+def _command(run: Run) -> str:
+    """What was typed, ready to be pasted; empty where the run does not say."""
+    words = at(run.environment, "command")
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        return ""
+    program = PurePath(words[0])
+    # python -m has put the module's file in place of its name
+    module = f"python -m {program.parent.name}.{program.stem}" if program.suffix == ".py" else shlex.quote(words[0])
+    return f"{module} {shlex.join(words[1:])}".strip()[:_LONGEST_COMMAND]
 
 
 def _details(run: Run) -> list[tuple[str, dict[str, str]]]:

@@ -192,7 +192,7 @@ def _absent_views(pictures: Sequence[Picture], views: Sequence[View], broken: se
     for picture in pictures:
         by_image.setdefault(picture.name, set()).add(picture.view.name)
     sentences = []
-    for view in (view.name for view in views):
+    for view in (view.name for view in views if not view.optional):
         lacking = [name for name, found in by_image.items() if view not in found and PANEL.name not in found]
         if lacking and view not in broken:
             which = "any image" if len(lacking) == len(by_image) else ", ".join(lacking[:3])

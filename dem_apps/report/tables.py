@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from dem_apps.report.groups import Group
 from dem_apps.report.intervals import difference_interval, mean_and_std
-from dem_apps.runtime.metrics_info import ClassScores, Score
+from dem_apps.runtime.metrics_info import ClassColumn, ClassScores, Score
 from dem_apps.runtime.run_reader import Run, at, number
 
 #: A class with less than this share of the labels is a tail class.
@@ -86,12 +86,20 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
         [("setting", "runs"), *((score.title, _note(score)) for score in scores)],
         note=f"Mean ± sample standard deviation over seeds. Small: difference to the baseline “{baseline.name}” "
         "with its 95 % confidence interval (Student's t over the seeds that both have, else Welch's); bold where it "
-        "excludes 0. Nothing corrects for the number of comparisons.",
+        "excludes 0. Nothing corrects for the number of comparisons." + _without_interval(groups, baseline),
     )
     for group in groups:
         cells = [_compared(score, group, baseline) for score in scores]
         table.rows.append((group.name, f"{len(group.runs)} run{'s' * (len(group.runs) > 1)}", cells))
     return table
+
+
+def _without_interval(groups: Sequence[Group], baseline: Group) -> str:
+    alone = [group.name for group in groups if group is not baseline and min(len(group.runs), len(baseline.runs)) < 2]
+    if not alone:
+        return ""
+    which = "These differences have" if len(alone) == len(groups) - 1 else f"Those of {', '.join(alone)} have"
+    return f" {which} no interval: a single seed does not tell them from chance."
 
 
 def transposed(table: Table, corner: str) -> Table:
@@ -135,22 +143,19 @@ def class_table(about: ClassScores, groups: Sequence[Group], tail: Sequence[str]
     tails = set(tail) or {name for name, share in shares.items() if share < TAIL_SHARE}
     header = [("class", ""), *((group.name, "") for group in groups)]
     single = groups[0].runs[0] if len(groups) == 1 and len(groups[0].runs) == 1 else None
-    beside = by_class(single, about.beside) if single is not None and about.beside else None
+    columns = [(one, by_class(single, one.key)) for one in about.columns] if single is not None else []
+    columns = [(one, values) for one, values in columns if values]
     if single is not None:
-        header[1:] = [(about.title, "")]
-    if beside is not None:
-        header.append((about.beside_title, about.beside_note))
+        header[1:] = [(about.title, ""), *((one.title, one.note) for one, _ in columns)]
     table = Table(f"{about.title.removesuffix(' %')} by class, %", header, note=_tail_note(about, shares, tail))
     for name in names:
         cells = [_class_cell(scores, group, name) for group in groups]
-        if beside is not None:
-            value = beside.get(name)
-            cells.append(Cell("–") if value is None else Cell(f"{value:.3f}", bar=value))
+        cells += [_column_cell(one, values.get(name)) for one, values in columns]
         table.rows.append((name, "tail" if name in tails else "", cells))
     if tails & set(names):
         means = [group.by_seed(lambda run: _tail_mean(run, about.key, tails)) for group in groups]
         cells = [_spread(list(values.values()), scores) for values in means]
-        table.rows.append(("mean over tail classes", "", cells + [Cell("")] * (beside is not None)))
+        table.rows.append(("mean over tail classes", "", cells + [Cell("")] * len(columns)))
     return table
 
 
@@ -183,7 +188,7 @@ def _compared(score: Score, group: Group, baseline: Group) -> Cell:
     signed = [None if end is None else f"{score.scale * end:+.{score.digits}f}"
               for end in (interval.estimate, interval.low, interval.high)]  # fmt: skip
     if signed[1] is None:
-        return Cell(main, f"{signed[0]} (too few seeds)")
+        return Cell(main, signed[0] or "")
     verdict = ""
     if interval.excludes_zero and score.better:
         verdict = ", better" if (interval.estimate > 0) == (score.better == "higher") else ", worse"
@@ -210,6 +215,10 @@ def _class_cell(score: Score, group: Group, name: str) -> Cell:
     values = list(group.by_seed(lambda run: by_class(run, score.key).get(name)).values())
     cell = _spread(values, score)
     return Cell(cell.main, bar=min(1.0, max(0.0, mean_and_std(values)[0]))) if values else cell
+
+
+def _column_cell(about: ClassColumn, value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(f"{about.scale * value:.{about.digits}f}")
 
 
 def _tail_mean(run: Run, key: str, tails: set[str]) -> float | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.shipped_configs import found, shipped
 from dem_apps.runtime.validate import fields_of, flag
 
 
@@ -15,12 +17,14 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
     ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
-    ``--config NAME`` is the file of that name in the settings' own folder of recipes, where they have one.
+    ``--config NAME`` is the file of that name among those that come with the application, whatever the folder. It goes
+    first, since the parser lets what comes later win, and a flag wins over the file wherever it stands.
     """
     switches = _flags_of(config_class, lambda hint: hint is bool)
     mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
     # whose values may come without brackets: --scales 0.75,1.0
     lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))
+    files: list[str] = []
     normal: list[str] = []
     rest = list(arguments)
     while rest:
@@ -34,7 +38,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{field}{dot}{key if field in mappings else key.replace('_', '-')}"
         if name == "--config" and (equals or rest):
-            normal.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
+            files.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
         elif name in switches and not equals:
             following = rest[0] if rest and not rest[0].startswith("-") else None
             if following in ("true", "false"):
@@ -45,9 +49,18 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         elif name in lists and (equals or rest):
             value = value if equals else rest.pop(0)
             normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")
+        elif not equals and rest and _is_negative(rest[0]):  # -1e-3 would be taken for a flag
+            normal.append(f"{name}={rest.pop(0)}")
         else:
             normal.append(name + equals + value)
-    return normal
+    return files + normal
+
+
+def _is_negative(text: str) -> bool:
+    try:
+        return text.startswith("-") and not math.isnan(float(text))
+    except ValueError:
+        return False
 
 
 def recipes(config_class: type) -> dict[str, Path]:
@@ -57,7 +70,11 @@ def recipes(config_class: type) -> dict[str, Path]:
 
 
 def _recipe(value: str, config_class: type) -> str:
-    return value if Path(value).exists() else str(recipes(config_class).get(value, value))
+    """The file that a ``--config`` means: as it is given, else a recipe, else one of those that were shipped."""
+    if Path(value).exists():
+        return value
+    named = shipped(config_class.__module__.partition(".")[0]) | recipes(config_class)
+    return str(named.get(value) or found(value))
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:

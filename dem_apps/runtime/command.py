@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
 
-from dem_apps.errors import DISK_FULL, InputError, Interrupted, printable
+from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, printable
 from dem_apps.runtime.launcher import leave_to_launcher, lost_connection, say_once
+from dem_apps.runtime.safe_io import first_words
 from dem_apps.runtime.terminal import print_anything
 
 #: What is wrong with a path that somebody gave, as long as the system names the path.
@@ -17,6 +19,10 @@ _PATH_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
     errno.ENAMETOOLONG,
 )  # fmt: skip
+#: What torch's allocators say on a CPU, a GPU, and where the size of a tensor is no number any more.
+_NO_MEMORY = re.compile(
+    r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
+)
 
 
 def run_command(main: Callable[[], None]) -> None:
@@ -43,6 +49,9 @@ def run_command(main: Callable[[], None]) -> None:
         say_once(f"error: not enough memory ({why}); smaller images, batches or settings need less")
         sys.exit(2)
     except RuntimeError as error:
+        if _NO_MEMORY.search(str(error)):
+            say_once(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less")
+            sys.exit(2)
         lost = lost_connection(error)
         if lost is None:
             raise
@@ -86,5 +95,5 @@ def _thread_failed(failure: threading.ExceptHookArgs) -> None:
     # TensorBoard writes in a thread of its own; the main thread meets the same full disk, or the run folder that is
     # gone, at its next write
     error = failure.exc_value
-    if not (isinstance(error, OSError) and error.errno in (*DISK_FULL, errno.ENOENT)):
+    if not (isinstance(error, OSError) and error.errno in (*DISK_FULL, *UNWRITABLE, errno.ENOENT)):
         threading.__excepthook__(failure)

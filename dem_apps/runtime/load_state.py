@@ -21,6 +21,7 @@ _SHOWN = 3
 #: What optimisers keep per parameter at least, once they have made a step; the last is Stable-Baselines3's for A2C.
 _MOMENTS = {
     "SGD": {"momentum_buffer"},
+    "RepeatedSGD": {"momentum_buffer"},
     "Adam": {"step", "exp_avg", "exp_avg_sq"},
     "AdamW": {"step", "exp_avg", "exp_avg_sq"},
     "RMSprop": {"step", "square_avg"},

@@ -37,6 +37,7 @@ class Metric:
         low: what the vertical axis shows at least.
         high: likewise.
         std: the metric that is its standard deviation, drawn as a band.
+        scale: what it is multiplied with for display.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Metric:
     low: float | None = None
     high: float | None = None
     std: str = ""
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,22 +89,31 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class ClassColumn:
+    """A further mapping from classes to numbers, shown for a single run: its key, heading, and what it is."""
+
+    key: str
+    title: str
+    note: str = ""
+    scale: float = 1.0
+    digits: int = 3
+
+
+@dataclass(frozen=True)
 class ClassScores:
     """Mappings of ``eval.json`` from the name of a class to a number in 0 to 1, shown as bars.
 
     Args:
         key: of the main one.
         share: key of each class's share of the labels, which tells rare classes.
-        beside: key of a second one, shown for a single run; empty for none.
+        columns: further mappings beside it.
     """
 
     heading: str
     key: str
     title: str
     share: str = ""
-    beside: str = ""
-    beside_title: str = ""
-    beside_note: str = ""
+    columns: tuple[ClassColumn, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,7 @@ class View:
         low: what the dark end of its colour scale is; empty where it has none.
         high: what the light end is.
         hatched: what a hatched area in it is.
+        optional: whether an image may well be without it.
     """
 
     name: str
@@ -154,6 +166,7 @@ class View:
     low: str = ""
     high: str = ""
     hatched: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +190,8 @@ class MetricsInfo:
     """All that a run says about what it holds.
 
     Args:
+        verdict: the score of ``scores`` that a page begins with; empty takes the first.
+        control: what a run has to be compared with, in words: "a run with --loss none"; empty where nothing is.
         heading: what kind of runs these are; runs of one heading are compared with each other.
         settings: those that a page names first.
         steps: the setting that says how long the run lasts.
@@ -187,6 +202,8 @@ class MetricsInfo:
 
     heading: str
     settings: tuple[str, ...] = ()
+    verdict: str = ""
+    control: str = ""
     steps: str = ""
     metrics: tuple[Metric, ...] = ()
     scores: tuple[Score, ...] = ()

@@ -25,7 +25,7 @@ import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
-from dem_apps.errors import InputError, NotWritten, disk_error
+from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
 from dem_apps.runtime.checkpoint import (
     load_checkpoint,
     make_folder,
@@ -204,17 +204,30 @@ class RunFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        try:
+            self._check_in_place()
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            self._check_in_place()  # gone meanwhile, which TensorBoard's writer calls a TypeError
+            if not isinstance(error, OSError):
+                raise
+            saved = "no checkpoint has been saved yet"
+            if self.saved_step is not None:
+                saved = f"the checkpoint of step {self.saved_step} is intact"
+            where = Path(error.filename or self.path)
+            if error.errno in UNWRITABLE:
+                raise NotWritten(
+                    f"{where}: can no longer be written to ({error.strerror}); {saved}", "mend that"
+                ) from error
+            raise disk_error(error, where, saved) from error
+
+    def _check_in_place(self) -> None:
         if not self._lock.in_place():
             raise NotWritten(
                 f"{self.path}: was moved or removed while it was written to", "put it back", "continue with --resume"
             )
-        try:
-            yield
-        except OSError as error:
-            saved = "no checkpoint has been saved yet"
-            if self.saved_step is not None:
-                saved = f"the checkpoint of step {self.saved_step} is intact"
-            raise disk_error(error, Path(error.filename or self.path), saved) from error
 
     def _drop_metrics_after(self, step: int) -> int:
         """How many lines are left."""

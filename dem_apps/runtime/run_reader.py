@@ -132,6 +132,11 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     return [read_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds anything that a run writes."""
+    return any((folder / file).is_file() for file in _FILES)
+
+
 def read_run(path: Path, name: str | None = None) -> Run:
     """Read one run folder, however little of it is left.
 
@@ -140,7 +145,7 @@ def read_run(path: Path, name: str | None = None) -> Run:
     """
     if not path.is_dir():
         raise InputError(f"{path}: is no folder; give run folders, such as runs/my-run")
-    if not any((path / file).is_file() for file in _FILES):
+    if not is_run(path):
         inside = next((child for child in sorted(path.iterdir()) if (child / "config.yaml").is_file()), None)
         hint = f"; it holds run folders, so give those, such as {inside}" if inside is not None else ""
         raise InputError(f"{path}: is no run folder (it has none of {', '.join(_FILES)}){hint}")

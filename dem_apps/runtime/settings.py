@@ -19,7 +19,7 @@ from typing import Any, TypeVar, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, nearest_path
 from dem_apps.runtime.arguments import config_files, normalise, recipes, search_flags
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.run_folder import read_config
@@ -36,6 +36,8 @@ from dem_apps.runtime.validate import (
 )
 
 Config = TypeVar("Config")
+#: With more unknown keys than this at once nobody has mistyped them.
+_OF_ANOTHER_COMMAND = 4
 TrainingConfig = TypeVar("TrainingConfig")
 
 
@@ -170,6 +172,12 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
     hints = get_type_hints(config_class)
+    unknown = [str(key) for key in values if key not in hints]
+    if len(unknown) > _OF_ANOTHER_COMMAND:
+        raise InputError(
+            f"{where}: holds settings of another command ({', '.join(unknown[:3])}, …), and a run of "
+            f"{config_class.__module__.partition('.')[0]}.train is expected"
+        )
     for key, value in values.items():
         if key not in hints:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, hints)}")
@@ -279,7 +287,7 @@ def _one_sentence(message: str, parser: ArgumentParser, config_class: type) -> s
     unknown_flag = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown_flag:
         name = unknown_flag.group(1).partition("=")[0]
-        return f"unknown argument '{name}'{nearest(name, flags)}"
+        return f"unknown argument '{name}'{nearest_path(name, flags)}"
     wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
     if wrong_value:
         key, problem = wrong_value.group(1), wrong_value.group(2)

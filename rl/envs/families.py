@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gymnasium
+
 from rl.envs.family import Family
+from rl.envs.minatar import MINATAR
 from rl.envs.minigrid import MINIGRID
 
 #: Whatever else gymnasium knows: classic control, MuJoCo, and what ``--import`` registers.
@@ -16,6 +19,7 @@ GYMNASIUM = Family(
 
 FAMILIES: dict[str, Family] = {
     "minigrid": MINIGRID,
+    "minatar": MINATAR,
     "gymnasium": GYMNASIUM,
 }
 
@@ -23,9 +27,32 @@ FAMILIES: dict[str, Family] = {
 WRAPPERS = {name: path for family in FAMILIES.values() for name, path in family.wrappers.items()}
 
 
+def own_id(env_id: str) -> str:
+    """The id without the module in front of it, which gymnasium imports first: ``module:Id``.
+
+    >>> own_id("my_envs:Corridor-v0"), own_id("CartPole-v1")
+    ('Corridor-v0', 'CartPole-v1')
+    """
+    return env_id.rpartition(":")[2]
+
+
+def goal_return(env_id: str) -> float | None:
+    """The mean return at which a task counts as reached: its family's, else gymnasium's ``reward_threshold``.
+
+    None where neither says one, or nothing has registered the id yet.
+    """
+    goals, name = family_of(env_id).goals, own_id(env_id)
+    fits = [prefix for prefix in goals if name.startswith(prefix)]
+    if fits:
+        return goals[max(fits, key=len)]
+    spec = gymnasium.registry.get(name)
+    return None if spec is None else spec.reward_threshold
+
+
 def family_of(env_id: str) -> Family:
     """The family whose prefix fits the id best."""
+    name = own_id(env_id)
     fits = [
-        (len(prefix), family) for family in FAMILIES.values() for prefix in family.prefixes if env_id.startswith(prefix)
+        (len(prefix), family) for family in FAMILIES.values() for prefix in family.prefixes if name.startswith(prefix)
     ]
     return max(fits, key=lambda fit: fit[0])[1]

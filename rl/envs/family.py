@@ -22,19 +22,26 @@ class Family:
     Args:
         prefixes: what the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
         module: importing it registers the ids with gymnasium; None where gymnasium knows them already.
+        register: a function, as ``module:name``, that does, where importing alone does not.
+        innermost: a wrapper, as ``module:Class``, that every environment of the family needs.
         wrappers: names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
             ``module:Class``. An entry of any environment may use those of all families.
-        dtype: what observations become that are no floats (:mod:`rl.envs.make` says why); None leaves them, for a
-            policy that takes images as they are.
+        dtype: what observations become that are no floats (:mod:`rl.envs.make` says why); None leaves them. Pictures
+            (uint8, three axes, 36 pixels or more each way) are left in any case, for CnnPolicy.
         hyperparameters: an entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that
-            ``configs/rl/ALGO.yaml`` has none for; without one, such an id needs ``--hyperparameters-file``.
+            ``configs/rl/ALGO.yaml`` has none for; without one, such an id starts with SB3's defaults.
+        goals: what an id begins with, and the mean return at which such a task counts as reached
+            (:func:`goal_return`); the longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
     """
 
     prefixes: tuple[str, ...]
     module: str | None = None
+    register: str | None = None
+    innermost: str | None = None
     wrappers: Mapping[str, str] = field(default_factory=dict)
     dtype: type[np.generic] | None = np.float32
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    goals: Mapping[str, float] = field(default_factory=dict)
 
 
 def import_modules(names: Sequence[str], flag: str) -> None:
@@ -50,7 +57,7 @@ def import_modules(names: Sequence[str], flag: str) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception as error:  # the module's own code runs, so anything may be raised
+        except (Exception, SystemExit) as error:  # the module's own code runs, so anything may be raised
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{flag}: {name} cannot be imported ({reason})") from error
 

@@ -14,6 +14,7 @@ buffer keeps the values exactly.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium as gym
@@ -21,54 +22,92 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
+from rl.envs.checked_env import CheckedEnv, code_of
 from rl.envs.episode_restore import RestorableEpisode
-from rl.envs.families import WRAPPERS, family_of
+from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules, load
+from rl.envs.frame_stack import FrameStack
 from rl.fast.compact_normalize import CompactNormalize
 
+#: Of SB3's NatureCNN.
+_SMALLEST_PICTURE = 36
 #: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
-def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
-    """One environment with float observations.
+def make_env(env_id: str, wrapper: Wrappers, frame_stack: int = 1) -> RestorableEpisode:
+    """One environment. Arrays of whole numbers become floats; pictures, dictionaries and numbers stay as they are.
 
     Args:
-        env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``.
+        env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``, perhaps with a module that registers it in
+            front: ``my_envs:Corridor-v0``.
         wrapper: keys of :data:`rl.envs.families.WRAPPERS` in one of the forms of :data:`Wrappers`.
+        frame_stack: pictures that are one observation, see :class:`rl.envs.frame_stack.FrameStack`.
 
     Raises:
         InputError: an unknown name or wrapper, a package that the environment needs is missing, or observations that
-            are no single array.
+            SB3 has no network for.
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
-    try:
-        env = gym.make(env_id)
-    except gym.error.Error as error:
-        raise InputError(f"--env {env_id}: {error}") from error
+    with code_of(f"--env {env_id}", "__init__"):
+        try:
+            env = gym.make(env_id)
+        except gym.error.Error as error:
+            raise InputError(f"--env {env_id}: {error}") from error
+    if family.innermost is not None:
+        env = load(family.innermost)(env)
     for name, arguments in wrappers:
         try:
             env = load(WRAPPERS[name])(env, **arguments)
         except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
-    if not isinstance(env.observation_space, spaces.Box):
+    if not _known_to_sb3(env.observation_space):
         raise InputError(
-            f"--env {env_id}: its observations are a {type(env.observation_space).__name__}, not one array (Box); "
-            f"name a wrapper that flattens them in the hyperparameter entry (env_wrapper: {next(iter(WRAPPERS))})"
+            f"--env {env_id}: its observations are a {type(env.observation_space).__name__} that SB3 has no network "
+            "for; name a wrapper that makes one array of them in the hyperparameter entry "
+            f"(env_wrapper: {next(iter(WRAPPERS))})"
         )
-    if family.dtype is not None and not np.issubdtype(env.observation_space.dtype, np.floating):
+    if _becomes_float(env.observation_space) and family.dtype is not None:
         env = DtypeObservation(env, family.dtype)
-    return RestorableEpisode(Monitor(env))
+    if frame_stack > 1:
+        env = FrameStack(env, frame_stack)
+    return RestorableEpisode(Monitor(CheckedEnv(env, env_id)))
 
 
-def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
+def is_picture(space: spaces.Space[Any]) -> bool:
+    """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way."""
+    return is_image_space(space) and sorted(space.shape or ())[-2] >= _SMALLEST_PICTURE
+
+
+def _known_to_sb3(space: spaces.Space[Any]) -> bool:
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return all(
+        isinstance(part, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) for part in parts
+    )
+
+
+def _becomes_float(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating) and not is_picture(space)
+
+
+def make_training_envs(
+    env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float, frame_stack: int = 1
+) -> VecEnv:
     """``count`` environments in this process, with running normalisation of observations and rewards if asked for."""
-    envs: VecEnv = StackedEnvs([lambda: make_env(env_id, wrapper)] * count)
+    made = [make_env(env_id, wrapper, frame_stack) for _ in range(count)]
+    # SB3's own where observations are no single array
+    kind = StackedEnvs if isinstance(made[0].observation_space, spaces.Box) else DummyVecEnv
+    envs: VecEnv = kind([functools.partial(_given, env) for env in made])
     return normalised(envs, gamma) if normalise else envs
+
+
+def _given(env: gym.Env) -> gym.Env:
+    return env
 
 
 def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
@@ -76,7 +115,8 @@ def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: b
 
     ``gamma`` is the discount of the returns whose variance scales the rewards.
     """
-    compact = len(envs.observation_space.shape or ()) == 1
+    space = envs.observation_space
+    compact = isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
     normalise = CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
     normalise.norm_obs, normalise.norm_reward = observations, rewards
     return normalise
@@ -118,11 +158,29 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
     return wrappers
 
 
+def episode_limit(env_id: str) -> int | None:
+    """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
+    limit = gym.spec(own_id(env_id)).max_episode_steps
+    if limit is not None:
+        return limit
+    try:
+        limit = getattr(gym.make(env_id).unwrapped, "max_steps", None)
+    except Exception:  # of the environment's own code; who makes it to train says what is wrong
+        return None
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
 def check_env_id(env_id: str) -> None:
-    """Raise an InputError if the family's package is missing, or gymnasium does not know the id."""
-    module = family_of(env_id).module
-    import_modules([module] if module else [], f"--env {env_id}")
-    if env_id not in gym.registry:
+    """Raise an InputError if the family's package or the id's module is missing, or gymnasium does not know the id."""
+    own, _, name = env_id.rpartition(":")
+    if own and not all(part.isidentifier() for part in own.split(".")):
+        raise InputError(f"--env {env_id}: expected the name of a module before the colon, such as my_envs:Corridor-v0")
+    family = family_of(env_id)
+    import_modules([module for module in (family.module, own) if module], f"--env {env_id}")
+    if family.register is not None and name not in gym.registry:
+        load(family.register)()
+    if name not in gym.registry:
         raise InputError(
-            f"--env: unknown environment '{env_id}'{nearest(env_id, gym.registry)}; --import MODULE registers your own"
+            f"--env: unknown environment '{name}'{nearest(name, gym.registry)}; --import MODULE registers your own, "
+            f"as does --env MODULE:{name}"
         )

@@ -13,7 +13,7 @@ from typing import Any
 from stable_baselines3.common.utils import LinearSchedule
 from torch import nn
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, nearest
 
 #: Names that an expression may use, with any module in front (``nn.Tanh``, ``th.nn.Tanh``).
 NAMES: dict[str, type[nn.Module]] = {
@@ -45,8 +45,21 @@ def hyperparameter(key: str, value: Any) -> Any:
         parsed = parsed_expression(key, value) if isinstance(value, str) else value
         if not isinstance(parsed, dict):
             raise InputError(f"hyperparameters, {key}: expected a mapping or dict(…), not {value!r}")
-        return parsed
+        return {name: _named_class(name, each) for name, each in parsed.items()}
     return value
+
+
+def _named_class(name: str, value: Any) -> Any:
+    """The class for ``activation_fn: nn.ReLU`` of a YAML mapping, where it is a text; other values as they are."""
+    if name != "activation_fn" or not isinstance(value, str):
+        return value
+    known = {f"nn.{each}": each for each in NAMES}
+    if value not in known:
+        raise InputError(
+            f"hyperparameters, policy_kwargs: activation_fn '{value}' is not one of {', '.join(known)}"
+            f"{nearest(value, known)}"
+        )
+    return NAMES[known[value]]
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:

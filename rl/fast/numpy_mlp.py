@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from torch import Tensor, nn
 from torch.optim.adam import adam
+
+from rl.hook.policy import EntropyObjectivePolicy
 
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
 
@@ -143,6 +146,30 @@ class Network:
     def _views(self, flat: Tensor) -> list[Tensor]:
         parts = flat.split([int(np.prod(shape)) for shape in self._shapes])
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities and probabilities of logits (B, A)."""
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    total = np.add.reduce(exponentials, axis=1, keepdims=True)
+    return shifted - np.log(total), exponentials / total
+
+
+def is_mlp_policy(policy: Any) -> bool:
+    """Whether the policy computes what SB3's own MlpPolicy does."""
+    own = type(policy)
+    if not isinstance(policy, ActorCriticPolicy):
+        return False
+    evaluate = (ActorCriticPolicy.evaluate_actions, EntropyObjectivePolicy.evaluate_actions)
+    return (
+        own.forward is ActorCriticPolicy.forward
+        and own.predict_values is ActorCriticPolicy.predict_values
+        and own.evaluate_actions in evaluate
+        and type(policy.features_extractor) is FlattenExtractor
+        and type(policy.mlp_extractor) is MlpExtractor
+        and isinstance(policy.action_net, nn.Linear)
+    )
 
 
 def _chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:

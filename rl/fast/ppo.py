@@ -17,16 +17,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
-from torch import nn
 
 from dem_apps import EntropyObjective
 from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.numpy_mlp import ACTIVATIONS, Network
-from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, log_softmax, ppo_update
+from rl.fast.numpy_mlp import ACTIVATIONS, Network, is_mlp_policy, log_softmax
+from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, ppo_update
 from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy
 
 
@@ -156,7 +154,7 @@ def why_not_fast(model: PPO) -> str | None:
         return f"the device is {model.device}, and it knows the CPU"
     if type(model.rollout_buffer) is not RolloutBuffer:
         return f"the rollout buffer is {type(model.rollout_buffer).__name__}, and it knows RolloutBuffer"
-    if not _is_mlp_policy(policy):
+    if not is_mlp_policy(policy):
         return f"the policy is {type(policy).__name__} with parts of its own, and it knows SB3's MlpPolicy"
     if policy.activation_fn not in ACTIVATIONS:
         known = " and ".join(activation.__name__ for activation in ACTIVATIONS)
@@ -166,22 +164,6 @@ def why_not_fast(model: PPO) -> str | None:
     if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
         return f"the optimiser is {type(optimizer).__name__} with options, and it knows plain Adam"
     return None
-
-
-def _is_mlp_policy(policy: Any) -> bool:
-    """Whether the policy computes what SB3's own MlpPolicy does."""
-    own = type(policy)
-    if not isinstance(policy, ActorCriticPolicy):
-        return False
-    evaluate = (ActorCriticPolicy.evaluate_actions, EntropyObjectivePolicy.evaluate_actions)
-    return (
-        own.forward is ActorCriticPolicy.forward
-        and own.predict_values is ActorCriticPolicy.predict_values
-        and own.evaluate_actions in evaluate
-        and type(policy.features_extractor) is FlattenExtractor
-        and type(policy.mlp_extractor) is MlpExtractor
-        and isinstance(policy.action_net, nn.Linear)
-    )
 
 
 def _term(policy: ActorCriticPolicy) -> Term:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rl.fast.numpy_mlp import Network
+from rl.fast.numpy_mlp import Network, log_softmax
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
@@ -134,14 +134,6 @@ def _value_loss(values: np.ndarray, batch: RolloutBatch, settings: Settings) -> 
     moved = values - batch.values
     error = batch.values + np.clip(moved, np.float32(-limit), np.float32(limit)) - batch.returns
     return _mean(error * error), np.where(np.abs(moved) <= np.float32(limit), error, 0) * np.float32(2 / len(error))
-
-
-def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and probabilities of logits (B, A)."""
-    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    total = np.add.reduce(exponentials, axis=1, keepdims=True)
-    return shifted - np.log(total), exponentials / total
 
 
 def _mean(values: np.ndarray) -> float:

@@ -26,10 +26,11 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 
-from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
+from dem_apps import EntropyObjective
 from dem_apps.errors import InputError, nearest
 from rl.hook import contrib
 from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy, action_sizes, policy_with_objective
+from rl.hook.terms import TERM_NAMES, build_term
 
 __all__ = ["NONE", "STOCK", "EntropyObjectivePolicy", "with_entropy_objective"]
 
@@ -44,8 +45,8 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
 
     Args:
         algorithm: ``stable_baselines3.PPO`` or ``A2C``, ``sb3_contrib.MaskablePPO`` or ``RecurrentPPO``, or a subclass.
-        objective: a name of ``dem_apps.OBJECTIVE_NAMES``, or ``"none"``. ``"entropy"`` is SB3's own term and gives
-            SB3's own numbers, bit for bit.
+        objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`rl.hook.terms.POLICY_TERMS`, or ``"none"``.
+            ``"entropy"`` is SB3's own term and gives SB3's own numbers, bit for bit.
         **options: options of the objective, such as ``tau`` and ``alpha`` of ``"dem"``.
 
     Returns:
@@ -185,7 +186,7 @@ def _kl_of_the_update(model: OnPolicyAlgorithm) -> float:
 
 
 def _check_objective(objective: str, options: dict[str, Any]) -> None:
-    known = (*OBJECTIVE_NAMES, NONE)
+    known = (*TERM_NAMES, NONE)
     if objective not in known:
         raise InputError(
             f"unknown entropy objective '{objective}'{nearest(objective, known)}; known are {', '.join(known)}"
@@ -193,7 +194,7 @@ def _check_objective(objective: str, options: dict[str, Any]) -> None:
     if objective == NONE and options:
         raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
     if objective != NONE:
-        build_objective(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
+        build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
 
 
 def _warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:

@@ -12,9 +12,9 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor, nn
 
-from dem_apps import build_objective
 from dem_apps.errors import InputError
 from rl.hook.contrib import class_masks
+from rl.hook.terms import build_term
 
 #: No entropy term at all, whatever ``ent_coef`` says.
 NONE = "none"
@@ -43,7 +43,7 @@ class EntropyObjectivePolicy(BasePolicy):
         sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
         #: One objective per action dimension that has a choice.
         self.entropy_objective = nn.ModuleList(
-            build_objective(self.objective, num_classes=size, **self.objective_options) for size in sizes if size > 1
+            build_term(self.objective, num_classes=size, **self.objective_options) for size in sizes if size > 1
         )
         #: Sum of the objective, sum of the Shannon entropy and number of minibatches since this was last zeroed.
         self.entropy_totals = np.zeros(3)

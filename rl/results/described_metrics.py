@@ -63,6 +63,13 @@ def described_metrics() -> MetricsInfo:
         metrics=METRICS,
         scores=(
             *_scores("", "", "last policy"),
+            Score(
+                "steps_without_goal",
+                "steps to the goal",
+                better="lower",
+                digits=0,
+                note="until an evaluation first reached the goal; else all, so that a mean is a restricted mean",
+            ),
             *_scores("best policy, ", "best.", "chosen by evaluation in training"),
         ),
         checkpoints=(

@@ -10,6 +10,11 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from rl.fast.acting import Acting
+
+#: Steps after which an episode is cut: 108,000 frames of Atari at four a step, and the Zoo has no longer ones.
+LONGEST_EPISODE = 27_000
+
 
 @dataclass
 class Episode:
@@ -26,6 +31,8 @@ class Episode:
     rewards: list[float] = field(default_factory=list)
     #: Whether the environment said ``is_success`` at the end, or, where it says nothing, the return was above 0.
     success: bool = False
+    #: Whether it was ended by :data:`LONGEST_EPISODE` and not by the environment.
+    cut: bool = False
 
     @property
     def total(self) -> float:
@@ -41,6 +48,8 @@ class Episode:
 def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool) -> list[Episode]:
     """Play one episode per seed; an environment that ends one begins the next.
 
+    One that the environment does not end within :data:`LONGEST_EPISODE` steps is cut there, since it might never end.
+
     Args:
         model: its policy acts, and the normalisation it was trained with is used and not moved.
         envs: at least one; as many as there are play side by side.
@@ -53,9 +62,10 @@ def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int]
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
-    observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    observations: list[Any] = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    act = Acting(model)
     while playing:
-        actions, _ = model.policy.predict(normalised(model, np.stack(observations)), deterministic=greedy)
+        actions = act(stacked(observations), greedy)
         still: list[tuple[gym.Env, Episode]] = []
         observations = []
         for (env, episode), action in zip(playing, actions, strict=True):
@@ -71,21 +81,25 @@ def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int]
     return episodes
 
 
-def normalised(model: OnPolicyAlgorithm, observations: np.ndarray) -> np.ndarray:
-    """Observations (N, …) normalised with the statistics of training, which are not moved."""
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several environments as one array (N, …), or a dictionary of arrays."""
+    if isinstance(observations[0], dict):
+        return {key: np.stack([observation[key] for observation in observations]) for key in observations[0]}
+    return np.stack(observations)
+
+
+def normalised(model: OnPolicyAlgorithm, observations: Any) -> Any:
+    """Observations as of :func:`stacked`, normalised with the statistics of training, which are not moved."""
     envs = model.get_vec_normalize_env()
-    if envs is None:
-        return observations
-    result = envs.normalize_obs(observations)
-    assert isinstance(result, np.ndarray)
-    return result
+    return observations if envs is None else envs.normalize_obs(observations)
 
 
-def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[np.ndarray, bool]:
+def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[Any, bool]:
     observation, reward, terminated, truncated, info = env.step(action)
     episode.actions.append(action)
     episode.rewards.append(float(reward))
     over = terminated or truncated
-    if over:
+    episode.cut = not over and episode.length >= LONGEST_EPISODE
+    if over or episode.cut:
         episode.success = bool(info.get("is_success", episode.total > 0))
-    return observation, over
+    return observation, over or episode.cut

@@ -7,6 +7,7 @@ evaluates MiniGrid like this and its published returns are such figures.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,8 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.load_state import checked_step
 from dem_apps.runtime.seeds import random_states, restore_random_states, seed_everything
 from rl.envs.make import Wrappers, make_env
-from rl.results.episodes import Episode, play
+from rl.results.described_metrics import ACTIONS
+from rl.results.episodes import LONGEST_EPISODE, Episode, play
 from rl.training.build import restore_policy
 
 #: Evaluations during training and the final one must not see the same layouts: the best policy is chosen on the former.
@@ -42,21 +44,35 @@ class Evaluator:
         episodes: how many.
         seed: the run's seed.
         purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.
+        frame_stack: likewise as there.
     """
 
-    def __init__(self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int) -> None:
+    def __init__(
+        self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int, frame_stack: int = 1
+    ) -> None:
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
-        self._envs = [make_env(env_id, wrapper) for _ in range(min(episodes, SIDE_BY_SIDE))]
+        self._envs = [make_env(env_id, wrapper, frame_stack) for _ in range(min(episodes, SIDE_BY_SIDE))]
 
-    def __call__(self, model: OnPolicyAlgorithm) -> dict[str, dict[str, float]]:
-        """Figures for ``"greedy"`` and ``"sampled"`` actions: see :func:`summary`."""
-        return {"greedy": summary(self.episodes(model, True)), "sampled": summary(self.episodes(model, False))}
+    def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float]]:
+        """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`.
+
+        Every episode is played to its end: one that is cut off where a budget ends would be a short one more often.
+        """
+        return {actions: summary(self.episodes(model, actions == "greedy")) for actions in kinds}
 
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
         with separate_random_state(self._sampling_seed):
-            return play(model, self._envs, self._seeds, greedy)
+            episodes = play(model, self._envs, self._seeds, greedy)
+        cut = sum(episode.cut for episode in episodes)
+        if cut:
+            print(
+                f"note: {cut} of {len(episodes)} episodes of the evaluation did not end within {LONGEST_EPISODE:,} "
+                "steps and count up to there; give the environment a max_episode_steps",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+        return episodes
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from dem_apps.runtime.run_reader import Run, read_run
 from dem_apps.runtime.safe_io import read_text
 from dem_apps.runtime.settings import to_dict
 from rl.config import TrainConfig
+from rl.envs.families import goal_return
 from rl.results.described_metrics import ACTIONS
+from rl.results.time_to_goal import GoalTime, goal_time
 
 _FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 #: Settings that do not make two runs different arms: what is compared over, how long, how it is looked at, and where.
 _NOT_OF_THE_ARM = (
     "env", "seed", "timesteps", "hyperparameters", "hyperparameters_file", "eval_freq", "eval_episodes", "run_dir",
-    "resume", "device", "threads", "loss", "video", "trust_pickled_code",
+    "resume", "device", "threads", "loss", "video", "trust_pickled_code", "goal_return",
 )  # fmt: skip
 
 #: Before what an environment's entry decides, in names of arms.
@@ -39,18 +41,20 @@ class Result:
         arm: what it is compared as.
         seed: of the training.
         returns: mean return of the last policy, by kind of actions.
-        curve: step and mean return (sampled, greedy) of each evaluation during training.
+        curve: step and mean return (sampled, greedy) of each evaluation during training; not all have the second.
         row: its line of ``runs.csv``.
         where: its folder or file, for messages.
+        goal: when it reached the goal, or for how long it did not; None without a goal or an evaluation.
     """
 
     env: str
     arm: str
     seed: int
     returns: dict[str, float]
-    curve: dict[int, tuple[float, float]]
+    curve: dict[int, tuple[float, float | None]]
     row: dict[str, Any]
     where: Path
+    goal: GoalTime | None = None
 
 
 def find_results(paths: Iterable[Path]) -> list[Result]:
@@ -109,18 +113,18 @@ def read_csv(file: Path) -> list[Result]:
     Raises:
         InputError: a file that cannot be read, a column that is missing, or a figure that is not finite.
     """
-    curves: dict[tuple[str, str, int], dict[int, tuple[float, float]]] = {}
-    for line in _rows(file.with_name(file.name.replace("runs", "curves")), ("seed", "step", *ACTIONS)):
+    curves: dict[tuple[str, str, int], dict[int, tuple[float, float | None]]] = {}
+    for line in _rows(file.with_name(file.name.replace("runs", "curves")), ("seed", "step", *ACTIONS), ("greedy",)):
         key = line["env"], line["arm"], line["seed"]
         curves.setdefault(key, {})[line["step"]] = line["sampled"], line["greedy"]
     columns = {actions: f"last_mean_return_{actions}" for actions in ACTIONS}
-    return [
-        Result(
-            row["env"], row["arm"], row["seed"], {actions: row[name] for actions, name in columns.items()},
-            curves.get((row["env"], row["arm"], row["seed"]), {}), row, file,
-        )
-        for row in _rows(file, ("seed", *columns.values()))
-    ]  # fmt: skip
+    results = []
+    for row in _rows(file, ("seed", *columns.values())):
+        curve = curves.get((row["env"], row["arm"], row["seed"]), {})
+        goal = _goal_of(row, curve, row.get("goal_return") or None, str(file))
+        returns = {actions: row[name] for actions, name in columns.items()}
+        results.append(Result(row["env"], row["arm"], row["seed"], returns, curve, row, file, goal))
+    return results
 
 
 def write_runs(path: Path, results: Sequence[Result]) -> None:
@@ -158,9 +162,25 @@ def _result(run: Run, arm: str) -> Result:
         row[f"{policy}_step"] = figures["step"]
         row |= {f"{policy}_{name}_{actions}": figures[actions][name] for actions in ACTIONS for name in _FIGURES}
     sampled, greedy = (dict(zip(*run.curve(f"eval/mean_return_{actions}"), strict=True)) for actions in ACTIONS)
-    curve = {step: (value, greedy[step]) for step, value in sampled.items() if step in greedy}
+    curve = {step: (value, greedy.get(step)) for step, value in sampled.items()}
+    goal = _goal_of(row, curve, run.config.get("goal_return"), str(run.path / "config.yaml"))
     returns = {actions: scores[actions]["mean_return"] for actions in ACTIONS}
-    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path)
+    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path, goal)
+
+
+def _goal_of(
+    row: dict[str, Any], curve: Mapping[int, tuple[float, float | None]], goal: Any, where: str
+) -> GoalTime | None:
+    """When a run arrived, said in its row as well; runs that are older than the setting have the environment's goal."""
+    try:
+        goal = goal_return(row["env"]) if goal is None else float(goal)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: goal_return is {goal!r:.50} and no number") from error
+    time = (
+        goal_time({step: sampled for step, (sampled, _) in curve.items()}, goal) if goal is not None and curve else None
+    )
+    row |= {"goal_return": goal, "steps_to_goal": time.steps if time is not None and time.reached else None}
+    return time
 
 
 def _check_scores(scores: dict[str, Any], file: str) -> None:
@@ -213,17 +233,19 @@ def _training_of(config: dict[str, Any]) -> dict[str, Any]:
     return {f"{_ITS}{key}": value for key, value in {"steps": config.get("timesteps"), **known}.items()}
 
 
-def _rows(file: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:
-    """The lines of a CSV file; the columns named in ``numbers`` as finite numbers."""
+def _rows(file: Path, numbers: Sequence[str], may_be_empty: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The lines of a CSV file; the columns named in ``numbers`` as finite numbers, or None where they may be empty."""
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(read_text(file), newline="")))
     for position, row in enumerate(rows, start=2):
         for name in ("env", "arm", *numbers):
             if row.get(name) is None:
                 raise InputError(f"{file}, line {position}: has no column '{name}'; expected a CSV file of rl.plots")
+        row |= {name: None for name in may_be_empty if not row[name]}
+        given = [name for name in numbers if row[name] is not None]
         try:
-            row |= {name: int(row[name]) if name in ("seed", "step") else float(row[name]) for name in numbers}
+            row |= {name: int(row[name]) if name in ("seed", "step") else float(row[name]) for name in given}
         except ValueError as error:
             raise InputError(f"{file}, line {position}: {error}") from error
-        if not all(math.isfinite(row[name]) for name in numbers):
+        if not all(math.isfinite(row[name]) for name in given):
             raise InputError(f"{file}, line {position}: holds NaN or infinite figures")
     return rows

@@ -25,7 +25,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import replace_file, write_atomically
 from rl.envs.make import Wrappers, make_env
-from rl.results.episodes import Episode, normalised
+from rl.results.episodes import Episode, normalised, stacked
 from rl.results.frame import Moment, draw
 
 #: Frames of one episode at most; of a longer one every second, third, … step is shown.
@@ -68,6 +68,7 @@ def record_episodes(
     file: Path,
     about: str,
     count: int = 4,
+    frame_stack: int = 1,
 ) -> None:
     """Write the best, the worst and some episodes in between, by return, to a video.
 
@@ -79,6 +80,7 @@ def record_episodes(
         file: ``.gif`` or ``.mp4``, which must not exist.
         about: the title, such as environment and objective.
         count: how many episodes to show at most.
+        frame_stack: as in :func:`rl.envs.make.make_env`.
 
     Raises:
         InputError: a file that will not do, an environment that cannot be rendered as an image, actions without
@@ -87,7 +89,7 @@ def record_episodes(
     check_video_file(file, count)
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
-    shown, seen = rendering_env(env_id), make_env(env_id, wrapper)
+    shown, seen = rendering_env(env_id), make_env(env_id, wrapper, frame_stack)
     try:
         shots = [
             shot
@@ -128,11 +130,11 @@ def rendering_env(env_id: str) -> gym.Env:
     return env
 
 
-def probabilities(model: OnPolicyAlgorithm, observation: np.ndarray) -> list[np.ndarray]:
+def probabilities(model: OnPolicyAlgorithm, observation: Any) -> list[np.ndarray]:
     """The policy's action probabilities, one array per action dimension."""
     policy: Any = model.policy
     policy.set_training_mode(False)
-    inputs, _ = policy.obs_to_tensor(normalised(model, observation[None]))
+    inputs, _ = policy.obs_to_tensor(normalised(model, stacked([observation])))
     with torch.no_grad():
         distribution = policy.get_distribution(inputs).distribution
     heads = distribution if isinstance(distribution, list) else [distribution]

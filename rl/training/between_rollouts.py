@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -11,6 +12,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
+from rl.results.described_metrics import ACTIONS
 from rl.results.evaluator import HEADLINE, Evaluator
 from rl.training.build import policy_state
 from rl.training.nan_checks import check_rollout, check_step, check_update
@@ -18,6 +20,9 @@ from rl.training.resume import train_state
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000
+#: Most probable actions are evaluated at every fifth evaluation and the last one: a policy that turns in circles under
+#: them, as many do until late, plays every episode to its limit.
+GREEDY_EVERY = 5
 #: Lines of the log between two checkpoints, if no evaluation comes first.
 LINES_PER_CHECKPOINT = 10
 
@@ -45,7 +50,7 @@ class BetweenRollouts(BaseCallback):
         super().__init__()
         self._env_id, self._timesteps, self._eval_freq = env_id, timesteps, eval_freq
         self._evaluator, self._run, self._stop = evaluator, run, stop
-        # (sampled, greedy) mean return of the best evaluation so far
+        # mean return of the best evaluation so far, in a list as checkpoints have it
         self._best: list[float] | None = checkpoint["best"] if checkpoint else None
         self._unlogged = checkpoint.get("unlogged") if checkpoint else None
         self._progress: Progress | None = None
@@ -93,7 +98,7 @@ class BetweenRollouts(BaseCallback):
         self._done_step = step
         evaluate = last or self._every(self._eval_freq)
         if evaluate:
-            self._evaluate(step)
+            self._evaluate(step, ACTIONS if last or self._every(GREEDY_EVERY * self._eval_freq) else (HEADLINE,))
         self.algorithm.dump_logs()
         if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
             self._save()
@@ -104,18 +109,19 @@ class BetweenRollouts(BaseCallback):
         """Whether a multiple of ``steps`` lies between the previous line of the log and this one."""
         return self._done_step // steps > (self._done_step - self._stride) // steps
 
-    def _evaluate(self, step: int) -> None:
-        figures = self._evaluator(self.algorithm)
-        for actions in ("greedy", "sampled"):
+    def _evaluate(self, step: int, kinds: Sequence[str]) -> None:
+        figures = self._evaluator(self.algorithm, kinds)
+        for actions in kinds:
             for name in ("mean_return", "std_return", "success_rate"):
                 self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
         self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
-        score = [figures["sampled"]["mean_return"], figures["greedy"]["mean_return"]]
-        if self._best is None or score > self._best:
-            self._best = score
+        score = figures[HEADLINE]["mean_return"]
+        if self._best is None or score > self._best[0]:
+            self._best = [score]
             self._run.save_checkpoint("best", policy_state(self.algorithm), step)
         if self._progress is not None:
-            self._progress.note(step, f"return {score[0]:.3f} sampled, {score[1]:.3f} greedy")
+            shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in ACTIONS if actions in figures)
+            self._progress.note(step, f"return {', '.join(shown)}")
 
     def _save(self) -> None:
         state = {**train_state(self.algorithm), "best": self._best, "unlogged": None}

@@ -32,7 +32,7 @@ def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", se
     if engine == "envpool":
         envs = make_envpool_envs(env_id, wrapper, count, seed)
     else:
-        envs = make_training_envs(env_id, wrapper, count, normalise=False, gamma=gamma)
+        envs = make_training_envs(env_id, wrapper, count, False, gamma, int(entry.get("frame_stack", 1)))
     return envs if normalise is None else normalised(envs, gamma, *normalise)
 
 

@@ -7,20 +7,26 @@ import math
 from pathlib import Path
 from typing import Any
 
+from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.safe_io import read_yaml
+from dem_apps.runtime.shipped_configs import CONFIGS
 from dem_apps.runtime.validate import out_of_range, shown
-from rl.envs.families import family_of
+from rl.envs.families import family_of, own_id
+from rl.envs.make import is_picture, make_env
 
 ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 #: Keys of an entry that describe the environment; all others are arguments of the algorithm.
-ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
+ENVIRONMENT_KEYS = ("env_wrapper", "frame_stack", "normalize", "n_envs", "n_timesteps", "policy")
 #: Arguments of the algorithm that have a flag of their own, or none.
 _NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
-_WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
+_WHOLE_NUMBERS = ("frame_stack", "n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
 _MOST_ENVS = 4096
+DEFAULTS = "SB3's defaults"
+#: Steps of an environment that nobody has an entry for.
+DEFAULT_TIMESTEPS = 1e5
 _SHARE = {"at_least": 0.0, "at_most": 1.0}
 #: What a number may be, of every other argument that takes one.
 _RANGES: dict[str, dict[str, float]] = {
@@ -31,7 +37,6 @@ _RANGES: dict[str, dict[str, float]] = {
 }  # fmt: skip
 #: Arguments that may fall with the progress of training.
 _SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf", "ent_coef")
-_CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "rl"
 
 
 def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
@@ -40,28 +45,36 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     Args:
         env_id: the environment.
         algo: a key of :data:`ALGORITHMS`.
-        file: to look in. None: ``configs/rl/ALGO.yaml``, then what the environment's family brings.
+        file: to look in. None: ``configs/rl/ALGO.yaml``, then what the environment's family brings, then
+            :func:`sb3_defaults`.
 
     Raises:
-        InputError: an unreadable file, or no entry.
+        InputError: an unreadable file, or no entry in a file that was named.
     """
-    path = file or _CONFIGS / f"{algo}.yaml"
+    path = file or CONFIGS / "rl" / f"{algo}.yaml"
     entries = read_yaml(path)
     if not isinstance(entries, dict):
         raise InputError(f"{path}: expected one entry per environment, found {type(entries).__name__}")
+    name = own_id(env_id)
     brought = {} if file else family_of(env_id).hyperparameters
-    if env_id in entries:
-        entry, where = entries[env_id], f"{path}, {env_id}"
+    if name in entries:
+        entry, where = entries[name], f"{path}, {name}"
     elif algo in brought:
-        entry, where = brought[algo], f"the hyperparameters of {env_id}'s family"
+        entry, where = brought[algo], f"the hyperparameters of {name}'s family"
+    elif file is None:
+        return sb3_defaults(env_id), f"{DEFAULTS}, since neither {path.name} nor a family of environments has {name}"
     else:
-        raise InputError(
-            f"{path}: has no entry for '{env_id}', only for {', '.join(map(str, entries))}; "
-            "write one and name its file with --hyperparameters-file"
-        )
+        raise InputError(f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one")
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
     return {key: value for key, value in entry.items() if key != "ent_coef"}, where
+
+
+def sb3_defaults(env_id: str) -> dict[str, Any]:
+    """An entry for any environment: the policy that fits its observations, all else as SB3 has it."""
+    space = make_env(env_id, None).observation_space
+    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy" if is_picture(space) else "MlpPolicy"
+    return {"policy": policy, "n_timesteps": DEFAULT_TIMESTEPS}
 
 
 def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:

@@ -20,19 +20,20 @@ from dem_apps.runtime.load_state import all_finite
 _LOSSES = ("loss", "value_loss", "policy_loss", "policy_gradient_loss", "entropy_loss", "entropy_objective")
 
 
-def check_step(rewards: np.ndarray, observations: np.ndarray, env: str, step: int) -> None:
+def check_step(rewards: np.ndarray, observations: np.ndarray | dict[str, np.ndarray], env: str, step: int) -> None:
     """Look at what the environments have just returned.
 
     Args:
         rewards: (E,), as the algorithm gets them.
-        observations: (E, …), likewise.
+        observations: (E, …), likewise; of a dictionary each part.
         env: name of the environments.
         step: environment steps so far, these included.
 
     Raises:
         NotFiniteError: naming the environment by its number, from 0.
     """
-    for what, values in (("reward", rewards), ("observation", observations)):
+    parts = observations.values() if isinstance(observations, dict) else [observations]
+    for what, values in (("reward", rewards), *(("observation", part) for part in parts)):
         if not np.isfinite(values).all():
             wrong = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
             raise NotFiniteError(

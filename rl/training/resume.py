@@ -7,7 +7,9 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecTransposeImage, unwrap_vec_wrapper
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, required
@@ -69,7 +71,7 @@ def _restore_rollout(model: OnPolicyAlgorithm, state: dict[str, Any], where: str
     _check(state, model, where)
     model._n_updates = state["n_updates"]
     model._current_progress_remaining = state["progress_remaining"]
-    model._last_obs = state["last_obs"]
+    model._last_obs = _laid_out(state["last_obs"], model)
     model._last_episode_starts = state["last_episode_starts"]
     model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
     model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
@@ -88,19 +90,17 @@ def _restore_rollout(model: OnPolicyAlgorithm, state: dict[str, Any], where: str
 def _check(state: dict[str, Any], model: OnPolicyAlgorithm, where: str) -> None:
     """Refuse what would only be noticed at the next rollout, or never."""
     required(
-        state, where, n_updates=int, progress_remaining=(float, int), last_obs=np.ndarray,
+        state, where, n_updates=int, progress_remaining=(float, int), last_obs=(np.ndarray, dict),
         last_episode_starts=np.ndarray, episodes=list, successes=list, best=(list, type(None)),
     )  # fmt: skip
     assert model.env is not None
     space = model.observation_space
-    arrays = {"last_obs": (model.n_envs, *(space.shape or ())), "last_episode_starts": (model.n_envs,)}
+    _check_array(state["last_episode_starts"], (model.n_envs,), where, "last_episode_starts")
+    _check_observations(state["last_obs"], space, model.n_envs, where, "last_obs")
     if model.get_vec_normalize_env() is not None:
-        required(state, where, discounted_returns=np.ndarray, raw_obs=np.ndarray)
-        arrays |= {"discounted_returns": (model.n_envs,), "raw_obs": arrays["last_obs"]}
-    for name, shape in arrays.items():
-        array = state[name]
-        if array.shape != shape or array.dtype.kind not in "biuf":
-            raise InputError(f"{where}: '{name}' is {array.dtype} of shape {array.shape} instead of {shape}")
+        required(state, where, discounted_returns=np.ndarray, raw_obs=(np.ndarray, dict))
+        _check_array(state["discounted_returns"], (model.n_envs,), where, "discounted_returns")
+        _check_observations(state["raw_obs"], space, model.n_envs, where, "raw_obs")
     columns = state.get("columns")
     if columns is not None and columns.size:
         width = math.prod(space.shape or ())
@@ -112,6 +112,23 @@ def _check(state: dict[str, Any], model: OnPolicyAlgorithm, where: str) -> None:
         required({"number": number}, where, number=(float, int))
     if not is_envpool(model.env) and len(state["envs"]) != model.n_envs:
         raise InputError(f"{where}: 'envs' are {len(state['envs'])} instead of {model.n_envs}")
+
+
+def _check_observations(value: Any, space: spaces.Space[Any], count: int, where: str, name: str) -> None:
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, dict) or value.keys() != space.spaces.keys():
+            raise InputError(f"{where}: '{name}' has not the parts {', '.join(space.spaces)}")
+        for key, part in space.spaces.items():
+            _check_observations(value[key], part, count, where, f"{name}, {key}")
+    else:
+        _check_array(value, (count, *(space.shape or ())), where, name)
+
+
+def _check_array(array: Any, shape: tuple[int, ...], where: str, name: str) -> None:
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{where}: '{name}' is no array")
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        raise InputError(f"{where}: '{name}' is {array.dtype} of shape {array.shape} instead of {shape}")
 
 
 def _start_again(model: OnPolicyAlgorithm) -> None:
@@ -132,8 +149,35 @@ def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
         except Exception as error:  # what an environment makes of actions or seeds that it does not know
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise InputError(f"--resume: environment {index} cannot repeat its episode ({reason})") from error
-        if not np.array_equal(observation, expected[index]):
+        if not _same(observation, expected, index, model):
             raise InputError(
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "
                 "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"
             )
+
+
+def _same(observation: Any, expected: Any, index: int, model: OnPolicyAlgorithm) -> bool:
+    """Whether an environment's observation is what is expected of the ``index``-th one."""
+    assert model.env is not None
+    transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
+    if transposing is not None and model.get_vec_normalize_env() is None:  # which is inside, and sees what we see
+        observation = transposing.transpose_observations(observation)
+    if isinstance(observation, dict):
+        return all(np.array_equal(part, expected[key][index]) for key, part in observation.items())
+    return np.array_equal(observation, expected[index])
+
+
+def _laid_out(observations: Any, model: OnPolicyAlgorithm) -> Any:
+    """Pictures as VecTransposeImage hands them out, a view of pixels in another order: the order of a sum rounds it."""
+    assert model.env is not None
+    transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
+    if transposing is None:
+        return observations
+    if isinstance(observations, dict):
+        keys = transposing.image_space_keys or []
+        return {key: _as_view(part) if key in keys else part for key, part in observations.items()}
+    return _as_view(observations)
+
+
+def _as_view(pictures: np.ndarray) -> np.ndarray:
+    return np.moveaxis(np.moveaxis(pictures, 1, -1).copy(), -1, 1)

@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 33
 _OBJECTIVE = "entropy_objective."
 
 
-def start_from_zip(model: OnPolicyAlgorithm, algo: str, file: Path) -> None:
+def start_from_zip(model: OnPolicyAlgorithm, algo: str, file: Path) -> str:
     """Put weights, optimiser and normalisation of a saved model into a new one; the objective starts afresh.
 
     Args:
@@ -32,6 +32,9 @@ def start_from_zip(model: OnPolicyAlgorithm, algo: str, file: Path) -> None:
         algo: a key of :data:`rl.training.entries.ALGORITHMS`, whose class saved the zip.
         file: the zip. The statistics of the environments are looked for in :func:`statistics_files`. **Code that is
             pickled in these files is run.**
+
+    Returns:
+        what was loaded, for a line of the log.
 
     Raises:
         InputError: no such zip, or one of another algorithm, network or environment, or without the statistics that
@@ -52,8 +55,13 @@ def start_from_zip(model: OnPolicyAlgorithm, algo: str, file: Path) -> None:
     load_weights(model.policy, {**theirs, **own}, f"--start-from-zip: {file}")
     load_optimizer(model.policy.optimizer, saved.policy.optimizer.state_dict(), f"--start-from-zip: {file}, optimizer")
     envs = model.get_vec_normalize_env()
-    if envs is not None:
-        _take_statistics(envs, file)
+    normalisation = "no normalisation" if envs is None else f"statistics of {_take_statistics(envs, file)}"
+    term = getattr(saved.policy, "objective", None)
+    was = f" with the entropy term '{term}', whose state is left behind" if term else ""
+    return (
+        f"{file}: {type(saved).__name__} after {saved.num_timesteps:,} steps{was}; weights and optimiser "
+        f"({len(theirs)} tensors), {normalisation}"
+    )
 
 
 def statistics_files(file: Path) -> list[Path]:
@@ -80,7 +88,7 @@ def _check_zip(file: Path) -> None:
         raise InputError(f"--start-from-zip: {file} unpacks into {size:,} bytes, which no model has")
 
 
-def _take_statistics(envs: VecNormalize, file: Path) -> None:
+def _take_statistics(envs: VecNormalize, file: Path) -> Path:
     found = next((path for path in statistics_files(file) if path.is_file()), None)
     if found is None:
         names = ", ".join(str(path) for path in statistics_files(file))
@@ -98,3 +106,4 @@ def _take_statistics(envs: VecNormalize, file: Path) -> None:
     # one array of observations, so one running mean (SB3's type allows for one per key)
     envs.obs_rms = running(observations, shape, str(found))  # type: ignore[assignment]
     envs.ret_rms = running(returns, (), str(found))
+    return found

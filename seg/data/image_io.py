@@ -68,7 +68,7 @@ def output_names(images: Sequence[Path]) -> list[Path]:
         name = image.with_suffix("")
         if shared[str(name).lower()] > 1:
             name = image.with_name(f"{image.stem}_{image.suffix[1:]}")
-        names.append(str(name.with_name(_cut(name.name))))
+        names.append(str(name.with_name(cut(name.name))))
     return [Path(name) for name in distinct(names)]
 
 
@@ -84,10 +84,10 @@ def flat_names(images: Sequence[str]) -> list[str]:
     chosen = [path if shared[stem.lower()] > 1 else stem for path, stem in zip(paths, stems, strict=True)]
     # the folder of 0.png.jpg would be the file of 0.jpg
     chosen = [f"{name[:-4]}_png" if name.lower().endswith(".png") else name for name in chosen]
-    return distinct([_cut(name) for name in chosen])
+    return distinct([cut(name) for name in chosen])
 
 
-def _cut(name: str) -> str:
+def cut(name: str) -> str:
     """With room behind it for what is added to a name; names that were told apart by their ends still are."""
     if len(os.fsencode(name)) <= _LONGEST_NAME:
         return name

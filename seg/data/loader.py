@@ -6,11 +6,9 @@ of a stream is the same sample with the same augmentation, whoever asks for it.
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,60 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError
+from seg.data.augmentation import Augmentation, apply_augmentation, build_augmentation
 from seg.data.datasets import Sample, Samples
-from seg.data.labels import IGNORE_INDEX
 from seg.data.normalisation import normalised
 from seg.data.sampling import Draws, Passes, Sampler
-
-# Without this its import asks the network for a newer release and waits where there is none to reach.
-os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-import albumentations
 
 Batch = dict[str, Any]
 #: Changes an image, (H, W, 3) uint8 RGB, by what the sample's own random numbers say; see :mod:`seg.data.style`.
 Style = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
-
-
-#: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
-_FOREIGN = ("FrequencyMasking", "TimeMasking")
-
-
-def build_augmentation(steps: list[dict[str, Any]]) -> albumentations.Compose:
-    """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
-
-    Where a transform moves pixels in from outside the image, the label there is ``IGNORE_INDEX`` (albumentations
-    would write 0, the first class) unless ``fill_mask`` is given. Dropouts keep the label, as albumentations does.
-
-    Raises:
-        InputError: an unknown transform, or arguments that it does not take.
-    """
-    transforms = []
-    for step in steps:
-        if not isinstance(step, dict) or len(step) != 1:
-            raise InputError(f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}")
-        ((name, arguments),) = step.items()
-        known = [key for key in dir(albumentations) if key[0].isupper()]
-        if name not in known:
-            raise InputError(f"augmentation: albumentations has no '{name}'{nearest(name, known)}")
-        if name in _FOREIGN:
-            raise InputError(f"augmentation '{name}': it writes 0 into labels, which is a class; use XYMasking")
-        try:
-            with warnings.catch_warnings():
-                # an argument that is not known is only warned about; advice to use another transform is no error
-                warnings.filterwarnings("error", message=r"Argument\(s\)")
-                transforms.append(_transform(name, dict(arguments or {})))
-        except (TypeError, ValueError, UserWarning) as error:
-            raise InputError(f"augmentation '{name}': {' '.join(str(error).split())}") from error
-    return albumentations.Compose(transforms)
-
-
-def _transform(name: str, arguments: dict[str, Any]) -> Any:
-    transform = getattr(albumentations, name)
-    fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
-    if fill is not None and fill.default is not None:
-        arguments.setdefault("fill_mask", IGNORE_INDEX)
-    return transform(**arguments)
 
 
 def batches(
@@ -119,7 +72,7 @@ def batches(
     share, rest = divmod(batch_size, processes)
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
-    positions = [step * batch_size + rank * share + place for step in steps for place in range(share)]
+    positions = _Positions(steps, batch_size, rank * share, share)
     sampler = sampler or Passes(len(dataset), (*seed, Draws.ORDER))
     transform = build_augmentation(augmentation) if augmentation else None
     styled = 0 if style is None else len(dataset) if styled is None else styled
@@ -172,6 +125,27 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     return batch
 
 
+class _Positions(Sequence[int]):
+    """The positions of one process's samples, step by step; a list of those of 10⁹ steps would fill the memory.
+
+    Args:
+        steps: the steps to serve.
+        batch_size: positions of a step, of all processes.
+        first: the first of this process's in a step.
+        share: how many of a step are this process's.
+    """
+
+    def __init__(self, steps: range, batch_size: int, first: int, share: int) -> None:
+        self._steps, self._batch_size, self._first, self._share = steps, batch_size, first, share
+
+    def __len__(self) -> int:
+        return len(self._steps) * self._share
+
+    def __getitem__(self, item: Any) -> Any:
+        step, place = divmod(range(len(self))[item], self._share)
+        return self._steps[step] * self._batch_size + self._first + place
+
+
 class _Stream(Dataset[Batch | InputError]):
     """Maps positions of the stream to samples."""
 
@@ -181,7 +155,7 @@ class _Stream(Dataset[Batch | InputError]):
         sampler: Sampler,
         positions: Sequence[int],
         seed: tuple[int, int],
-        augmentation: albumentations.Compose | None,
+        augmentation: Augmentation | None,
         style: Style | None,
         styled: int,
     ) -> None:
@@ -219,13 +193,8 @@ class _Stream(Dataset[Batch | InputError]):
     def _augmented(self, sample: Sample, position: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
         if self._augmentation is None:
             return sample.image, sample.label
-        self._augmentation.set_random_seed(int(self._random(Draws.AUGMENTATION, position).integers(2**31)))
-        parts = {"image": sample.image} if sample.label is None else {"image": sample.image, "mask": sample.label}
-        try:
-            augmented = self._augmentation(**parts)
-        except Exception as error:  # a crop larger than the image, …: the transforms' errors have no common class
-            raise InputError(f"{sample.name}: augmentation failed: {' '.join(str(error).split())}") from error
-        return augmented["image"], augmented.get("mask")
+        seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
+        return apply_augmentation(self._augmentation, sample.image, sample.label, seed, sample.name)
 
     def _random(self, purpose: Draws, position: int) -> np.random.Generator:
         return np.random.default_rng([*self._seed, purpose, position])

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from seg.data.augmentation import build_augmentation
 from seg.data.datasets import SegmentationDataset
-from seg.data.loader import build_augmentation
 
 #: Grey levels: what a frequency that an image lacks has in 32-bit arithmetic (1.4e-5 at most) stays below.
 _NO_AMPLITUDE = 1e-4

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from torch import Tensor
 from dem_apps.entropy import shannon_entropy
 from dem_apps.runtime.checkpoint import write_atomically
 from seg.data.labels import ClassSet
+from seg.maps.error_maps import wrong_pixels
 
 Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
 Colour = tuple[int, int, int]
@@ -78,6 +79,12 @@ class Prediction:
         """From (C, H, W) logits."""
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), normalised_entropy(logits))
 
+    @classmethod
+    def of_bands(cls, bands: Iterable[Tensor]) -> Prediction:
+        """From (C, ·, W) logits that lie below each other, one of them in memory at a time."""
+        parts = [cls.of(band) for band in bands]
+        return cls(np.concatenate([part.classes for part in parts]), np.concatenate([part.entropy for part in parts]))
+
     @property
     def caption(self) -> str:
         """The mean entropy, for a title."""
@@ -130,17 +137,21 @@ def map_pictures(
 
     Args:
         image: (H, W, 3) RGB.
-        label: (H', W') train ids, or None: then there is no such tile.
+        label: (H', W') train ids, or None: then there is no such tile, and none of what is wrong.
         logits: (C, H', W').
         classes: names and colours of the C classes.
 
     Returns:
-        (H, W, 3) uint8 ``image``; ``prediction``, ``entropy`` and ``label`` of (H', W', 3); and the panel.
+        (H, W, 3) uint8 ``image`` and ``overlay``; ``prediction``, ``entropy``, ``label``, ``wrong`` and
+        ``confidently-wrong`` of (H', W', 3); and the panel.
     """
     prediction = Prediction.of(logits)
     tiles = {"image": image, **prediction.tiles(classes.colors)}
+    at_image_size = Image.fromarray(tiles["prediction"]).resize(image.shape[1::-1], Image.Resampling.NEAREST)
+    tiles["overlay"] = overlay(image, np.asarray(at_image_size))
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
+        tiles |= wrong_pixels(image, label, prediction.classes, tiles["prediction"], prediction.entropy)
     names = legend(np.bincount(prediction.classes.ravel(), minlength=len(classes)), classes)
     return tiles, panel(image, tiles["prediction"], tiles["entropy"], prediction.caption, names)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from seg.data.datasets import Sample
+from seg.data.image_io import cut
 from seg.data.labels import ClassSet
 from seg.maps.entropy_maps import save_panel
 
@@ -39,7 +40,7 @@ class PredictionWriter:
         Raises:
             InputError: another image's prediction has the same name.
         """
-        name = f"{Path(sample.name).stem}_pred_labelIds.png"
+        name = f"{cut(Path(sample.name).stem)}_pred_labelIds.png"
         if name in self._written:
             raise InputError(
                 f"--save-predictions: {self._written[name]} and {sample.name} would both become {name}; "

@@ -19,17 +19,27 @@ class SegmentationNetwork(nn.Module):
     encoder: nn.Module
 
 
-def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, lr: float, head_factor: float, repeats: str = "none") -> list[dict[str, Any]]:
     """The groups of an optimiser: the parameters of ``model.encoder`` at ``lr``, all others at ``head_factor * lr``.
 
-    ``base_lr`` holds the rate that a schedule multiplies. Either group keeps the order of ``model.parameters()``, by
+    ``base_lr`` holds the rate that a schedule multiplies. Every group keeps the order of ``model.parameters()``, by
     which the state of an optimiser is stored.
+
+    Args:
+        model: with an ``encoder``.
+        lr: of the encoder.
+        head_factor: of everything else.
+        repeats: ``advent`` groups the encoder's parameters by the number of modules below the encoder that each is in,
+            and says it in ``repeats``: 1 for ``conv1``, 3 in a block (layer, block, convolution), 4 in the shortcut of
+            one. So often does ADVENT list them (``get_1x_lr_params_no_scale`` of its ``deeplabv2.py``).
     """
-    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    of_encoder = {id(parameter) for parameter in model.get_submodule("encoder").parameters()}
+    inside = {id(parameter): name.count(".") for name, parameter in model.get_submodule("encoder").named_parameters()}
+    encoder: dict[int, list[nn.Parameter]] = {}
+    heads: list[nn.Parameter] = []
     for parameter in model.parameters():
-        groups[id(parameter) in of_encoder].append(parameter)
-    return [
-        {"params": groups[True], "base_lr": lr},
-        {"params": groups[False], "base_lr": lr * head_factor},
-    ]
+        if id(parameter) not in inside:
+            heads.append(parameter)
+        else:
+            encoder.setdefault(inside[id(parameter)] if repeats == "advent" else 1, []).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": encoder[times], "base_lr": lr, "repeats": times} for times in encoder]
+    return [*groups, {"params": heads, "base_lr": lr * head_factor, "repeats": 1}]

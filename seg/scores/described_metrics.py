@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from dem_apps.runtime.metrics_info import (
     Checkpoint,
+    ClassColumn,
     ClassScores,
     Counts,
     Histogram,
@@ -23,8 +27,8 @@ _SHARE = "share of pixels in the class predicted most; near 1 is a collapse"
 METRICS = (
     Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1", "higher", "validation set", low=0),
     Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1", "higher", "validation set"),
-    Metric("val/mean_entropy", "validation", "Mean entropy on the target", "nats", low=0),
-    Metric("target/entropy", "training", "Mean entropy on the target", "nats", low=0),
+    Metric("val/mean_entropy", "validation", "Mean entropy on the target", "entropy / log C", low=0),
+    Metric("target/entropy", "training", "Mean entropy on the target", "entropy / log C", low=0),
     Metric("val/calibration_error", "calibration error", "Calibration error", better="lower", low=0),
     Metric("label_free/im", "IM", "Label-free: information maximisation", better="higher"),
     Metric("label_free/entropy", "entropy", "Label-free: entropy", "minus entropy / log C", "higher"),
@@ -34,6 +38,7 @@ METRICS = (
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats", low=0),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
     Metric("target/objective_aux", "auxiliary", "Objective on the target", note=_OBJECTIVE),
+    Metric("target/eased", "weight after alarms", note="what the objective's weight is multiplied with", low=0, high=1),
     Metric("target/pseudo_label_weight", "mean weight", "Weight of the pseudo-labels", note=_SURE, low=0, high=1),
     Metric("target/pseudo_label_loss", "strong view", "Cross-entropy with the teacher's labels", "nats", low=0),
     Metric("target/masked_consistency", "masked view", "Cross-entropy with the teacher's labels", "nats", low=0),
@@ -50,37 +55,51 @@ SCORES = (
     Score("checkpoints.best.miou", "mean IoU %, best", better="higher", note=_LABELS_USED, warning=True, scale=100,
           digits=2),
     Score("pixel_accuracy", "pixel accuracy %", better="higher", scale=100, digits=2),
-    Score("mean_entropy", "mean entropy", "nats"),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", better="lower"),
     Score("error_ranking_auroc", "error ranking, AUROC", better="higher", note="0.5 is chance"),
-    Score("label_free.entropy", "label-free: entropy", better="higher"),
-    Score("label_free.im", "label-free: IM", better="higher"),
-    Score("label_free.snd", "label-free: SND", "nats", better="higher"),
+    Score("label_free.entropy", "label-free: entropy", note="minus mean entropy / log C; higher is more certain"),
+    Score("label_free.im", "label-free: information maximisation",
+          note="certain and spread over the classes; higher is better, unless rare classes swell"),
+    Score("label_free.snd", "label-free: soft neighbourhood density",
+          note="pixels have near neighbours among the others; higher is better"),
     Score("label_free.largest_class_share", "largest class %", note="share of pixels; an alarm, no score", scale=100,
           digits=1),
 )  # fmt: skip
+
+_COLUMNS = (
+    ClassColumn("per_class_entropy", "entropy / log C", "of the pixels predicted as it"),
+    ClassColumn("predicted_share", "predicted %", "share of the target's pixels", scale=100, digits=1),
+    ClassColumn("source_label_share", "in source %", "share of the labels trained on", scale=100, digits=1),
+)
 
 VIEWS = (
     View("image", "image {image}"),
     View("prediction", "classes that {run} predicts on {image}", classes=True),
     View("entropy", "entropy of {run} on {image}: black is certain, light yellow is undecided", low="0, certain",
          high="1, uniform (entropy / log C)"),
+    View("overlay", "classes that {run} predicts, over {image}", optional=True),
     View("label", "labels of {image}", classes=True, hatched="ignored, in labels"),
+    View("wrong", "wrong pixels of {run} on {image}, in the colour of the class that it predicts", optional=True),
+    View("confidently-wrong", "wrong pixels of {run} on {image} with an entropy below a tenth of log C", optional=True),
 )  # fmt: skip
 
 
-def described_metrics(criterion: str) -> MetricsInfo:
+def described_metrics(criterion: str, num_classes: int) -> MetricsInfo:
     """The description of a run.
 
     Args:
         criterion: the score without labels that chooses the checkpoint ``selected``.
+        num_classes: C, since the log has entropies in nats, and people are shown shares of log C.
     """
+    of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
     return MetricsInfo(
         heading="Segmentation",
         settings=("method", "loss", "reduction"),
         steps="max_steps",
-        metrics=METRICS,
+        verdict="miou",
+        control="a run with --method minent --loss none",
+        metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
         scores=SCORES,
         checkpoints=(
             Checkpoint("last", "end of training", "miou", "checkpoints.last.step"),
@@ -89,8 +108,7 @@ def described_metrics(criterion: str) -> MetricsInfo:
             Checkpoint("best", "target labels", "checkpoints.best.miou", "checkpoints.best.step"),
         ),
         checkpoint_score="mean IoU %",
-        classes=ClassScores("Classes", "per_class_iu", "IoU %", "per_class_label_share", "per_class_entropy",
-                            "entropy / log C", "of the pixels predicted as it"),
+        classes=ClassScores("Classes", "per_class_iu", "IoU %", "per_class_label_share", _COLUMNS),
         certainty="Can its certainty be trusted?",
         reliability=Reliability(
             "Reliability", "accuracy of the pixels of each bin; below the diagonal is overconfident",

@@ -173,7 +173,7 @@ def test_equal_runs_write_equal_files(runs: Path, tmp_path: Path) -> None:
     files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert set(files) == {
         "runs.csv", "curves.csv", "table.md", "returns_sampled.png", "returns_sampled.svg", "returns_greedy.png",
-        "returns_greedy.svg",
+        "returns_greedy.svg", "time_to_goal.png", "time_to_goal.svg",
     }  # fmt: skip
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
 

@@ -25,7 +25,7 @@ import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl.config import TrainConfig, resolve
-from rl.envs.zoo import parsed_expression
+from rl.envs.zoo import hyperparameter, parsed_expression
 from rl.evaluate import read_run
 from rl.results.read_runs import find_runs, read_results
 from rl.train import untrained_model
@@ -95,6 +95,14 @@ def test_settings_with_wrong_types(key: str, value: Any, message: str, run: Path
         line = refused(main, argv, capsys)
         assert message in line
         assert "\x1b" not in line
+
+
+def test_an_activation_may_be_named_in_a_mapping() -> None:
+    assert hyperparameter("policy_kwargs", {"activation_fn": "nn.ReLU"}) == {"activation_fn": torch.nn.ReLU}
+    assert hyperparameter("policy_kwargs", "dict(activation_fn=nn.ReLU)") == {"activation_fn": torch.nn.ReLU}
+    for wrong in ("nn.Relu", "ReLU", "os.system"):
+        with pytest.raises(InputError, match=rf"activation_fn '{wrong}' is not one of nn\.Tanh, nn\.ReLU, "):
+            hyperparameter("policy_kwargs", {"activation_fn": wrong})
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,8 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(unbroken: Pa
     assert all(run.score(score.key) is not None for score in run.info.scores)
     described = {key for score in run.info.scores for key in (score.key, score.std) if key}
     kinds = [f"{policy}{actions}" for policy in ("", "best.") for actions in ("sampled", "greedy")]
-    assert described == {f"{kind}.{name}" for kind in kinds for name in run.evaluation["sampled"]}
+    figures = {f"{kind}.{name}" for kind in kinds for name in run.evaluation["sampled"]}
+    assert described == {*figures, "steps_without_goal"}
     assert [(one.name, run.score(one.step)) for one in run.info.checkpoints] == [
         ("last", run.evaluation["step"]), ("best", run.evaluation["best"]["step"]),
     ]  # fmt: skip
@@ -276,7 +277,9 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
             ["--env", "MiniGrid-DorKey-5x5-v0"],
             "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-DoorKey",
         ),
-        (["--env", "CartPole-v1"], "ppo.yaml: has no entry for 'CartPole-v1'"),
+        (["--env", "os.path:CartPole-v7"], "unknown environment 'CartPole-v7'; did you mean 'CartPole-v"),
+        (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
+        (["--env", "a b:Own-v0"], "expected the name of a module before the colon"),
         (["--loss", "adadm"], "--loss: 'adadm' is not one of"),
         (["--los", "adadem"], "unknown argument '--los'; did you mean '--loss'"),
         (["--loss", "dem", "--tau", "-1"], "tau"),

@@ -245,6 +245,13 @@ def test_predictions_hold_the_class_sets_ids(tmp_path):
     assert (np.asarray(picture) == np.array([10, 20, 30])[logits[1].argmax(0)]).all()
 
 
+def test_predictions_of_images_with_long_names_are_written(tmp_path):
+    writer = PredictionWriter(tmp_path / "new", CLASSES)
+    for last in "ab":
+        writer(0, Sample(f"{'x' * 240}{last}.png", None, None), torch.zeros(3, 4, 4))
+    assert len(list((tmp_path / "new").glob("*_pred_labelIds.png"))) == 2
+
+
 def test_predictions_are_never_overwritten(tmp_path):
     logits = torch.zeros(3, 4, 4)
     writer = PredictionWriter(tmp_path, CLASSES)

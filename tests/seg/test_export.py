@@ -214,6 +214,17 @@ def test_an_interrupted_export_keeps_the_numbers_of_what_it_did(run, draw, tmp_p
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png"]
 
 
+def test_a_full_disk_says_what_works_afterwards(run, draw, tmp_path, disk):
+    for index in range(6):
+        draw(f"{index}.png")
+    out = disk("64k") / "out"
+    with pytest.raises(InputError, match=r"out is incomplete; free some space and run again after removing it, "):
+        export(settings(run, tmp_path, out=str(out)))
+    with pytest.raises(InputError, match=r"--out: .* holds files already"):
+        export(settings(run, tmp_path, out=str(out)))
+    assert export(settings(run, tmp_path)) == 0
+
+
 def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_run, draw, tmp_path, capsys):
     draw("deep/a.png")
     export(settings(run, tmp_path, run=[str(run), str(other_run)], legend=False))

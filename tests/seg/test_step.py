@@ -16,7 +16,7 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.seeds import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.methods.advent import AdvEnt, DiscriminatorConfig
-from seg.step import TrainState, training_step
+from seg.step import TrainState, _weight_on_target, training_step
 from seg.train import build_state
 from seg.training.optimization import MicroBatch
 
@@ -69,15 +69,20 @@ def plain_loop(config: TrainConfig, training: TrainState, steps: int) -> nn.Modu
     """AdvEnt or MinEnt with entropy, written out: one head after the other, loss by loss, on NCHW float32."""
     model, weights = training.model.to(memory_format=torch.contiguous_format), config.weights
     heads = [*model.main_head.parameters(), *model.auxiliary_head.parameters()]
+    encoder = list(model.encoder.parameters())
+    if config.optimizer.repeats == "advent":
+        encoder = [p for part in model.encoder.children() for each in part.modules() for p in each.parameters()]
     optimizer = torch.optim.SGD(
-        [{"params": list(model.encoder.parameters())}, {"params": heads}], lr=0.0, momentum=0.9, weight_decay=5e-4
+        [{"params": encoder}, {"params": heads}], lr=0.0, momentum=0.9, weight_decay=5e-4, foreach=False
     )
+    rates = (config.optimizer.lr, config.optimizer.lr * config.optimizer.head_factor)
     judges = training.method.adversary.discriminators if isinstance(training.method, AdvEnt) else {}
     judge_optimizers = {head: torch.optim.Adam(d.parameters(), betas=(0.9, 0.99)) for head, d in judges.items()}
     bce = nn.BCEWithLogitsLoss()
     for step in range(steps):
         factor = (1 - step / 20) ** 0.9
-        optimizer.param_groups[0]["lr"], optimizer.param_groups[1]["lr"] = 0.02 * factor, 0.2 * factor
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
         for judge_optimizer in judge_optimizers.values():
             judge_optimizer.param_groups[0]["lr"] = 1e-3 * factor
             judge_optimizer.zero_grad()
@@ -124,6 +129,26 @@ def test_three_steps_equal_a_plain_loop(method: str, loss: str, accelerator: Acc
         expected = theirs.method.adversary.state_dict()
         for name, value in ours.method.adversary.state_dict().items():
             assert float((value - expected[name]).norm()) < 0.02 * float((expected[name] - start[name]).norm()), name
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
+def test_five_steps_of_advents_schedule_equal_a_list_with_repetitions(accelerator: Accelerator) -> None:
+    """As ``get_1x_lr_params_no_scale`` makes it: for each part of the encoder, each of its modules, each weight."""
+    # a small rate, so that rounding does not grow over the steps of a network with random weights
+    settings = dataclasses.replace(BASE.optimizer, lr=1e-3, repeats="advent")
+    config = dataclasses.replace(BASE, optimizer=settings)
+    ours, theirs, plain = (fresh(config, accelerator) for _ in range(3))
+    start = {name: value.clone() for name, value in plain.model.state_dict().items()}
+    plain_loop(config, theirs, steps=5)
+    plain_loop(dataclasses.replace(config, optimizer=dataclasses.replace(settings, repeats="none")), plain, steps=5)
+    for step in range(5):
+        training_step(ours, micro_batches(step))
+    expected, once = theirs.model.state_dict(), plain.model.state_dict()
+    for name, value in ours.model.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=5e-4, atol=1e-5, msg=name)
+    way = {state: float((state_dict["encoder.layer1.0.conv1.weight"] - start["encoder.layer1.0.conv1.weight"]).norm())
+           for state, state_dict in (("repeated", expected), ("once", once))}  # fmt: skip
+    assert way["repeated"] > 2 * way["once"]
 
 
 def test_control_differs_from_source_only_in_running_statistics_alone(accelerator: Accelerator) -> None:
@@ -228,6 +253,53 @@ def test_what_a_method_adds_warms_up_in_a_straight_line(accelerator: Accelerator
     expected = other.model.state_dict()
     for name, value in one.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool, accelerator: Accelerator) -> None:
+    """The step of the weight times the cross-entropy, or of the weight itself where that is above 1."""
+    relative = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True))
+    one = fresh(relative, accelerator)
+    (batch,) = micro_batches(0)
+    if learned:  # labels that are what the network says, so that its cross-entropy is small
+        with torch.no_grad():
+            for head in (one.model.main_head, one.model.auxiliary_head):
+                head.apply(lambda layer: layer.weight.mul_(60) if isinstance(layer, nn.Conv2d) else None)
+            one.model.train()
+            batch.source["label"] = full_size(one.model(batch.source["image"]))["main"].argmax(1)
+    start = {name: value.clone() for name, value in one.model.state_dict().items()}
+    cross_entropy = training_step(one, [batch])["source/cross_entropy_main"]
+    assert (cross_entropy < 0.7) == learned
+    weights = {name: getattr(BASE.weights, name) * min(1.0, cross_entropy) for name in ("target_main", "target_aux")}
+    other = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, **weights)), accelerator)
+    other.model.load_state_dict(start)
+    training_step(other, [batch])
+    expected = other.model.state_dict()
+    for name, value in one.model.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed(accelerator: Accelerator) -> None:
+    backing = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, back_off=0.5))
+    half = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, target_main=0.15, target_aux=0.05))
+    alarmed, resumed, other = fresh(backing, accelerator), fresh(backing, accelerator), fresh(half, accelerator)
+    alarmed.ease()
+    resumed.restore(alarmed.state())
+    plain = fresh(BASE, accelerator)
+    plain.ease()
+    assert (alarmed.eased, resumed.eased, plain.eased) == (0.5, 0.5, 1.0)
+    for state in (resumed, other):
+        training_step(state, micro_batches(0))
+    expected = other.model.state_dict()
+    for name, value in resumed.model.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_relative_weights_are_those_of_all_processes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True)), accelerator)
+    monkeypatch.setattr("seg.step.world_size", lambda: 2)
+    monkeypatch.setattr("seg.step.summed_over_processes", lambda mine: [mine + 0.9])
+    assert float(_weight_on_target(state, torch.tensor(0.3))) == pytest.approx((0.3 + 0.9) / 2)
 
 
 def test_the_labels_that_were_trained_on_are_counted(accelerator: Accelerator) -> None:

@@ -71,7 +71,7 @@ def seg_run(path: Path, miou: float = 0.3, loss: str = "entropy", seed: int = 0,
         {"step": 10, "alarm": "99.0 % of the pixels are predicted as one class"},
         {"step": 20, "val/miou": miou, "label_free/im": 0.4, "target/entropy": 0.5},
     ]
-    run = write_run(path, config, lines, seg_evaluation(miou) if finished else None, described_by_seg("im"))
+    run = write_run(path, config, lines, seg_evaluation(miou) if finished else None, described_by_seg("im", 19))
     for image in ("a", "b"):
         for view in ("image", "prediction", "entropy", "label"):
             write_picture(

@@ -16,6 +16,40 @@ for (const part of document.querySelectorAll(".part")) {
   if (compare) startCompare(compare, gallery);
 }
 
+for (const chart of document.querySelectorAll(".chart")) startChart(chart);
+
+function startChart(chart) {
+  const svg = chart.querySelector("svg");
+  const readout = chart.querySelector(".readout");
+  const lines = [...svg.querySelectorAll("polyline[data-values]")].map((line) => ({
+    name: line.dataset.name,
+    places: line.getAttribute("points").split(" ").map((point) => Number(point.split(",")[0])),
+    values: line.dataset.values.split(";").map((pair) => pair.split("|")),
+  }));
+  if (!lines.length) return;
+  const guide = svg.querySelector(".pointer");
+
+  svg.addEventListener("pointermove", (event) => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()).x;
+    const nearest = lines.map((line) => {
+      const far = line.places.map((place) => Math.abs(place - at));
+      const index = far.indexOf(Math.min(...far));
+      return { far: far[index], place: line.places[index], name: line.name, value: line.values[index] };
+    });
+    const first = nearest.reduce((one, other) => (other.far < one.far ? other : one));
+    guide.setAttribute("x1", first.place);
+    guide.setAttribute("x2", first.place);
+    guide.setAttribute("visibility", "visible");
+    // a line that has no point there says nothing
+    const shown = nearest.filter((one) => one.value[0] === first.value[0]);
+    readout.textContent = `${first.value[0]}: ` + shown.map((one) => `${one.name} ${one.value[1]}`).join(", ");
+  });
+  svg.addEventListener("pointerleave", () => {
+    guide.setAttribute("visibility", "hidden");
+    readout.textContent = "\u00a0";
+  });
+}
+
 function startGallery(gallery) {
   const images = [...gallery.querySelectorAll(".image")];
   const radios = [...gallery.querySelectorAll("input[type=radio]")];

@@ -64,14 +64,15 @@ class Layout:
 
 
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    """The files of a folder that match a pattern, in order.
+    """The files of a folder that match a pattern, in order, hidden ones left out: macOS writes ``._0.png`` beside 0.png.
 
     Raises:
         InputError: no such folder below the root, as the layout has it, or no such file in it.
     """
     if not folder.is_dir():
         raise InputError(f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would")
-    files = sorted(folder.glob(pattern))
+    found = sorted(folder.glob(pattern))
+    files = [file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)]
     if not files:
         raise InputError(f"{folder}: holds no images that match {pattern}")
     return files

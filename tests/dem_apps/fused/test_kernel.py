@@ -86,6 +86,26 @@ def test_it_is_built_once(quick_compiler: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @needs_compiler
+@pytest.mark.parametrize("harm", ["cut to a half", "emptied", "another byte", "other bytes"])
+def test_a_damaged_library_is_built_anew(
+    harm: str, quick_compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One cut short would end the process by SIGBUS, and this test with it."""
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
+    load_kernel.cache_clear()
+    assert load_kernel() is not None
+    (library,) = (tmp_path / "cache" / "kernels").iterdir()
+    whole = library.read_bytes()
+    library.unlink()  # this process has it mapped
+    harmed = {"cut to a half": whole[: len(whole) // 2], "emptied": b"", "other bytes": b"x" * len(whole)}
+    library.write_bytes(harmed.get(harm, whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]))
+    load_kernel.cache_clear()
+    assert load_kernel() is not None
+    assert quick_compiler.read_text() == "built\n" * 2
+    assert library.read_bytes() == whole
+
+
+@needs_compiler
 @pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
 def test_a_home_that_cannot_be_written(

@@ -40,7 +40,7 @@ from dem_apps.runtime.run_reader import number, read_run, read_runs
 from rl.results.described_metrics import described_metrics as described_by_rl
 from seg.scores.described_metrics import SCORES, described_metrics
 
-INFO = described_metrics("im")
+INFO = described_metrics("im", 19)
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)<script>"
 
 
@@ -478,9 +478,46 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     main([*runs, "--out", str(out), "--baseline", runs[1]])
     assert "2 runs" in capsys.readouterr().out
     # columns are the settings: the second one is what the first is compared with
-    assert re.search(r"entropy 1 run adadem 1 run .{0,99}\(too few seeds\) 0\.900 baseline", text_of(out.read_text()))
+    assert re.search(r"entropy 1 run adadem 1 run .{0,99}\+0\.000 0\.900 baseline", text_of(out.read_text()))
+    assert text_of(out.read_text()).count("no interval") == 1
     main([runs[0], "--out", str(out)])  # its own page is replaced
     assert out.read_text().count("<title>entropy</title>") == 1
+
+
+def test_the_page_goes_to_the_run_or_the_folder_of_the_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arm, miou in (("control", 0.3), ("style", 0.35)):
+        for seed in (0, 1):
+            loss = "none" if arm == "control" else "adadem"
+            make.seg_run(tmp_path / "grid" / arm / f"seed{seed}", miou=miou + seed / 100, loss=loss, seed=seed)
+    (tmp_path / "grid" / "report").mkdir()
+    main([str(tmp_path / "grid")])
+    shown = text_of((tmp_path / "grid" / "report.html").read_text())
+    assert (
+        "style: mean IoU %, last 35.50, +5.00 against control [+5.00, +5.00] over 2 seeds: better; an alarm in 2"
+        in shown
+    )
+    main([str(tmp_path / "grid" / "control" / "seed1")])
+    shown = text_of((tmp_path / "grid" / "control" / "seed1" / "report.html").read_text())
+    assert "mean IoU %: 31.00 at the end of training; an alarm in 1 of 1 runs, read below." in shown
+    monkeypatch.chdir(tmp_path)
+    main([str(tmp_path / "grid" / "control" / f"seed{seed}") for seed in (0, 1)])
+    shown = text_of((tmp_path / "report.html").read_text())
+    assert "mean IoU %: 30.50 ± 0.71 over 2 seeds; an alarm in 2 of 2 runs" in shown
+
+
+def test_the_command_that_made_a_run_can_be_pasted(tmp_path: Path) -> None:
+    run = make.seg_run(tmp_path / "run")
+    command = ["/somewhere/seg/train.py", "--source.root", "my data", "--loss", "<b>"]
+    (run / "environment.json").write_text(json.dumps({"command": command}))
+    assert "python -m seg.train --source.root 'my data' --loss '<b>'" in text_of(page(run))
+    (run / "environment.json").write_text(json.dumps({"command": 3}))
+    assert "<pre" not in page(run)
+
+
+def test_a_line_carries_its_values() -> None:
+    chart = line_chart("t", [Series("a<b", [1, 2], [0.25, 0.5]), Series("guide", [1, 2], [0, 1], colour=None)])
+    assert chart.svg.count("data-values") == 1
+    assert 'data-name="a&lt;b" data-values="1|0.2500;2|0.5000"' in chart.svg
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
@@ -490,7 +527,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     for arguments, sentence in (
         ([], "the following arguments are required: RUN"),
         ([str(tmp_path / "none")], "is no folder"),
-        ([str(tmp_path / "grid")], "it holds run folders, so give those"),
+        ([str(tmp_path / "grid"), str(run)], "it holds run folders, so give those"),
         ([str(run), str(run)], "given twice"),
         ([str(run), "--out", str(mine)], "is no report of this command"),
         ([str(run), "--out", str(tmp_path)], "is no file"),

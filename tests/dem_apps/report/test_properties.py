@@ -43,7 +43,7 @@ def folders(draw: st.DrawFn) -> dict[str, str]:
     for name in ("eval.json", "environment.json", "classes.json"):
         if draw(st.booleans()):
             files[name] = json.dumps(draw(DOCUMENTS))
-    described = st.sampled_from([described_by_rl().document(), described_by_seg("im").document()])
+    described = st.sampled_from([described_by_rl().document(), described_by_seg("im", 19).document()])
     if draw(st.booleans()):
         files[FILE] = json.dumps(draw(described | DOCUMENTS | st.builds(lambda a, b: a | b, described, DOCUMENTS)))
     if draw(st.booleans()):

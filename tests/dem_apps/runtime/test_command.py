@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from dem_apps.errors import InputError, Interrupted, disk_error, nearest
+from dem_apps.errors import InputError, Interrupted, NotWritten, disk_error, into_new_folder, nearest
 from dem_apps.runtime.command import _thread_failed, run_command
 
 
@@ -98,7 +101,7 @@ def test_signals_during_the_last_words_are_ignored(monkeypatch: pytest.MonkeyPat
     assert heard == [True]
 
 
-@pytest.mark.parametrize(("number", "shown"), [(errno.ENOSPC, False), (errno.EIO, True)])
+@pytest.mark.parametrize(("number", "shown"), [(errno.ENOSPC, False), (errno.EROFS, False), (errno.EINVAL, True)])
 def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(
     number: int, shown: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,11 +114,43 @@ def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(
     assert ("Traceback" in capsys.readouterr().err) == shown
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(1 << 52),
+        lambda: torch.empty(1 << 40, 1 << 40),
+        lambda: torch.zeros(1 << 31, 1 << 20, 1 << 20),
+        lambda: np.empty(1 << 55),
+        lambda: raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))(),
+    ],
+)
+def test_every_allocator_that_has_no_more_is_the_sentence_about_memory(
+    make: Callable[[], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(make)
+    assert ended.value.code == 2
+    assert re.fullmatch(r"error: not enough memory \(.+\); smaller images, [^\n]*\n", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("error", [ValueError("a bug"), OSError(errno.EIO, "disk"), RuntimeError("a bug")])
 def test_bugs_keep_their_trace(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         run_command(raising(error))
     assert raised.value is error
+
+
+def test_a_folder_that_had_to_be_new_is_not_said_to_go_on_with(tmp_path: Path) -> None:
+    """Where a full disk left files, the same command is refused: the sentence says what works."""
+    failures = (OSError(errno.ENOSPC, "full", "a.png"), OSError(errno.EDQUOT, "quota"), NotWritten("a.png: no space"))
+    for failure in failures:
+        with pytest.raises(NotWritten) as told, into_new_folder(tmp_path / "new", "--to"):
+            raise failure
+        assert str(told.value).endswith(
+            f"{tmp_path}/new is incomplete; free some space and run again after removing it, or with another --to"
+        )
+    with pytest.raises(PermissionError), into_new_folder(tmp_path / "new"):
+        raise PermissionError(errno.EACCES, "denied")
 
 
 def test_disk_error_speaks_only_of_full_disks() -> None:

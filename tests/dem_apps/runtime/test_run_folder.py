@@ -7,6 +7,7 @@ import io
 import json
 import math
 import multiprocessing
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from dem_apps.errors import InputError
+from dem_apps.errors import UNWRITABLE, InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.metrics_info import FILE, Metric, MetricsInfo, read_metrics_info
 from dem_apps.runtime.run_folder import (
@@ -29,6 +30,7 @@ from dem_apps.runtime.run_folder import (
     read_metrics,
 )
 from dem_apps.runtime.run_reader import read_run
+from dem_apps.runtime.signals import going_on_with
 
 CONFIG = {"loss": "adadem", "source": {"root": None}}
 
@@ -288,6 +290,56 @@ def test_a_full_disk_is_one_sentence_wherever_it_is_met(where: str, ran: Path, m
     assert "\n" not in str(raised.value)
     run.close()  # says nothing new
     assert checkpoint_to_resume(ran, 3)["step"] == 3
+
+
+@pytest.mark.parametrize("number", sorted(UNWRITABLE))
+@pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
+def test_a_folder_that_turns_read_only_names_the_line_that_continues(
+    where: str, number: int, ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder.resume(ran, 3)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number), str(ran / "x"))
+
+    names = {
+        "metrics": "dem_apps.runtime.run_folder.json.dumps", "checkpoint": "dem_apps.runtime.checkpoint.write_bytes",
+    }  # fmt: skip
+    if where == "tensorboard":
+        monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
+    else:
+        monkeypatch.setattr(names[where], fail)
+
+    def go_on() -> None:
+        with going_on_with("continue with: COMMAND"):
+            run.log(4, loss=0.1)
+            run.save_checkpoint("last", {"step": 4}, 4)
+
+    with pytest.raises(
+        InputError,
+        match=r"x: can no longer be written to \(.*\); the .* intact.*; mend that and continue with: COM",
+    ):
+        go_on()
+    monkeypatch.undo()
+    run.close()
+    assert checkpoint_to_resume(ran, 3)["step"] == 3
+
+
+@pytest.mark.parametrize("error", [TypeError("an integer is required"), FileNotFoundError(2, "No such file", "events")])
+def test_a_folder_that_goes_between_the_look_and_the_write_is_the_same_sentence(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create(tmp_path / "run")
+
+    def move_and_fail(*_: Any) -> None:
+        run.path.rename(tmp_path / "elsewhere")
+        raise error
+
+    monkeypatch.setattr(run._tensorboard, "add_scalar", move_and_fail)
+    with pytest.raises(
+        InputError, match=r"run: was moved or removed while it was written to; put it back and continue"
+    ):
+        run.log(2, loss=0.5)
 
 
 def test_a_full_disk_in_tensorboards_thread_is_the_same_sentence(

@@ -57,6 +57,21 @@ def test_defaults() -> None:
     assert parse() == Settings()
 
 
+@pytest.mark.parametrize("given", [("--config={}",), ("--config", "{}")])
+def test_a_flag_wins_over_the_file_wherever_it_stands(yaml_file: Any, given: tuple[str, ...]) -> None:
+    file = yaml_file("max_steps: 5\nsource: {root: there, crop_size: 8}\n")
+    config = [part.format(file) for part in given]
+    parsed = parse("--max-steps", "7", "--source.root", "here", *config, "--verbose")
+    assert (parsed.max_steps, parsed.source.root, parsed.source.crop_size, parsed.verbose) == (7, "here", 8, True)
+
+
+def test_of_two_files_the_later_wins(yaml_file: Any, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("max_steps: 6\n")
+    file = yaml_file("max_steps: 5\nthreads: 3\n")
+    parsed = parse("--config", file, "--verbose", "--config", str(tmp_path / "other.yaml"))
+    assert (parsed.max_steps, parsed.threads) == (6, 3)
+
+
 def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
     file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
     settings = parse("--config", file, "--max-steps", "8", "--source.root", "there")
@@ -80,6 +95,8 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
         (["--classes", "1,2"], {"classes": [1, 2]}),
         (["--classes=3"], {"classes": [3]}),
         (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
+        (["--learning-rate", "-1e-3"], {"learning_rate": -1e-3}),
+        (["--learning-rate", "-.5E+2", "--verbose"], {"learning_rate": -50.0, "verbose": True}),
         (["--verbose"], {"verbose": True}),
         (["--source.mirrored"], {"source": Source(mirrored=True)}),
         (["--source.mirrored", "false"], {}),
@@ -99,6 +116,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
         (["--maxsteps=5"], r"^unknown argument '--maxsteps'; did you mean '--max-steps'\?$"),
         (["--source.crop-sise", "3"], r"did you mean '--source\.crop-size'\?$"),
+        (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
         (["stray"], r"^unknown argument 'stray'$"),
         (["--max-steps", "many"], r"^--max-steps: expected int, got 'many'$"),
         (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
@@ -194,6 +212,10 @@ def test_to_dict_and_back() -> None:
         (
             {"source": {"crop_size": None}},
             r"^config\.yaml, source, crop_size: expected int, got null$",
+        ),
+        (
+            {"env": "x", "algo": "ppo", "ent_coef": 0, "engine": "auto", "timesteps": 3},
+            r"^config\.yaml: holds settings of another command \(env, algo, ent_coef, …\), and a run of \w+\.train is",
         ),
         ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, found int$"),
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),

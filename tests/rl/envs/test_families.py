@@ -26,7 +26,7 @@ from dem_apps.runtime.settings import from_dict, parse_config, parse_search
 from rl.config import TrainConfig, resolve
 from rl.envs import families
 from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
-from rl.envs.family import Family
+from rl.envs.family import Family, load
 from rl.envs.make import check_env_id, make_env
 from rl.envs.minigrid import MINIGRID
 from rl.training.build import build_envs, build_model
@@ -63,6 +63,8 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
     family = FAMILIES[name]
     if family.module is not None:
         pytest.importorskip(family.module)
+    if family.register is not None and not any(family_of(known) is family for known in gym.registry):
+        load(family.register)()
     env_id, entry = "CartPole-v1", ENTRY
     for known in sorted(gym.registry):
         if family_of(known) is family:
@@ -83,24 +85,26 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
 def test_the_longest_prefix_has_the_id() -> None:
     assert family_of("MiniGrid-DoorKey-5x5-v0") is MINIGRID
     assert family_of("CartPole-v1") is GYMNASIUM
+    assert family_of("somewhere.else:MiniGrid-DoorKey-5x5-v0") is MINIGRID
     assert set(MINIGRID.wrappers) | set(GYMNASIUM.wrappers) == set(WRAPPERS)
 
 
 def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(
-        families.FAMILIES, "poles", Family(prefixes=("CartPole-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}})
+        families.FAMILIES,
+        "poles",
+        Family(prefixes=("MountainCar-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}}),
     )
-    assert resolve(TrainConfig(env="CartPole-v1")).hyperparameters == ENTRY
-    with pytest.raises(InputError, match="has no entry for 'CartPole-v1'"):
-        resolve(TrainConfig(env="CartPole-v1", algo="a2c"))
+    assert resolve(TrainConfig(env="MountainCar-v0")).hyperparameters == ENTRY
+    assert resolve(TrainConfig(env="MountainCar-v0", algo="a2c")).hyperparameters["policy"] == "MlpPolicy"
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Acrobot-v1": ENTRY}))
-    with pytest.raises(InputError, match=r"mine\.yaml: has no entry for 'CartPole-v1', only for Acrobot-v1"):
-        resolve(TrainConfig(env="CartPole-v1", hyperparameters_file=str(tmp_path / "mine.yaml")))
+    with pytest.raises(InputError, match=r"mine\.yaml: has no entry for 'MountainCar-v0', only for Acrobot-v1"):
+        resolve(TrainConfig(env="MountainCar-v0", hyperparameters_file=str(tmp_path / "mine.yaml")))
     monkeypatch.setitem(
-        families.FAMILIES, "poles", Family(prefixes=("CartPole-",), hyperparameters={"ppo": {**ENTRY, "n_stps": 3}})
+        families.FAMILIES, "poles", Family(prefixes=("MountainCar-",), hyperparameters={"ppo": {**ENTRY, "n_stps": 3}})
     )
-    with pytest.raises(InputError, match=r"CartPole-v1's family: unknown key 'n_stps'; did you mean 'n_steps'"):
-        resolve(TrainConfig(env="CartPole-v1"))
+    with pytest.raises(InputError, match=r"MountainCar-v0's family: unknown key 'n_stps'; did you mean 'n_steps'"):
+        resolve(TrainConfig(env="MountainCar-v0"))
 
 
 def test_a_family_may_leave_images_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +154,29 @@ def test_import_registers_an_environment_for_every_command(my_envs: list[str], t
             main(flags)
         assert "my_envs" not in sys.modules, "a run folder may be anybody's: it names no code that is run"
         main([*flags, "--import=my_envs"])
+
+
+def test_a_module_before_the_id_is_found_again_by_every_command(
+    my_envs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(tmp_path / "run")
+    flags = ["--env", "my_envs:Corridor-v0", "--timesteps", "2048", "--eval-episodes", "2", "--run-dir", run]
+    rl.train.main(flags)
+    assert "recipe  SB3's defaults, since neither ppo.yaml nor a family of environments has Corridor-v0" in (
+        capsys.readouterr().out
+    )
+    config = read_config(tmp_path / "run")
+    assert config["env"] == "my_envs:Corridor-v0"
+    assert config["hyperparameters"] == {"policy": "MlpPolicy", "n_timesteps": 1e5}
+    for main, more in ((rl.evaluate.main, ["--run", run, "--episodes", "2"]), (rl.train.main, ["--resume", run]),
+                       (rl.export.main, ["--run", run, "--out", str(tmp_path / "model.zip")])):  # fmt: skip
+        forget()
+        main(more)
+    forget()
+    grid = rl.benchmark.BenchmarkConfig(envs={"mine": {"env": "my_envs:Corridor-v0"}}, arms={"a": {}}, folder="grid")
+    (jobs,) = rl.benchmark.grid_jobs(grid).values()
+    assert jobs[0].run == Path("grid/mine/a/seed0")
+    assert "my_envs:Corridor-v0" in jobs[0].flags
 
 
 def test_import_is_given_on_the_command_line_and_nowhere_else(my_envs: list[str], tmp_path: Path) -> None:

@@ -99,14 +99,15 @@ def play(env: gym.Env, action: Any) -> tuple[np.ndarray, float, bool, tuple[floa
 @pytest.mark.parametrize(
     ("name", "steps", "n_steps"),
     [
-        ("DoorKey-5x5", 1e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128), ("KeyCorridorS3R1", 5e5, 128),
+        ("DoorKey-5x5", 3.5e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128),
+        ("KeyCorridorS3R1", 5e5, 128),
         ("RedBlueDoors-6x6", 1e6, 512), ("Fetch-5x5-N2", 5e6, 128), ("FourRooms", 5e6, 512),
         ("GoToDoor-5x5", 5e6, 128), ("PutNear-6x6-N2", 1e7, 128),
     ],
 )  # fmt: skip
 def test_the_nine_environments_have_an_entry_and_can_be_made(algo: str, name: str, steps: float, n_steps: int) -> None:
     config = resolve(TrainConfig(env=f"MiniGrid-{name}-v0", algo=algo))
-    assert config.timesteps == steps
+    assert config.timesteps == (1e5 if (algo, name) == ("a2c", "DoorKey-5x5") else steps)
     assert config.hyperparameters["n_steps"] == (n_steps if algo == "ppo" else 5)
     env = make_env(config.env, config.hyperparameters["env_wrapper"])
     observation = env.reset(seed=0)[0]
@@ -121,5 +122,5 @@ def test_mistakes_are_told() -> None:
         make_env("MiniGrid-DoorKy-5x5-v0", FLAT)
     with pytest.raises(InputError, match=r"unknown wrapper 'FlatObsWrapper'; did you mean 'minigrid\.wrappers"):
         make_env(DOORKEY, "FlatObsWrapper")
-    with pytest.raises(InputError, match="observations are a Dict, not one array"):
+    with pytest.raises(InputError, match="observations are a Dict that SB3 has no network for"):
         make_env(DOORKEY, None)

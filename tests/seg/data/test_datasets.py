@@ -16,6 +16,7 @@ from seg.config import DataConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
+from seg.data.layouts import LAYOUTS
 
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
 OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))
@@ -44,6 +45,24 @@ def source(tiny_pair, tmp_path):
 @pytest.fixture
 def target(tiny_pair, tmp_path):
     return shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
+
+
+@pytest.mark.parametrize("layout", ["gta5", "synthia", "cityscapes", "folders", "camvid", "camvid-day", "camvid-dusk"])
+def test_what_macos_writes_beside_images_is_no_image(layout, tmp_path):
+    """``._0.png`` has the suffix of an image and holds attributes of the file."""
+    folders = {
+        "gta5": "images", "synthia": "RGB", "cityscapes": "leftImg8bit/train/city", "folders": "images/train",
+        "camvid": "train", "camvid-day": "train", "camvid-dusk": "train",
+    }  # fmt: skip
+    names = {"cityscapes": "a_leftImg8bit.png", "camvid-dusk": "0001TP_1.png", "camvid-day": "0016E5_1.png"}
+    for folder in (folders[layout], "test", "val") if layout.startswith("camvid") else (folders[layout],):
+        image = save(tmp_path / folder / names.get(layout, "00001.png"), picture())
+        for hidden in (image.with_name(f"._{image.name}"), image.parent / ".Trash" / image.name):
+            hidden.parent.mkdir(exist_ok=True)
+            hidden.write_bytes(b"\x00\x05\x16\x07")
+    pairs = LAYOUTS[layout].pairs(tmp_path, "train")
+    assert pairs
+    assert not [image for image, _ in pairs if any(part.startswith(".") for part in image.relative_to(tmp_path).parts)]
 
 
 def test_source_labels_are_palette_indices_mapped_to_train_ids(source):

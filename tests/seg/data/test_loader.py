@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 
+import albumentations
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from dem_apps.errors import InputError
+from seg.data.augmentation import build_augmentation
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.loader import batches, build_augmentation
+from seg.data.loader import batches
 from seg.data.normalisation import MEAN, STD, normalised
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
@@ -102,6 +105,15 @@ def test_a_damaged_file_is_one_sentence(tiny_pair, tmp_path, workers):
         ([{"HorizontalFlip": {"q": 1}}], "augmentation 'HorizontalFlip'"),
         ([{"TimeMasking": {}}], "augmentation 'TimeMasking': it writes 0 into labels, which is a class"),
         (["HorizontalFlip"], "expected one 'Name"),
+        ([{"Normalize": {}}], r"^augmentation 'Normalize': makes images float32 .*training takes uint8 and normalises"),
+        ([{"Normalize": {"p": 0.01}}], r"^augmentation 'Normalize': makes images float32"),
+        ([{"ToFloat": {}}], r"^augmentation 'ToFloat': makes images float32"),
+        ([{"ToTensorV2": {}}], r"^augmentation 'ToTensorV2': images become tensors .*leave it out$"),
+        ([{"ToGray": {"num_output_channels": 1, "p": 1}}], r"^augmentation 'ToGray': .*three channels"),
+        ([{"BasicTransform": {}}], r"^augmentation: albumentations has no transform 'BasicTransform'"),
+        ([{"Compose": {}}], r"^augmentation: albumentations has no transform 'Compose'"),
+        ([{3: {}}], r"^augmentation: albumentations has no transform '3'"),
+        ([{"Rotate": {"mask_interpolation": 1, "limit": [20, 30]}}], r"^augmentation 'Rotate': it writes values into"),
     ],
 )
 def test_a_wrong_augmentation_is_named(steps, message):
@@ -165,9 +177,39 @@ def test_dropouts_keep_the_label():
 
 
 def test_no_augmentation_costs_nothing(dataset, monkeypatch):
-    monkeypatch.setattr("seg.data.loader.albumentations.Compose", None)
+    monkeypatch.setattr("seg.data.augmentation.albumentations.Compose", None)
     (batch,) = batches(dataset, 1, range(1), (0, 0), [])
     assert batch["image"].shape == (1, 3, 48, 96)
+
+
+def test_every_transform_of_albumentations_trains_or_is_one_sentence(dataset):
+    """Whatever its defaults make of an image: a batch with images and with labels that were there, or a sentence."""
+    labels = {int(value) for batch in batches(dataset, 1, range(6), (0, 0), []) for value in batch["label"].unique()}
+    names = [name for name in dir(albumentations) if name[0].isupper()]
+    trained, sentences = [], []
+    for name in names:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                (batch,) = batches(dataset, 1, range(1), (0, 0), [{name: {"p": 1}}])
+        except InputError as error:
+            sentences.append(str(error))
+            continue
+        assert batch["image"].dtype == torch.float32
+        assert batch["image"].shape[1] == 3
+        assert batch["label"].shape == batch["image"].shape[:1] + batch["image"].shape[2:]
+        assert {int(value) for value in batch["label"].unique()} <= labels | {IGNORE_INDEX}, name
+        trained.append(name)
+    assert len(trained) > 70
+    assert not any("\n" in sentence for sentence in sentences)
+
+
+def test_a_billion_steps_take_no_memory(dataset):
+    stream = batches(dataset, 4, range(10**9 - 1, 10**12), (3, 0), [], process=(1, 2))
+    batch = next(stream)
+    (expected,) = batches(dataset, 4, range(10**9 - 1, 10**9), (3, 0), [], process=(1, 2))
+    assert batch["name"] == expected["name"]
+    assert torch.equal(batch["draw"], expected["draw"])
 
 
 def test_an_augmentation_that_fails_is_one_sentence(dataset):

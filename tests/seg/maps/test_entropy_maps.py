@@ -21,6 +21,7 @@ from seg.maps.entropy_maps import (
     save_panel,
     save_tiles,
 )
+from seg.maps.error_maps import wrong_pixels
 from seg.scores.described_metrics import VIEWS
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
@@ -174,7 +175,17 @@ def test_tiles_are_the_views_that_a_report_looks_for():
 
 
 def test_without_a_label_there_is_no_tile_of_it():
-    assert "label" not in shown(None)[0]
+    assert list(shown(None)[0]) == ["image", "prediction", "entropy", "overlay"]
+
+
+def test_wrong_pixels_have_the_predicted_colour_and_only_certain_ones_are_confidently_wrong():
+    label = np.array([[0, 1, 1, 255]], np.uint8)
+    entropy = np.array([[0.0, 0.05, 0.5, 0.0]], np.float32)
+    coloured = np.full((1, 4, 3), RED, np.uint8)
+    pictures = wrong_pixels(filled(8, 2, (100, 100, 100)), label, np.zeros((1, 4), np.uint8), coloured, entropy)
+    faded = (40, 40, 40)
+    assert pictures["wrong"][0].tolist() == [list(faded), list(RED), list(RED), list(faded)]
+    assert pictures["confidently-wrong"][0].tolist() == [list(faded), list(RED), list(faded), list(faded)]
 
 
 def test_the_panel_lists_the_predicted_classes_alone():

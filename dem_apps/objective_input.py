@@ -1,0 +1,140 @@
+"""What a call of an objective may be given; everything else is one sentence that says what to give instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError, nearest
+from dem_apps.reduction import REDUCTIONS
+
+
+def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
+    """The class dimension as a non-negative number, after checking that all arguments fit each other.
+
+    Args: as of :meth:`dem_apps.objective.EntropyObjective.forward`.
+
+    Raises:
+        ValueError: one that does not fit.
+    """
+    _check_logits(logits)
+    dim = _class_dimension(logits, dim, num_classes)
+    elements = logits.shape[:dim] + logits.shape[dim + 1 :]
+    if mask is not None and not (_is_bool(mask) and mask.shape == elements):
+        raise InputError(
+            f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {dim}), got {_shown(mask)}"
+        )
+    if class_mask is not None and not (_is_bool(class_mask) and _broadcasts(class_mask, logits)):
+        raise InputError(
+            f"class_mask: expected bool that broadcasts to {tuple(logits.shape)}, got {_shown(class_mask)}"
+        )
+    for name, given in (("mask", mask), ("class_mask", class_mask)):
+        if given is not None and given.device != logits.device:
+            raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one")
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
+        known = ", ".join(REDUCTIONS)
+        raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(str(reduction), REDUCTIONS)}")
+    return dim
+
+
+def check_state(logits: Tensor, objective: nn.Module) -> None:
+    """That the objective's buffers can follow these logits.
+
+    Raises:
+        ValueError: buffers on another device, or a transformation of ``torch.func`` that cannot move or count.
+    """
+    for name, buffer in objective.named_buffers(recurse=False):
+        if buffer.device != logits.device:
+            raise InputError(
+                f"logits: are on {logits.device} and the objective's {name} on {buffer.device}; move the objective to "
+                f"the logits, with objective.to({str(logits.device)!r})"
+            )
+    if not inside_torch_func(logits):
+        return
+    if _is_batched(logits):
+        raise InputError(
+            "torch.func.vmap: an objective counts the elements of its whole batch, which vmap hides; call it once with "
+            "all logits, and with reduction='none' for one value per element"
+        )
+    if objective.training and any(True for _ in objective.buffers(recurse=False)):
+        raise InputError(
+            "torch.func: in train() the objective moves its buffers, which a function to be transformed must not do; "
+            "call objective.eval() before, or take torch.autograd.grad"
+        )
+
+
+def inside_torch_func(logits: Tensor) -> bool:
+    """Whether a transformation of ``torch.func`` (grad, vmap, jvp, …) is being applied to the logits."""
+    return not torch.compiler.is_compiling() and bool(torch._C._functorch.is_functorch_wrapped_tensor(logits))
+
+
+def inside_backward() -> bool:
+    """Whether this call is made by a backward, as gradient checkpointing does to have an activation again."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def _check_logits(logits: Any) -> None:
+    if not isinstance(logits, Tensor):
+        held = logits if isinstance(logits, dict) else vars(logits) if hasattr(logits, "__dict__") else {}
+        names = [name for name, value in held.items() if isinstance(value, Tensor)]
+        advice = "pass a tensor of scores before softmax"
+        if isinstance(getattr(logits, "logits", None), Tensor):
+            advice = "pass its .logits"
+        elif names:
+            advice = f"pass one of its tensors: {', '.join(f'[{name!r}]' for name in names)}"
+        elif isinstance(logits, (list, tuple)) and any(isinstance(value, Tensor) for value in logits):
+            advice = "pass one of its tensors, such as the first, [0]"
+        raise InputError(f"logits: expected a tensor, got {_shown(logits)}; {advice}")
+    if not logits.is_floating_point():
+        raise InputError(f"logits: expected a floating dtype, got {logits.dtype} (scores before softmax, not labels)")
+
+
+def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
+    # a Tensor of one element has __index__ too, and would be somebody's label
+    if isinstance(dim, (Tensor, bool)) or not hasattr(dim, "__index__"):
+        labels = " (an objective takes no labels or target, only logits)" if isinstance(dim, Tensor) else ""
+        raise InputError(
+            f"dim: expected the number of the class dimension, got {_shown(dim)}{labels}; for logits (B, C, …) call "
+            "objective(logits, dim=1)"
+        )
+    number = int(dim)
+    if not -logits.dim() <= number < logits.dim():
+        raise InputError(f"dim: {number} is no dimension of logits of shape {tuple(logits.shape)}")
+    number %= logits.dim()
+    if logits.shape[number] != num_classes:
+        raise InputError(
+            f"logits: dimension {number} of shape {tuple(logits.shape)} has {logits.shape[number]} classes, "
+            f"but the objective was built for {num_classes}"
+        )
+    return number
+
+
+def _is_batched(logits: Tensor) -> bool:
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(logits):
+        if functorch.is_batchedtensor(logits):
+            return True
+        logits = functorch.get_unwrapped(logits)
+    return False
+
+
+def _is_bool(mask: Any) -> bool:
+    return isinstance(mask, Tensor) and mask.dtype == torch.bool
+
+
+def _broadcasts(mask: Tensor, logits: Tensor) -> bool:
+    try:
+        return bool(torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape)
+    except RuntimeError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    """``torch.int64 of shape (2, 3)`` for a tensor, a value that is short, and the type of everything else."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return f"{type(value).__name__} {value!r}"
+    return f"a {type(value).__name__}"

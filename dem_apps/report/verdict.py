@@ -1,0 +1,75 @@
+"""The first lines of a page: what came out, against what it was compared with, and whether to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dem_apps.report.groups import Group
+from dem_apps.report.intervals import difference_interval, mean_and_std
+from dem_apps.runtime.metrics_info import MetricsInfo, Score
+
+
+def verdict(info: MetricsInfo, groups: Sequence[Group], reference: Group) -> list[str]:
+    """Sentences, none where the runs describe no score or have none.
+
+    Args:
+        info: what the runs say about themselves.
+        groups: runs by setting.
+        reference: the group that the others are compared with.
+    """
+    score = next((one for one in info.scores if one.key == info.verdict), info.scores[0] if info.scores else None)
+    if score is None:
+        return []
+    if len(groups) == 1:
+        return _alone(info, score, groups[0])
+    theirs = _values(reference, score)
+    if not theirs:
+        return []
+    return [_compared(score, group, reference) for group in groups if group is not reference and _values(group, score)]
+
+
+def _alone(info: MetricsInfo, score: Score, group: Group) -> list[str]:
+    values = _values(group, score)
+    if not values:
+        return []
+    title = score.title.removesuffix(", last")
+    if len(values) == 1:
+        said = f"{title}: {_shown(next(iter(values.values())), score)} at the end of training"
+    else:
+        mean, std = mean_and_std(list(values.values()))
+        said = f"{title}: {_shown(mean, score)} ± {_shown(std or 0.0, score)} over {len(values)} seeds"
+    alarms = sum(1 for run in group.runs if run.alarms())
+    heard = f"; an alarm in {alarms} of {len(group.runs)} runs, read below" if alarms else "; no alarm"
+    compare = f" Whether training helped is told by the difference to {info.control}." if info.control else ""
+    return [f"{said}{heard}.{compare}"]
+
+
+def _compared(score: Score, group: Group, reference: Group) -> str:
+    ours, theirs = _values(group, score), _values(reference, score)
+    interval = difference_interval(ours, theirs)
+    seeds = f"{interval.count} seed{'s' * (interval.count > 1)}"
+    said = (
+        f"{group.name}: {score.title} {_shown(mean_and_std(list(ours.values()))[0], score)}, "
+        f"{_signed(interval.estimate, score)} against {reference.name}"
+    )
+    if interval.low is None or interval.high is None:
+        verdict = f"; a single {seeds.removeprefix('1 ')} tells nothing about the sign"
+    else:
+        ends = f" [{_signed(interval.low, score)}, {_signed(interval.high, score)}] over {seeds}"
+        better = (interval.estimate > 0) == (score.better != "lower")
+        named = ("better" if better else "worse") if score.better else "different"
+        verdict = f"{ends}: {named}" if interval.excludes_zero else f"{ends}: not told from chance"
+    alarms = sum(1 for run in group.runs if run.alarms())
+    return f"{said}{verdict}{f'; an alarm in {alarms} of {len(group.runs)} runs' if alarms else ''}."
+
+
+def _values(group: Group, score: Score) -> dict[str, float]:
+    return group.by_seed(lambda run: run.score(score.key))
+
+
+def _shown(value: float, score: Score) -> str:
+    return f"{score.scale * value:.{score.digits}f}"
+
+
+def _signed(value: float, score: Score) -> str:
+    return f"{score.scale * value:+.{score.digits}f}"

@@ -1,0 +1,85 @@
+"""MinAtar (Young and Tian, arXiv 1903.03176): five Atari games on a 10 × 10 board, pure Python (extra ``minatar``).
+
+A board is a bool per cell and kind of object. FlattenObservation makes one float32 axis of it, which the fast update
+takes. SB3's CnnPolicy needs larger pictures, so a convolutional network has to be one's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import seeding
+
+from rl.envs.family import Family
+
+#: MinAtar has no time limit but Freeway's 2,500 steps; a policy that never loses would play one episode for ever.
+LONGEST_EPISODE = 5000
+
+
+class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
+    """Draws each episode's randomness from ``np_random``, as gymnasium has it, and ends it after 5,000 steps.
+
+    MinAtar's own generator goes on from episode to episode and cannot be put back, so a run could not be resumed.
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset with a new generator of the game."""
+        game: Any = self.unwrapped
+        if seed is not None:
+            game.np_random, _ = seeding.np_random(seed)
+        game.game.seed(int(game.np_random.integers(2**31)))
+        game.game.last_action = 0
+        self._steps = 0
+        return self.env.reset()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step; truncated at the limit."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        return observation, float(reward), bool(terminated), truncated or self._steps >= LONGEST_EPISODE, info
+
+
+MINATAR = Family(
+    prefixes=("MinAtar/",),
+    module="minatar.gym",
+    register="minatar.gym:register_envs",
+    innermost="rl.envs.minatar:SeededGame",
+    dtype=np.float32,
+    # of the Zoo's entry for Atari, with a step size for a network this small; nobody has tuned them
+    hyperparameters={
+        "ppo": {
+            "env_wrapper": "gymnasium.wrappers.FlattenObservation",
+            "normalize": "dict(norm_obs=False, norm_reward=True)",
+            "n_envs": 8,
+            "n_timesteps": 1e6,
+            "policy": "MlpPolicy",
+            "n_steps": 128,
+            "batch_size": 256,
+            "n_epochs": 4,
+            "gamma": 0.99,
+            "gae_lambda": 0.95,
+            "learning_rate": "lin_1e-3",
+            "clip_range": 0.2,
+        },
+        "a2c": {
+            "env_wrapper": "gymnasium.wrappers.FlattenObservation",
+            "n_envs": 8,
+            "n_timesteps": 1e6,
+            "policy": "MlpPolicy",
+        },
+    },
+    # ten times what a random player has on average over 300 episodes (Freeway: 24): 0.50, 0.41, 0.25, 0.09 and 4.2
+    goals={
+        "MinAtar/Asterix-": 5.0,
+        "MinAtar/Breakout-": 4.0,
+        "MinAtar/Freeway-": 2.5,
+        "MinAtar/Seaquest-": 0.9,
+        "MinAtar/SpaceInvaders-": 42.0,
+    },
+)

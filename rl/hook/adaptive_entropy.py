@@ -1,0 +1,84 @@
+"""Entropy with a coefficient that follows a target: the rule of Skywork-OR1 (arXiv 2505.22312), as TRL's GRPO has it.
+
+After every minibatch the coefficient rises by a step where the policy's entropy was below the target and falls by one
+where it was above, and the term acts only while the entropy is at or below the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dem_apps.entropy import shannon_entropy
+from dem_apps.errors import InputError
+from dem_apps.fused.numpy_objective import entropy_gradient
+from dem_apps.objective import Batch, EntropyObjective
+
+
+class AdaptiveEntropy(EntropyObjective):
+    """w · H, where ``ent_coef`` is what w is multiplied by: the first coefficient, and the unit of the others.
+
+    The buffer ``multiplier`` is w, 1 at first; it is in ``state_dict`` and moves in ``train()`` mode.
+
+    Args:
+        num_classes: C.
+        target: entropy to hold, as a share of log C.
+        step: by which w rises or falls per minibatch.
+        most: what w reaches at most; the least is 0.
+        backend: see :class:`dem_apps.EntropyObjective`.
+        balance: likewise.
+    """
+
+    multiplier: Tensor
+
+    def __init__(
+        self, num_classes: int, target: float = 0.3, step: float = 0.05, most: float = 100.0, backend: str = "auto",
+        balance: float = 1.0,
+    ) -> None:  # fmt: skip
+        super().__init__(num_classes, backend, balance)
+        if not 0.0 < target < 1.0:
+            raise InputError(f"target: expected a share of log C between 0 and 1, got {target!r}")
+        if not step > 0.0 or not most >= 1.0:
+            raise InputError(f"step, most: expected above 0 and 1 or more, got {step!r} and {most!r}")
+        self.target, self.step, self.most = target * math.log(num_classes), float(step), float(most)
+        self.register_buffer("multiplier", torch.ones((), dtype=torch.float64))
+
+    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+        """The entropy of each element."""
+        return shannon_entropy(logits, dim, class_mask)
+
+    def forward(self, logits: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The weighted mean; with another reduction that one, and w follows the mean of what it returns."""
+        entropy: Tensor = super().forward(logits, *args, **kwargs)
+        return entropy * self._weight_of(float(entropy.detach().mean()))
+
+    def reset(self) -> None:
+        """w = 1."""
+        self.multiplier.fill_(1.0)
+
+    def numpy_form(self) -> Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]:
+        """The same with the entropy's gradient written out."""
+
+        def term(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
+            shifted = logits - logits.max(1, keepdims=True)
+            log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+            entropy = -(p * log_p).sum(1)
+            mean = float(entropy.mean())
+            weight = self._weight_of(mean)
+            return weight * mean, np.float32(weight) * entropy_gradient(log_p, p, entropy)
+
+        return term
+
+    @torch.no_grad()
+    def _weight_of(self, entropy: float) -> float:
+        """w for a minibatch of this mean entropy, after which it moves."""
+        weight = self.multiplier.item()
+        if self.training:
+            moved = weight + (self.step if entropy < self.target else -self.step)
+            self.multiplier.fill_(min(max(moved, 0.0), self.most))
+        return weight if entropy <= self.target else 0.0

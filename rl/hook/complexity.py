@@ -1,0 +1,57 @@
+"""Entropy × disequilibrium, the term of CR-PPO: a rival that also claims to need no tuning of its weight.
+
+Source: Serfilippi, Franceschelli, Corradi, Musolesi: Complexity-Regularized Proximal Policy Optimization (arXiv
+2509.20509), after López-Ruiz, Mancini and Calbet's statistical complexity (1995). Here in nats, not divided by log C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.objective import Batch, EntropyObjective
+
+
+def complexity(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+    """H · Σ (pᵢ − 1/C)², 0 for a sure and for a uniform prediction and more between them; C counts the allowed classes.
+
+    >>> import torch
+    >>> complexity(torch.tensor([1.0, 3.0]).log())  # p = (1/4, 3/4): H = 0.5623, Σ = 2/16
+    tensor(0.0703)
+    """
+    p = probabilities(logits, dim, class_mask=class_mask)
+    allowed = logits.shape[dim] if class_mask is None else (~class_mask).sum(dim).clamp_min(1).to(p.dtype)
+    # Σ (p − 1/C)² = Σ p² − 1/C, and not below 0 by rounding
+    return shannon_entropy(logits, dim, class_mask) * (p.square().sum(dim) - 1 / allowed).clamp_min(0.0)
+
+
+class Complexity(EntropyObjective):
+    """CR-PPO's term; maximised, it leaves the uniform policy alone and pulls a sure one back."""
+
+    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+        """:func:`complexity`."""
+        return complexity(logits, dim, class_mask)
+
+    def numpy_form(self) -> Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]:
+        """The same mean with its gradient written out."""
+        return mean_and_gradient
+
+
+def mean_and_gradient(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
+    """The mean of :func:`complexity` over rows, and its gradient by the logits.
+
+    ∂H/∂zⱼ = −pⱼ (log pⱼ + H) and ∂D/∂zⱼ = 2 pⱼ (pⱼ − Σ p²).
+
+    Args:
+        logits: (B, C) float32.
+        p: (B, C) their softmax.
+    """
+    shifted = logits - logits.max(1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    entropy, squares = -(p * log_p).sum(1, keepdims=True), (p * p).sum(1, keepdims=True)
+    disequilibrium = np.maximum(squares - np.float32(1 / p.shape[1]), 0)
+    gradient = p * (2 * entropy * (p - squares) - disequilibrium * (log_p + entropy))
+    return float((entropy * disequilibrium).mean(dtype=np.float64)), gradient / np.float32(len(p))

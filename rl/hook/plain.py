@@ -1,0 +1,86 @@
+"""A zip without this package: what :func:`rl.with_entropy_objective` trained, for whoever has SB3 alone.
+
+``model.save`` of a hooked model pickles its policy's class, which is this package's, so such a zip opens only where
+this package is installed. The objective matters while training only; without it the policy is one of SB3's own.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_file
+from stable_baselines3.common.vec_env import VecNormalize
+
+from dem_apps.errors import InputError
+from rl.hook.policy import EntropyObjectivePolicy
+
+_OBJECTIVE = "entropy_objective."
+
+
+def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
+    """Save a model so that the algorithm's own ``load`` opens it where this package is not installed.
+
+    Policy and optimiser are kept, the objective and its state are not. Where the model's environments are normalised,
+    ``NAME.vecnormalize.pkl`` beside the zip holds the statistics for ``VecNormalize.load``.
+
+    Args:
+        model: of :func:`rl.with_entropy_objective`, or any other on-policy model of SB3 and sb3-contrib.
+        file: ending in .zip; an existing one is replaced, as by ``model.save``.
+
+    Returns:
+        the files that were written.
+
+    Raises:
+        InputError: another ending.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from rl import save_plain, with_entropy_objective
+        >>> model = with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", ent_coef=0.001, device="cpu")
+        >>> _ = save_plain(model, "/tmp/plain.zip")
+        >>> PPO.load("/tmp/plain.zip").policy_class.__module__
+        'stable_baselines3.common.policies'
+    """
+    path = Path(file)
+    if path.suffix != ".zip":
+        raise InputError(f"save_plain: expected a file ending in .zip, got {path}")
+    content = io.BytesIO()
+    model.save(content)
+    content.seek(0)
+    data, params, variables = load_from_zip_file(content, device="cpu")
+    assert data is not None
+    data["policy_class"] = plain_policy(model.policy_class)
+    data.pop("not_fast", None)  # of rl.fast.ppo
+    policy: Any = params["policy"]
+    params["policy"] = {name: value for name, value in policy.items() if not name.startswith(_OBJECTIVE)}  # type: ignore[assignment]
+    save_to_zip_file(path, data=data, params=params, pytorch_variables=variables)
+    envs = model.get_vec_normalize_env()
+    if envs is None:
+        return [path]
+    statistics = path.with_suffix(".vecnormalize.pkl")
+    statistics.write_bytes(pickle.dumps(plain_statistics(envs)))
+    return [path, statistics]
+
+
+def plain_policy(policy_class: type[Any]) -> type[Any]:
+    """The policy class that the hook's mixin was put before; any other class as it is."""
+    if not issubclass(policy_class, EntropyObjectivePolicy):
+        return policy_class
+    # the mixin comes first among the bases, see policy_with_objective()
+    hooked = next(base for base in policy_class.__mro__ if EntropyObjectivePolicy in base.__bases__)
+    base: type[Any] = hooked.__bases__[1]
+    return base
+
+
+def plain_statistics(envs: VecNormalize) -> VecNormalize:
+    """SB3's own VecNormalize with the statistics of a subclass; it does not learn until ``training`` is set."""
+    plain = VecNormalize(
+        envs.venv, training=False, norm_obs=envs.norm_obs, norm_reward=envs.norm_reward, clip_obs=envs.clip_obs,
+        clip_reward=envs.clip_reward, gamma=envs.gamma, epsilon=envs.epsilon, norm_obs_keys=envs.norm_obs_keys,
+    )  # fmt: skip
+    plain.obs_rms, plain.ret_rms = envs.obs_rms, envs.ret_rms
+    return plain

@@ -1,0 +1,61 @@
+"""What a finished training says about itself: when it reached the goal, and that it ended at its worst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl.config import TrainConfig
+from rl.results.time_to_goal import goal_time
+
+
+def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
+    """The keys of ``eval.json`` about the time to the goal.
+
+    Args:
+        returns: step → mean return under sampled actions, of each evaluation during training.
+        goal: the return that has to be reached; None where nobody has said one.
+
+    Returns:
+        ``steps_to_goal`` is None for a run that never was at the goal: censored at ``steps_without_goal``, its last
+        evaluation. Of one that was, both are the step of the first evaluation there.
+    """
+    time = goal_time(returns, goal) if goal is not None and returns else None
+    return {
+        "goal_return": goal,
+        "steps_to_goal": time.steps if time is not None and time.reached else None,
+        "steps_without_goal": None if time is None else time.steps,
+    }
+
+
+def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]) -> list[str]:
+    """Lines for people.
+
+    Args:
+        config: of the run.
+        returns: as for :func:`goal_figures`.
+        last: mean return of the last policy on episodes of its own.
+        figures: of :func:`goal_figures`.
+    """
+    goal, steps = figures["goal_return"], figures["steps_to_goal"]
+    lines = []
+    if goal is not None:
+        when = f"first reached at step {steps:,}" if steps is not None else f"not reached in {config.timesteps:,} steps"
+        lines.append(f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)")
+    if ended_at_worst(returns, last, goal):
+        lines.append(
+            f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or "
+            f"it was lost again. {_ADVICE.format(timesteps=3 * (config.timesteps or 0), seed=config.seed + 1)}"
+        )
+    return lines
+
+
+_ADVICE = (
+    "Try --timesteps {timesteps}, a larger entropy weight such as --ent-coef 0.03, and --seed {seed} and others before "
+    "you conclude anything: whether a sparse reward is found at all differs from seed to seed"
+)
+
+
+def ended_at_worst(returns: Mapping[int, float], last: float, goal: float | None) -> bool:
+    """Whether no evaluation was below the last policy's return, of two at least, and that is no success."""
+    return len(returns) > 1 and last <= min(returns.values()) and (goal is None or last < goal)

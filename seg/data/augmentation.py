@@ -1,0 +1,142 @@
+"""Augmentation by albumentations, from YAML, on images and labels that stay images and labels."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dem_apps.errors import InputError, nearest
+from seg.data.labels import IGNORE_INDEX
+
+# Without this its import asks the network for a newer release and waits where there is none to reach.
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+import albumentations
+
+Augmentation: TypeAlias = albumentations.Compose
+#: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
+_FOREIGN = ("FrequencyMasking", "TimeMasking")
+#: What tutorials end a list with, to make input for a network.
+_MAKE_TENSORS = ("ToTensorV2", "ToTensor3D")
+#: Two labels that a transform is tried on; what is between them shows that it mixes labels.
+_TRIED = (3, 200)
+
+
+def build_augmentation(steps: list[dict[str, Any]]) -> Augmentation:
+    """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
+
+    Where a transform moves pixels in from outside the image, the label there is ``IGNORE_INDEX`` (albumentations
+    would write 0, the first class) unless ``fill_mask`` is given. Dropouts keep the label, as albumentations does.
+
+    Raises:
+        InputError: an unknown transform, arguments that it does not take, or a transform after which images are no
+            uint8 RGB any more or labels are others.
+    """
+    transforms = []
+    for step in steps:
+        if not isinstance(step, dict) or len(step) != 1:
+            raise InputError(f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}")
+        ((name, arguments),) = step.items()
+        _check_name(name)
+        try:
+            with warnings.catch_warnings():
+                # an argument that is not known is only warned about; advice to use another transform is no error
+                warnings.filterwarnings("error", message=r"Argument\(s\)")
+                transforms.append(_transform(name, dict(arguments or {})))
+        except (TypeError, ValueError, UserWarning) as error:
+            raise InputError(f"augmentation '{name}': {' '.join(str(error).split())}") from error
+        _try(name, dict(arguments or {}))
+    return albumentations.Compose(transforms)
+
+
+def apply_augmentation(
+    augmentation: Augmentation, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, seed: int, name: str
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
+    """(H, W, 3) and (H, W) or None → the same, augmented, at any size.
+
+    Args:
+        augmentation: of :func:`build_augmentation`.
+        image: RGB.
+        label: train ids.
+        seed: all of the augmentation's random numbers follow from it.
+        name: of the image, for errors.
+
+    Raises:
+        InputError: the augmentation cannot take the image, or gives something else than an image and its label.
+    """
+    augmentation.set_random_seed(seed)
+    parts = {"image": image} if label is None else {"image": image, "mask": label}
+    try:
+        augmented = augmentation(**parts)
+    except Exception as error:  # a crop larger than the image, …: the transforms' errors have no common class
+        raise InputError(f"{name}: augmentation failed: {' '.join(str(error).split())}") from error
+    problem = _problem(augmented["image"], augmented.get("mask"))
+    if problem is not None:
+        raise InputError(f"{name}: augmentation {problem}")
+    return augmented["image"], augmented.get("mask")
+
+
+def _check_name(name: Any) -> None:
+    if name in _MAKE_TENSORS:
+        raise InputError(f"augmentation '{name}': images become tensors after the augmentation anyway; leave it out")
+    if name in _FOREIGN:
+        raise InputError(f"augmentation '{name}': it writes 0 into labels, which is a class; use XYMasking")
+    known = [key for key in dir(albumentations) if _is_transform(getattr(albumentations, key))]
+    if name not in known:
+        raise InputError(f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}")
+
+
+def _is_transform(value: Any) -> bool:
+    """Whether it is one to use, and not a base or a list of transforms."""
+    return (
+        inspect.isclass(value)
+        and issubclass(value, albumentations.BasicTransform)
+        and not value.__module__.startswith("albumentations.core")
+    )
+
+
+def _transform(name: str, arguments: dict[str, Any]) -> Any:
+    transform = getattr(albumentations, name)
+    fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
+    if fill is not None and fill.default is not None:
+        arguments.setdefault("fill_mask", IGNORE_INDEX)
+    return transform(**arguments)
+
+
+def _try(name: str, arguments: dict[str, Any]) -> None:
+    """Once, on an image of our own: what is wrong with every image is said before any is read."""
+    image = np.random.default_rng(0).integers(256, size=(96, 128, 3), dtype=np.uint8)
+    label = np.full((96, 128), _TRIED[0], np.uint8)
+    label[::2, 64:] = _TRIED[1]
+    given = {value for value in arguments.values() if isinstance(value, int)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            result = _transform(name, {**arguments, "p": 1.0})(image=image, mask=label)
+        except Exception:  # larger than this image, or in need of more: the images of the training will tell
+            return
+    problem = _problem(result["image"], result["mask"])
+    if problem is not None:
+        raise InputError(f"augmentation '{name}': {problem}")
+    strange = set(np.unique(result["mask"]).tolist()) - {*_TRIED, IGNORE_INDEX, *given}
+    if strange:
+        raise InputError(
+            f"augmentation '{name}': it writes values into labels that were not there, such as {min(strange)}; labels "
+            "must not be interpolated (mask_interpolation: 0)"
+        )
+
+
+def _problem(image: Any, label: Any) -> str | None:
+    """What keeps an image or its label from being one, as half a sentence."""
+    kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {getattr(image, 'shape', '()')}"
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        return f"makes images {kind}, and training takes uint8 and normalises them itself; leave it out"
+    if image.ndim != 3 or image.shape[2] != 3:
+        return f"makes images {kind}, and training takes three channels"
+    if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
+        return f"makes labels {label.dtype} of shape {label.shape} beside images of shape {image.shape}"
+    return None

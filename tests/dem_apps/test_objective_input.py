@@ -1,0 +1,168 @@
+"""What people hand an objective besides logits, and what becomes of its table where modules are treated alike."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from dem_apps import build_objective
+from dem_apps.errors import InputError
+
+C = 4
+BACKENDS = ("compiled", "eager", "reference")
+
+
+def logits_of(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((torch.zeros(2, C), torch.zeros(2, dtype=torch.long)), r"^dim: .*takes no labels or target.*dim=1"),
+        ((torch.zeros(2, C), torch.tensor(1)), r"^dim: .*takes no labels or target"),
+        ((torch.zeros(2, C), 1.0), r"^dim: .*got float 1\.0"),
+        ((torch.zeros(2, C), True), r"^dim: .*got bool True"),
+        ((torch.zeros(2, C), "mean"), r"^dim: .*got str 'mean'"),
+        ((SimpleNamespace(logits=torch.zeros(2, C)),), r"^logits: .*SimpleNamespace; pass its \.logits$"),
+        (({"main": torch.zeros(2, C), "aux": torch.zeros(2, C)},), r"\['main'\], \['aux'\]$"),
+        (((torch.zeros(2, C),),), r"^logits: .*tuple; pass one of its tensors"),
+        ((np.zeros((2, C)),), r"^logits: expected a tensor, got a ndarray"),
+        ((None,), r"^logits: expected a tensor, got NoneType None"),
+        ((torch.zeros(2, C), 1, [[True]]), r"^mask: .*got a list$"),
+        ((torch.zeros(2, C), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
+        ((torch.zeros(2, C), 1, None, np.zeros((2, C), bool)), r"^class_mask: .*got a ndarray$"),
+        ((torch.zeros(2, C), 1, None, None, None), r"^reduction: 'None' is not one of"),
+    ],
+)
+def test_what_is_no_logits_is_one_sentence(backend: str, arguments: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        build_objective("adadem", C, backend=backend)(*arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_output_of_transformers_says_where_its_logits_are() -> None:
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    with pytest.raises(InputError, match=r"got a SemanticSegmenterOutput; pass its \.logits$"):
+        build_objective("entropy", C)(outputs.SemanticSegmenterOutput(logits=torch.zeros(1, C, 2, 2)))
+
+
+def test_any_integer_is_a_dimension() -> None:
+    logits = logits_of(3, C)
+    assert torch.equal(build_objective("dem", C)(logits, np.int64(1)), build_objective("dem", C)(logits, -1))
+
+
+def test_logits_and_table_have_to_be_on_one_device() -> None:
+    with pytest.raises(InputError, match=r"on cpu .*class_marginals on meta; .*objective\.to\('cpu'\)$"):
+        build_objective("adadem", C).to("meta")(torch.zeros(2, C))
+
+
+@pytest.mark.parametrize("backend", ["compiled", "eager"])
+def test_a_second_derivative_is_refused_where_there_is_none(backend: str) -> None:
+    """Before, it was taken for 0 without a word wherever another part of the graph had one."""
+    weight = torch.ones(1, requires_grad=True)
+    loss = build_objective("adadem", C, backend=backend)(weight * logits_of(5, C).detach())
+    with pytest.raises(InputError, match=r"create_graph=True.*backend='reference'"):
+        torch.autograd.grad(loss, weight, create_graph=True)
+
+
+def test_the_equations_have_a_second_derivative() -> None:
+    logits = logits_of(2, C).double().detach().requires_grad_()
+    assert torch.autograd.gradgradcheck(build_objective("dem", C, tau=1.3, backend="reference"), logits)
+
+
+@pytest.mark.parametrize("backend", ["auto", *BACKENDS])
+def test_torch_func_gives_autograds_gradient(backend: str) -> None:
+    objective, logits = build_objective("adadem", C, backend=backend), logits_of(6, C)
+    objective(logits)
+    with pytest.raises(InputError, match=r"^torch\.func: in train\(\).*objective\.eval\(\)"):
+        torch.func.grad(objective)(logits.detach())
+    objective.eval()
+    (expected,) = torch.autograd.grad(objective(logits), logits)
+    torch.testing.assert_close(torch.func.grad(objective)(logits.detach()), expected)
+    with pytest.raises(InputError, match=r"^torch\.func\.vmap: "):
+        torch.func.vmap(lambda row: objective(row, 0))(logits.detach())
+    stateless = build_objective("entropy", C, backend=backend)  # nothing moves, so train() is no matter
+    (expected,) = torch.autograd.grad(stateless(logits), logits)
+    torch.testing.assert_close(torch.func.grad(stateless)(logits.detach()), expected)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradient_checkpointing_moves_the_table_once(backend: str, reentrant: bool) -> None:
+    plain, repeated = (build_objective("adadem", C, backend=backend) for _ in range(2))
+    weight = torch.full((1,), 1.5)
+    for seed in range(3):
+        results = []
+        for objective, call in ((plain, None), (repeated, checkpoint)):
+            factor, logits = weight.clone().requires_grad_(), logits_of(50, C, seed=seed)
+
+            def loss_of(factor: Tensor, logits: Tensor, objective: nn.Module = objective) -> Tensor:
+                return objective((factor * logits).tanh())
+
+            loss = call(loss_of, factor, logits, use_reentrant=reentrant) if call else loss_of(factor, logits)
+            loss.backward()
+            results.append((loss.detach(), factor.grad, logits.grad, objective.class_marginals.clone()))
+        for first, second in zip(*results, strict=True):
+            assert torch.equal(first, second)
+
+
+def test_without_gradients_training_moves_the_table_as_it_does_batch_normalisation() -> None:
+    with_gradient, without = (build_objective("adadem", C) for _ in range(2))
+    with_gradient(logits_of(20, C))
+    with torch.no_grad():
+        without(logits_of(20, C))
+    assert torch.equal(with_gradient.class_marginals, without.class_marginals)
+
+
+_CASTS = {
+    "bfloat16": lambda module: module.to(torch.bfloat16),
+    "half": lambda module: module.half(),
+    "double": lambda module: module.double(),
+    "to, with a device": lambda module: module.to("cpu", torch.float16),
+    "deepcopy": copy.deepcopy,
+}
+
+
+@given(st.lists(st.sampled_from([*_CASTS, "batch", "load", "assign"]), max_size=8))
+def test_no_cast_of_the_model_reaches_the_table(steps: list[str]) -> None:
+    """Like a twin that nobody casts: the same numbers, in float32, in whatever order."""
+    model = nn.ModuleList([nn.Linear(2, 2), build_objective("adadem", C, backend="reference")])
+    twin = build_objective("adadem", C, backend="reference")
+    for seed, step in enumerate(steps):
+        if step == "batch":
+            for objective in (model[1], twin):
+                objective(logits_of(9, C, seed=seed))
+        elif step in _CASTS:
+            model = _CASTS[step](model)
+        else:
+            state = {"1.class_marginals": twin.class_marginals.clone()}
+            state.update({f"0.{name}": value for name, value in model[0].state_dict().items()})
+            model.load_state_dict(state, assign=step == "assign")
+        assert model[1].class_marginals.dtype == torch.float32
+        assert torch.equal(model[1].class_marginals, twin.class_marginals)
+
+
+def test_a_table_saved_in_half_precision_is_used_in_float32() -> None:
+    objective = build_objective("adadem", C)
+    state = {"class_marginals": torch.full((C, C), 0.25, dtype=torch.bfloat16)}
+    objective.load_state_dict(state, assign=True)
+    assert objective.class_marginals.dtype == torch.float32
+
+
+def test_the_default_dtype_is_none_of_the_tables_business() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert build_objective("adadem", C).class_marginals.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -1,0 +1,127 @@
+"""Environments that do what no environment should."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3 import PPO
+
+from dem_apps.errors import InputError
+from rl.envs.family import import_modules
+from rl.envs.make import make_env, make_training_envs
+from rl.results import episodes
+from rl.results.evaluator import FINAL, Evaluator
+
+ID = "Strange-v0"
+
+
+class Strange(gym.Env):
+    """Four numbers and two actions; ``fault`` says what is wrong."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        if fault == "init":
+            raise KeyError("no display")
+        if fault == "init exit":
+            sys.exit(3)
+        self.observation_space = spaces.Box(-1, 1, (0,) if fault == "empty" else (4,), np.float32)
+        self.action_space: spaces.Space = spaces.Discrete(2)
+        if fault == "start":
+            self.action_space = spaces.Discrete(3, start=5)
+        if fault == "starts":
+            self.action_space = spaces.MultiDiscrete([2, 2], start=[0, 1])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if self.fault == "reset":
+            raise OSError("the simulator is gone")
+        return self._observation("reset shape"), {}
+
+    def step(self, action: Any) -> Any:
+        if self.fault == "step":
+            raise ZeroDivisionError
+        if self.fault == "exit":
+            sys.exit("goodbye")
+        if self.fault == "four values":
+            return self._observation(""), 0.0, False, {}
+        reward = {"None": None, "list": [1.0, 2.0], "array": np.ones(1)}.get(self.fault, 1.0)
+        return self._observation("step shape"), reward, False, False, {}
+
+    def _observation(self, fault: str) -> Any:
+        if self.fault == "None observation":
+            return None
+        return np.zeros((1,) if self.fault == fault else self.observation_space.shape, np.float32)
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[..., None]]:
+    yield lambda fault: gym.register(
+        ID, entry_point="no.such:Class" if fault == "entry point" else Strange, disable_env_checker=True,
+        kwargs={} if fault == "entry point" else {"fault": fault},
+    )  # fmt: skip
+    gym.registry.pop(ID, None)
+
+
+def train() -> None:
+    envs = make_training_envs(ID, None, 2, normalise=False, gamma=0.99)
+    PPO("MlpPolicy", envs, n_steps=8, batch_size=8, n_epochs=1, device="cpu").learn(16)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("entry point", r"__init__\(\) failed with ModuleNotFoundError: No module named 'no'"),
+        ("init", r"__init__\(\) failed with KeyError: 'no display' \(.*test_checked_env\.py, line \d+\)$"),
+        ("init exit", r"__init__\(\) failed with SystemExit: 3"),
+        ("empty", r"shape \(0,\), which holds no value"),
+        ("start", r"Discrete\(3, start=5\).* counts actions from 0"),
+        ("starts", r"counts actions from 0"),
+        ("reset", r"reset\(\) failed with OSError: the simulator is gone \(.*line \d+\)$"),
+        ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
+        ("None observation", r"reset\(\) gave an observation of shape \(\), "),
+        ("step", r"step\(\) failed with ZeroDivisionError \(.*test_checked_env\.py, line \d+\)$"),
+        ("exit", r"step\(\) failed with SystemExit: goodbye"),
+        ("four values", r"step\(\) failed with ValueError: not enough values to unpack"),
+        ("step shape", r"step\(\) gave an observation of shape \(1,\)"),
+        ("None", r"step\(\) gave the reward None, which is no number$"),
+        ("list", r"step\(\) gave the reward \[1\.0, 2\.0\], which is no number$"),
+    ],
+)
+def test_a_fault_is_one_sentence_about_the_environment(fault: str, said: str, register: Callable[..., None]) -> None:
+    register(fault)
+    with pytest.raises(InputError, match=f"^--env {ID}: .*{said}") as refused:
+        train()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("fault", ["", "array"])
+def test_a_whole_one_is_left_alone(fault: str, register: Callable[..., None]) -> None:
+    register(fault)
+    env = make_env(ID, None)
+    env.reset(seed=0)
+    assert env.step(1)[1] == 1.0
+
+
+def test_an_episode_that_never_ends_is_cut_and_said(
+    register: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register("")
+    monkeypatch.setattr(episodes, "LONGEST_EPISODE", 30)
+    model = PPO("MlpPolicy", make_training_envs(ID, None, 1, normalise=False, gamma=0.99), n_steps=8, device="cpu")
+    evaluator = Evaluator(ID, None, 3, 0, FINAL)
+    figures = evaluator(model)
+    assert (figures["sampled"]["mean_length"], figures["sampled"]["mean_return"]) == (30, 30)
+    assert "3 of 3 episodes of the evaluation did not end within" in capsys.readouterr().err
+
+
+def test_a_module_that_exits_while_it_is_imported_is_a_sentence(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaving.py").write_text("raise SystemExit('no licence')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"^--import: leaving cannot be imported \(no licence\)$"):
+        import_modules(["leaving"], "--import")

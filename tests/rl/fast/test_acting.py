@@ -1,0 +1,75 @@
+"""Actions of a policy that is only evaluated: those of SB3's predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl.config import TrainConfig, resolve
+from rl.fast.acting import Acting
+from rl.results.episodes import normalised
+from rl.train import untrained_model
+
+
+def model_of(**settings: Any) -> Any:
+    given: dict[str, Any] = {"env": "MiniGrid-DoorKey-5x5-v0", "timesteps": 2048, "eval_freq": 2048, **settings}
+    model = untrained_model(resolve(TrainConfig(**given)))
+    model.learn(given["timesteps"], log_interval=None)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return model_of()
+
+
+def observations_of(model: Any, count: int = 64) -> np.ndarray:
+    """Raw ones of a random policy."""
+    generator = np.random.default_rng(0)
+    envs = model.get_env().unwrapped
+    envs.reset()
+    seen = [envs.step(generator.integers(0, 7, envs.num_envs))[0] for _ in range(count // envs.num_envs)]
+    return np.concatenate(seen)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_actions_are_those_of_sb3(model: Any, greedy: bool) -> None:
+    raw = observations_of(model)
+    act = Acting(model)
+    assert act._network is not None
+    torch.manual_seed(5)
+    ours = [act(raw, greedy) for _ in range(20)]
+    torch.manual_seed(5)
+    theirs = [model.policy.predict(normalised(model, raw), deterministic=greedy)[0] for _ in range(20)]
+    assert np.array_equal(ours, theirs)
+    if not greedy:
+        assert len(np.unique(ours)) > 2
+
+
+def test_a_column_that_training_has_not_seen_counts(model: Any) -> None:
+    raw = observations_of(model, 8)
+    unseen = np.flatnonzero(Acting(model)._others)[0]
+    raw[:, unseen] = 3.0
+    weight = model.policy.mlp_extractor.policy_net[0].weight
+    with torch.no_grad():  # so that it decides
+        before = weight[:, unseen].clone()
+        weight[:, unseen] = 100.0
+    try:
+        assert np.array_equal(
+            Acting(model)(raw, True), model.policy.predict(normalised(model, raw), None, None, True)[0]
+        )
+    finally:
+        with torch.no_grad():
+            weight[:, unseen] = before
+
+
+def test_other_models_are_asked_as_sb3_has_it(tmp_path: Any) -> None:
+    (tmp_path / "entry.yaml").write_text("CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 64, n_steps: 32}")
+    plain = model_of(env="CartPole-v1", timesteps=64, hyperparameters_file=str(tmp_path / "entry.yaml"))
+    act = Acting(plain)
+    assert act._network is None
+    raw = np.ones((3, 4), np.float32)
+    assert np.array_equal(act(raw, True), plain.policy.predict(raw, deterministic=True)[0])

@@ -1,0 +1,114 @@
+"""Zips of hooked models that SB3 and sb3-contrib open without this package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from sb3_contrib import MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from dem_apps.errors import InputError
+from rl import save_plain, with_entropy_objective
+from rl.config import TrainConfig, resolve
+from rl.train import untrained_model
+
+SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu", "ent_coef": 0.01}
+
+
+class MaskedCartPole(gym.Wrapper):  # type: ignore[type-arg]
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+
+    def action_masks(self) -> np.ndarray:
+        return np.ones(2, bool)
+
+
+def opened_elsewhere(algorithm: type[Any], file: Path) -> tuple[str, np.ndarray]:
+    """What a process that imports nothing of this package makes of the zip: its policy's class, and greedy actions."""
+    program = (
+        f"import sys; from {algorithm.__module__.split('.')[0]} import {algorithm.__name__} as Algorithm\n"
+        f"import numpy as np\nmodel = Algorithm.load({str(file)!r}, device='cpu')\n"
+        "observations = np.random.default_rng(0).normal(size=(50, *model.observation_space.shape)).astype('float32')\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] in ('rl', 'dem_apps', 'seg')]\n"
+        "print(model.policy_class.__module__, *model.predict(observations, deterministic=True)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=file.parent)
+    assert done.returncode == 0, done.stderr
+    module, *actions = done.stdout.split()
+    return module, np.array(actions, int)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "env"),
+    [
+        (PPO, "MlpPolicy", "CartPole-v1"), (A2C, "MlpPolicy", "CartPole-v1"),
+        (MaskablePPO, "MlpPolicy", MaskedCartPole), (RecurrentPPO, "MlpLstmPolicy", "CartPole-v1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("objective", ["adadem", "entropy"])
+def test_the_zip_opens_without_this_package(
+    algorithm: type[Any], policy: str, env: Any, objective: str, tmp_path: Path
+) -> None:
+    arguments = {
+        key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")
+    }
+    made = gym.make(env) if isinstance(env, str) else env()
+    model = with_entropy_objective(algorithm, objective)(policy, made, **arguments).learn(64)
+    assert save_plain(model, tmp_path / "model.zip") == [tmp_path / "model.zip"]
+    module, actions = opened_elsewhere(algorithm, tmp_path / "model.zip")
+    assert module.split(".")[0] in ("stable_baselines3", "sb3_contrib")
+    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    assert np.array_equal(actions, model.predict(observations, deterministic=True)[0])
+    opened = algorithm.load(tmp_path / "model.zip", env=made)
+    ours, theirs = model.policy.optimizer.state_dict(), opened.policy.optimizer.state_dict()
+    assert ours["state"].keys() == theirs["state"].keys()
+    assert all(torch.equal(ours["state"][key][name], value) for key, state in theirs["state"].items()
+               for name, value in state.items() if isinstance(value, torch.Tensor))  # fmt: skip
+    opened.learn(64)
+
+
+def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path: Path) -> None:
+    model = untrained_model(resolve(TrainConfig(timesteps=1024, eval_freq=1024)))
+    model.learn(1024, log_interval=None)
+    files = save_plain(model, tmp_path / "model.zip")
+    assert files[1] == tmp_path / "model.vecnormalize.pkl"
+    assert opened_elsewhere(PPO, files[0])[0] == "stable_baselines3.common.policies"
+    program = (
+        f"import pickle, sys; envs = pickle.load(open({str(files[1])!r}, 'rb')); print(type(envs).__module__)\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] in ('rl', 'dem_apps', 'seg')]"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.startswith("stable_baselines3"), done.stderr
+    inner = model.get_vec_normalize_env()
+    assert inner is not None
+    plain = VecNormalize.load(str(files[1]), inner.venv)
+    raw = np.random.default_rng(0).integers(0, 3, (5, 2835)).astype(np.float32)
+    assert np.array_equal(plain.normalize_obs(raw), inner.normalize_obs(raw))
+    assert not plain.training
+
+
+def test_a_policy_class_of_ones_own_stays(tmp_path: Path) -> None:
+    from stable_baselines3.common.policies import ActorCriticPolicy
+
+    class Own(ActorCriticPolicy):
+        pass
+
+    model = with_entropy_objective(PPO, "adadem")(Own, "CartPole-v1", **SMALL)
+    save_plain(model, tmp_path / "own.zip")
+    assert PPO.load(tmp_path / "own.zip").policy_class.__name__ == "Own"
+
+
+def test_a_plain_model_and_a_wrong_ending(tmp_path: Path) -> None:
+    model = PPO("MlpPolicy", DummyVecEnv([lambda: gym.make("CartPole-v1")]), **SMALL)  # type: ignore[arg-type]
+    save_plain(model, tmp_path / "plain.zip")
+    assert PPO.load(tmp_path / "plain.zip").num_timesteps == 0
+    with pytest.raises(InputError, match=r"expected a file ending in \.zip"):
+        save_plain(model, tmp_path / "plain")

@@ -1,0 +1,123 @@
+"""ADVENT's optimiser: as many steps per gradient as modules hold a weight."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.load_state import load_optimizer
+from seg import build_model
+from seg.config import ModelConfig, OptimizerConfig, TrainConfig
+from seg.models.batch_norm import set_up_batch_norm
+from seg.models.network import parameter_groups
+from seg.training.repeated_sgd import RepeatedSGD
+
+
+def weights_of(counts: list[int]) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(3, 2, generator=generator)) for _ in counts]
+
+
+def step(optimizer: Any, weights: list[nn.Parameter], seed: int, lr: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for weight in weights:
+        weight.grad = torch.randn(weight.shape, generator=generator)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.sampled_from([0.0, 0.5, 0.9]),
+    st.sampled_from([0.0, 5e-4, 0.3]),
+    st.integers(1, 6),
+)
+def test_the_numbers_of_pytorchs_loop_over_a_list_with_repetitions(
+    counts: list[int], momentum: float, decay: float, steps: int
+) -> None:
+    ours, theirs = weights_of(counts), weights_of(counts)
+    groups = [{"params": [weight], "repeats": times} for weight, times in zip(ours, counts, strict=True)]
+    repeated = RepeatedSGD(groups, 0.1, momentum, decay)
+    listed = [weight for weight, times in zip(theirs, counts, strict=True) for _ in range(times)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = torch.optim.SGD(listed, 0.1, momentum, weight_decay=decay, foreach=False)
+    for seed in range(steps):
+        step(repeated, ours, seed, 0.1 / (seed + 1))
+        step(plain, theirs, seed, 0.1 / (seed + 1))
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_the_first_step_goes_as_many_times_as_far() -> None:
+    ours = weights_of([1, 3, 4])
+    before = [weight.detach().clone() for weight in ours]
+    optimizer = RepeatedSGD(
+        [{"params": [w], "repeats": times} for w, times in zip(ours, (1, 3, 4), strict=True)], 0.1, 0.9, 0.0
+    )
+    step(optimizer, ours, 0, 0.1)
+    for weight, old, times in zip(ours, before, (1, 3, 4), strict=True):
+        torch.testing.assert_close(old - weight, 0.1 * times * weight.grad)
+
+
+def test_a_resumed_optimiser_goes_on_as_the_unbroken_one() -> None:
+    counts = [1, 3, 4]
+    ours, twins = weights_of(counts), weights_of(counts)
+
+    def optimizer_of(weights: list[nn.Parameter]) -> RepeatedSGD:
+        return RepeatedSGD([{"params": weights[:1], "repeats": 1}, {"params": weights[1:], "repeats": 3}], 0.1, 0.9, 0)
+
+    unbroken = optimizer_of(ours)
+    step(unbroken, ours, 0, 0.1)
+    with torch.no_grad():
+        for twin, weight in zip(twins, ours, strict=True):
+            twin.copy_(weight)
+    resumed = optimizer_of(twins)
+    load_optimizer(resumed, copy.deepcopy(unbroken.state_dict()), "the checkpoint")
+    for optimizer, weights in ((unbroken, ours), (resumed, twins)):
+        step(optimizer, weights, 1, 0.1)
+    assert all(torch.equal(a, b) for a, b in zip(ours, twins, strict=True))
+    state = unbroken.state_dict()
+    del state["state"][1]["momentum_buffer"]
+    with pytest.raises(InputError, match="moments are not those"):
+        load_optimizer(resumed, state, "the checkpoint")
+
+
+def test_the_groups_list_what_advents_generator_lists() -> None:
+    """314 entries for the 104 tensors of their encoder that are trained, counted module by module as theirs does."""
+    model = build_model("deeplabv2-advent", encoder="resnet101", num_classes=19)
+    set_up_batch_norm(model, "affine-frozen", synchronised=False)
+    walked = Counter(
+        id(weight)
+        for part in model.encoder.children()
+        for module in part.modules()
+        for weight in module.parameters()
+        if weight.requires_grad
+    )
+    groups = parameter_groups(model, 1.0, 10.0, "advent")
+    ours = {id(w): group["repeats"] for group in groups[:-1] for w in group["params"] if w.requires_grad}
+    assert ours == dict(walked)
+    assert (len(walked), walked.total()) == (104, 314)
+    assert (groups[-1]["repeats"], groups[-1]["base_lr"]) == (1, 10.0)
+    assert [group["repeats"] for group in parameter_groups(model, 1.0, 10.0)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "model"), [("adamw", "deeplabv2"), ("sgd", "unet"), ("adamw", "deeplabv2-advent")]
+)
+def test_advents_schedule_is_for_sgd_and_deeplab(optimizer: str, model: str) -> None:
+    config = TrainConfig(
+        optimizer=OptimizerConfig(name=optimizer, repeats="advent"), model=ModelConfig(name=model, encoder="resnet101")
+    )
+    with pytest.raises(InputError, match=r"^--optimizer\.repeats: "):
+        config.check()
