@@ -115,6 +115,16 @@ class TestTimeAdapter:
         return self._learner.network.model
 
     @property
+    def predictor(self) -> nn.Module:
+        """The network whose logits are returned: the teacher of ``cotta``, else :attr:`model`."""
+        return self._method.predictor(self._learner)
+
+    @property
+    def batch_norm(self) -> str:
+        """By which statistics batch norm normalises: ``batch``, ``moving`` or ``stored``."""
+        return self._learner.network.batch_norm
+
+    @property
     def learning(self) -> dict[str, nn.Parameter]:
         """The parameters that learn, by name."""
         return self._learner.network.learning

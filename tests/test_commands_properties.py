@@ -20,6 +20,7 @@ import rl.evaluate
 import rl.export
 import rl.plots
 import rl.tune
+import seg.adapt
 import seg.benchmark
 import seg.config
 import seg.convert
@@ -63,6 +64,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], Any], list[str]]] = {
         lambda argv: settings(seg.export.ExportConfig)(seg.export._gathered(argv)),
         flags_of((seg.export.ExportConfig, "")),
     ),
+    "seg.adapt": (lambda argv: settings(seg.adapt.AdaptConfig)(argv).check(), flags_of((seg.adapt.AdaptConfig, ""))),
     "seg.convert": (settings(seg.convert.ConvertConfig), flags_of((seg.convert.ConvertConfig, ""))),
     "seg.benchmark": (
         lambda argv: seg.benchmark.grid_jobs(settings(seg.benchmark.BenchmarkConfig)(argv)),

@@ -19,16 +19,17 @@ from rl.config import TrainConfig as RLTrainConfig
 from rl.evaluate import EvaluateConfig as RLEvaluateConfig
 from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
 from rl.tune import TuneConfig as RLTuneConfig
+from seg.adapt import AdaptConfig
 from seg.benchmark import BenchmarkConfig
-from seg.config import TrainConfig
+from seg.config import OptimizerConfig, TrainConfig
 from seg.evaluate import EvaluateConfig
 from seg.export import ExportConfig
 from seg.methods import METHODS
-from seg.scores.protocol import _weights
+from seg.scores.protocol import _optimizer, _weights
 from seg.tune import TuneConfig
 
 SETTINGS = (
-    TrainConfig, EvaluateConfig, ExportConfig, BenchmarkConfig, TuneConfig, RLTrainConfig,
+    TrainConfig, EvaluateConfig, ExportConfig, AdaptConfig, BenchmarkConfig, TuneConfig, RLTrainConfig,
     RLEvaluateConfig, RLBenchmarkConfig, RLTuneConfig, FiguresConfig,
 )  # fmt: skip
 #: Checked where they are used: a coefficient may be a schedule, and objectives check their own options.
@@ -113,9 +114,15 @@ def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None
         check_entry({**entry, key: value}, "ppo", "here")
 
 
+def test_a_protocol_names_only_what_the_optimiser_has() -> None:
+    assert {"momentum", "repeats"} & set(_optimizer(TrainConfig())) == set()
+    sgd = TrainConfig(optimizer=OptimizerConfig(name="sgd", repeats="advent"))
+    assert _optimizer(sgd) == dataclasses.asdict(sgd.optimizer)
+
+
 def test_a_protocol_names_only_weights_that_count() -> None:
     assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
-    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative"}
+    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative", "back_off"}
     assert set(_weights(TrainConfig(method="minent"))) == minent
     for name in set(METHODS) - {"source", "minent"}:
         own = METHODS[name].sections.get("weights")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -61,7 +62,7 @@ def write_report(options: Options) -> Path:
     page = render(read_runs(options.runs), options.baseline, options.tail)
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(options.out, page)
+        write_atomically(options.out, page, shared=True)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InputError(f"--out: {options.out} cannot be written ({error.strerror}); give another file") from error
     return options.out
@@ -92,13 +93,25 @@ def render(runs: Sequence[Run], baseline: Path | None = None, tail: Sequence[str
 
 
 def _page(parts: Sequence[Part]) -> bytes:
+    return rendered("report.html", parts=parts)
+
+
+def rendered(template: str, folder: Path | None = None, **values: Any) -> bytes:
+    """A page that is one file: style and script inside, and nothing else may be loaded or run.
+
+    Args:
+        template: of jinja2, which puts ``style``, ``script`` and ``policy`` where they belong.
+        folder: where it lies, if not beside the reports' own, whose macros it can import in either case.
+        values: what it shows.
+    """
+    folders = [_TEMPLATES] if folder is None else [folder, _TEMPLATES]
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    text = environment.get_template("report.html").render(
-        parts=parts,
+    text = environment.get_template(template).render(
+        **values,
         made=time.strftime("%Y-%m-%d %H:%M"),
         style=Markup(style),
         script=Markup(script),

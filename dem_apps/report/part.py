@@ -98,6 +98,11 @@ class Part:
         return len(self.runs) > 1
 
     @property
+    def shared_caption(self) -> str:
+        """Under a picture that is the same of all."""
+        return "every run"
+
+    @property
     def alarms(self) -> bool:
         """Whether any run has one."""
         return any(run.alarms() for run in self.runs)
@@ -233,13 +238,13 @@ def _gallery(
     notes += [smaller] if smaller else []
     if pictures and info.pictures is not None and info.pictures.colours and not any(run.colours for run in runs):
         notes.append(f"The colours of the classes have no names here: there is no {info.pictures.colours}.")
-    shots, picture_bytes = _shots(embedded, [run.name for run in runs], part_id)
+    shots, picture_bytes = shots_of(embedded, [run.name for run in runs], part_id)
     views = [view for view in (*(info.pictures.views if info.pictures else ()), PANEL)
              if any(view in by_view for by_view in shots.values())]  # fmt: skip
     return Gallery(views, [run.name for run in runs], list(shots.items()), notes), picture_bytes
 
 
-def _shots(
+def shots_of(
     embedded: Sequence[Embedded], names: Sequence[str], part_id: str
 ) -> tuple[dict[str, dict[View, list[Shot]]], int]:
     """Pictures by image and view, equal ones held once, and how many bytes they take."""

@@ -148,6 +148,10 @@ class CoTTA(Method):
             back = (draws < self.restore).to(parameter.device)
             parameter.copy_(torch.where(back, learner.network.start[name], parameter))
 
+    def predictor(self, learner: Learner) -> nn.Module:
+        """The teacher."""
+        return self.teacher
+
     @torch.no_grad()
     def reset(self, learner: Learner) -> None:
         """The teacher is the network again, which is reset already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
@@ -41,6 +41,10 @@ class Method:
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
         """Logits without learning."""
         return learner.logits(images)
+
+    def predictor(self, learner: Learner) -> nn.Module:
+        """The network whose logits are returned."""
+        return learner.network.model
 
     def reset(self, learner: Learner) -> None:
         """Forget what was seen; the learner is reset already."""

@@ -33,14 +33,13 @@ def parameter_groups(model: nn.Module, lr: float, head_factor: float, repeats: s
             and says it in ``repeats``: 1 for ``conv1``, 3 in a block (layer, block, convolution), 4 in the shortcut of
             one. So often does ADVENT list them (``get_1x_lr_params_no_scale`` of its ``deeplabv2.py``).
     """
-    of_encoder = {id(parameter): name for name, parameter in model.get_submodule("encoder").named_parameters()}
+    inside = {id(parameter): name.count(".") for name, parameter in model.get_submodule("encoder").named_parameters()}
     encoder: dict[int, list[nn.Parameter]] = {}
     heads: list[nn.Parameter] = []
     for parameter in model.parameters():
-        name = of_encoder.get(id(parameter))
-        if name is None:
+        if id(parameter) not in inside:
             heads.append(parameter)
         else:
-            encoder.setdefault(name.count(".") if repeats == "advent" else 1, []).append(parameter)
+            encoder.setdefault(inside[id(parameter)] if repeats == "advent" else 1, []).append(parameter)
     groups: list[dict[str, Any]] = [{"params": encoder[times], "base_lr": lr, "repeats": times} for times in encoder]
     return [*groups, {"params": heads, "base_lr": lr * head_factor, "repeats": 1}]

@@ -1,0 +1,233 @@
+"""How often the label-free answer of ``seg.adapt`` is right, and what the objectives are worth under corruptions.
+
+    OMP_NUM_THREADS=1 python benchmarks/adapt_decision.py --run RUN [--part decision|objectives]
+        [--out docs/results/adapt_decision.jsonl]
+
+RUN is of ``seg.train --method source --source.size 96,48 --target.size 96,48`` on the demo pair. Adapted to are new
+pictures of the source's world (``home``) and of the target's, as they are and corrupted by albumentations: 24 images in
+batches of two, once. The network is looked at as ``seg.adapt`` does, and scored with the labels at the same moments.
+Part ``decision`` runs methods × learning rates over three decades, some of them ruinous; part ``objectives`` runs
+methods × objectives × reductions at one rate. A row that stands in the file is not made again, so the same command
+continues. ``benchmarks/adapt_decision_tables.py`` makes the tables of docs/which_method.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import albumentations as A
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import NotFiniteError
+from seg.adaptation.rounds import Probe, Rounds, as_it_would_be_used, plain_forward
+from seg.data.labels import IGNORE_INDEX
+from seg.data.layouts import LAYOUTS
+from seg.data.normalisation import normalised
+from seg.demo.street.looks import target_look
+from seg.demo.street.world import GAME_STREET, draw_street
+from seg.models.load_model import LoadedModel, open_trained
+from seg.models.predictor import upsampled
+
+SIZE = (96, 48)
+IMAGES, PROBE, BATCH, CHECKS, RECOMMENDED = 24, 12, 2, 2, 1e-1
+#: name → transform of strength 1, 2, 3.
+CORRUPTIONS: dict[str, Any] = {
+    "fog": lambda s: A.RandomFog(fog_coef_range=([0.3, 0.6, 0.9][s - 1],) * 2, alpha_coef=0.1, p=1),
+    "rain": lambda s: A.RandomRain(
+        drop_length=6, drop_width=1, blur_value=[1, 3, 5][s - 1], brightness_coefficient=[0.8, 0.65, 0.5][s - 1], p=1
+    ),
+    "snow": lambda s: A.RandomSnow(
+        snow_point_range=([0.15, 0.3, 0.5][s - 1],) * 2, brightness_coeff=[1.5, 2.0, 2.5][s - 1], method="bleach", p=1
+    ),
+    "night": lambda s: A.RandomGamma(gamma_limit=([170, 250, 400][s - 1],) * 2, p=1),
+    "gaussian blur": lambda s: A.GaussianBlur(blur_limit=0, sigma_limit=([0.7, 1.4, 2.5][s - 1],) * 2, p=1),
+    "motion blur": lambda s: A.MotionBlur(blur_limit=([3, 5, 9][s - 1],) * 2, p=1),
+    "gaussian noise": lambda s: A.GaussNoise(std_range=([0.04, 0.1, 0.2][s - 1],) * 2, p=1),
+    "sensor noise": lambda s: A.ISONoise(
+        color_shift=([0.03, 0.08, 0.2][s - 1],) * 2, intensity=([0.3, 0.7, 1.5][s - 1],) * 2, p=1
+    ),
+    "low contrast": lambda s: A.RandomBrightnessContrast(
+        brightness_limit=(0, 0), contrast_limit=([-0.4, -0.6, -0.8][s - 1],) * 2, p=1
+    ),
+    "brightness": lambda s: A.RandomBrightnessContrast(
+        brightness_limit=([0.2, 0.35, 0.5][s - 1],) * 2, contrast_limit=(0, 0), p=1
+    ),
+    "colour": lambda s: A.HueSaturationValue(
+        hue_shift_limit=([10, 25, 60][s - 1],) * 2, sat_shift_limit=([-20, -60, -100][s - 1],) * 2,
+        val_shift_limit=(0, 0), p=1,
+    ),
+    "compression": lambda s: A.ImageCompression(quality_range=([30, 12, 5][s - 1],) * 2, p=1),
+}  # fmt: skip
+#: The rule's thresholds were chosen on these; what is reported is of the others.
+TUNED_ON = ("fog", "night", "gaussian blur", "gaussian noise", "low contrast", "colour")
+
+#: (where the pictures are from, corruption, strength); "clean" is no corruption.
+DATA = (
+    *(("home", name, strength) for strength in (1, 3) for name in CORRUPTIONS),
+    *(("target", name, 2) for name in CORRUPTIONS),
+    ("home", "clean", 0), ("target", "clean", 0),
+)  # fmt: skip
+#: Of them what the network needs help with.
+STRONG = tuple(each for each in DATA if each[2] > 1)
+#: method, objective, reduction, rates.
+DECISION = (
+    ("bn", "none", "mean", (0.0,)),
+    ("tent", "entropy", "mean", (1.0, 1e1)),
+    ("tent", "adadem", "balanced", (1e-1, 1.0, 1e1)),
+    ("eta", "entropy", "balanced", (1e1,)),
+    ("sar", "entropy", "mean", (1.0,)),
+    ("cotta", "entropy", "mean", (1e-2, 1.0)),
+)
+OBJECTIVES = tuple(
+    (method, objective, reduction, (RECOMMENDED,))
+    for method in ("tent",)
+    for objective in ("entropy", "adadem", "adadem-norm", "dem")
+    for reduction in ("mean", "balanced")
+)
+
+
+def main() -> None:
+    """Make the rows that are missing, each written as it comes."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    loaded = open_trained(arguments.run, "last", torch.device("cpu"))
+    done = {key_of(row) for row in rows_of(arguments.out)}
+    arms = DECISION if arguments.part == "decision" else OBJECTIVES
+    for domain, corruption, strength in DATA if arguments.part == "decision" else STRONG:
+        named = {"part": arguments.part, "network": arguments.run.name, "domain": domain, "corruption": corruption}
+        wanted = [
+            {**named, "strength": strength, "method": method, "objective": objective, "reduction": reduction, "lr": lr}
+            for method, objective, reduction, rates in arms
+            for lr in rates
+        ]
+        wanted = [row for row in wanted if key_of(row) not in done]
+        data = Data(loaded, domain, corruption, strength, arguments.part == "decision") if wanted else None
+        for row in wanted:
+            row |= _rounded(data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
+            with arguments.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            scores = [f"{100 * check['miou']:.1f}" for check in row["checks"]]
+            print(*(row[key] for key in KEYS), f"{100 * row['before']['miou']:.1f} ->", *scores, flush=True)
+
+
+class Data:
+    """The images of one corruption, and the network's scores and evidence before."""
+
+    def __init__(self, loaded: LoadedModel, domain: str, corruption: str, strength: int, evidence: bool) -> None:
+        self.loaded, self.evidence = loaded, evidence
+        look = GAME_STREET if domain == "home" else target_look(0, 1.0)
+        table, _ = LAYOUTS["cityscapes"].train_ids(loaded.classes)
+        self.images, self.labels = [], []
+        for index in range(IMAGES):
+            picture, label_ids = draw_street(look, "val", 1000 + index, seed=0, size=SIZE)
+            self.images.append(normalised(corrupted(picture, corruption, strength, index)))
+            self.labels.append(torch.from_numpy(table[label_ids]).long())
+        # as seg.adapt takes them: evenly from the folder
+        shown = [self.images[round(place * IMAGES / PROBE)] for place in range(PROBE)]
+        self.probe = Probe([torch.stack(shown[:8]), torch.stack(shown[8:])])
+        self.before = self.probe.look(plain_forward(loaded.model))
+        self.score_before = self.score(loaded.model)
+        self.first: dict[str, dict[str, Any]] = {}
+
+    def batches(self) -> Iterator[Tensor]:
+        """Every image once, shuffled."""
+        order = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(0)).tolist()
+        for first in range(0, IMAGES, BATCH):
+            yield torch.stack([self.images[index] for index in order[first : first + BATCH]])
+
+    @torch.no_grad()
+    def score(self, network: nn.Module) -> dict[str, float]:
+        """With the labels of all images."""
+        classes = len(self.loaded.classes)
+        logits = torch.cat([plain_forward(network)(torch.stack(self.images[i : i + 8])) for i in range(0, IMAGES, 8)])
+        predicted = upsampled(logits, (SIZE[1], SIZE[0])).argmax(1).flatten()
+        label = torch.stack(self.labels).flatten()
+        counted = label != IGNORE_INDEX
+        table = torch.bincount(label[counted] * classes + predicted[counted], minlength=classes**2).view(classes, -1)
+        hits, union = table.diag(), table.sum(0) + table.sum(1) - table.diag()
+        return {
+            "miou": float((hits / union.clamp_min(1))[union > 0].mean()),
+            "pixel_accuracy": float(hits.sum() / table.sum()),
+        }
+
+    def adapted(self, method: str, objective: str, reduction: str, lr: float) -> dict[str, Any]:
+        """Evidence and scores before, and at every look."""
+        network = copy.deepcopy(self.loaded.model)
+        given = {} if objective == "none" else {"objective": objective, "lr": lr, "reduction": reduction}
+        rounds = Rounds(TestTimeAdapter(network, method, **given), self.probe, self.before)
+        policy = rounds.adapter.batch_norm
+        checks = [self.first.setdefault(policy, {}) or self.look(rounds)]  # before anything is learnt all are alike
+        self.first[policy] = checks[0]
+        batches = list(self.batches()) if method != "bn" else []
+        looks = CHECKS if self.evidence else 1
+        marks = {round(len(batches) * (place + 1) / looks) for place in range(looks)}
+        for batch in batches:
+            if rounds.learn(batch) is None:
+                checks.append({"step": rounds.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0})
+                break
+            if rounds.step in marks:
+                checks.append(self.look(rounds))
+        return {"before": {"evidence": self.before.document(), **self.score_before}, "checks": checks}
+
+    def look(self, rounds: Rounds) -> dict[str, Any]:
+        """Evidence and scores of the network as it is now."""
+        candidate = as_it_would_be_used(rounds.adapter, self.probe)
+        if not self.evidence:
+            return {"step": rounds.step, "evidence": None, **self.score(candidate)}
+        try:
+            evidence = self.probe.look(plain_forward(candidate))
+        except NotFiniteError:
+            return {"step": rounds.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0}
+        return {"step": rounds.step, "evidence": evidence.document(), **self.score(candidate)}
+
+
+def corrupted(image: NDArray[np.uint8], corruption: str, strength: int, seed: int) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8, the same at every call."""
+    if corruption == "clean":
+        return image
+    transform = A.Compose([CORRUPTIONS[corruption](strength)], seed=seed)
+    result: NDArray[np.uint8] = transform(image=image)["image"]
+    return result
+
+
+KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")
+
+
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What a row is of."""
+    return tuple(row[key] for key in KEYS)
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits, which are more than a score has."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """Those that there are."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--part", choices=("decision", "objectives"), default="decision")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_decision.jsonl"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The parts of ``python -m seg.adapt``: a trained network, a folder of images without labels, and whether it helped."""

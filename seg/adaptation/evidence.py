@@ -1,0 +1,149 @@
+"""What can be said of a network's predictions without a label: the evidence for and against an adaptation.
+
+Shapes: B images, C classes, h × w the logits' resolution, H × W the images'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dem_apps.errors import NotFiniteError
+from seg.scores.unsupervised_scores import LabelFreeScores
+
+#: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
+Forward = Callable[[Tensor], Tensor]
+#: The other size at which images are predicted, of each side.
+SCALE = 0.75
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Of one network on one set of images.
+
+    Args:
+        images: how many.
+        shares: of each class in the predicted pixels, C numbers.
+        entropy: mean Shannon entropy of a pixel / log C; 0 is certain.
+        info_max: entropy of the mean prediction less the mean entropy, / log C; 0 to 1, higher is better.
+        density: Soft Neighborhood Density in nats; higher is better.
+        mirror: share of the pixels that keep their class when the image is mirrored.
+        scale: likewise at ``SCALE`` of the size.
+        stability: per class, the IoU between the prediction and those of the two views, mean over both; None for a
+            class that neither has.
+    """
+
+    images: int
+    shares: tuple[float, ...]
+    entropy: float
+    info_max: float
+    density: float
+    mirror: float
+    scale: float
+    stability: tuple[float | None, ...]
+
+    @property
+    def largest_share(self) -> float:
+        """The share of the class that is predicted most."""
+        return max(self.shares)
+
+    @property
+    def effective_classes(self) -> float:
+        """exp of the entropy of the shares: how many classes there are, were all as frequent; 1 is a collapse."""
+        return math.exp(-sum(share * math.log(share) for share in self.shares if share > 0))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any]) -> Evidence:
+        """What :meth:`document` made."""
+        lists = {key: tuple(document[key]) for key in ("shares", "stability")}
+        return cls(**{**document, **lists})
+
+
+def apart(first: Iterable[float], second: Iterable[float]) -> float:
+    """Total variation between two lists of shares: 0 for the same, 1 where they have no class in common.
+
+    >>> apart([0.5, 0.5, 0.0], [0.5, 0.25, 0.25])
+    0.25
+    """
+    return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
+
+
+def stability_on(evidence: Evidence, reference: Evidence, least_share: float = 1e-3) -> float:
+    """Mean stability over the classes that ``reference`` predicts; one that is gone counts 0.
+
+    Args:
+        evidence: whose stability is meant.
+        reference: whose classes are counted.
+        least_share: classes below this share of the reference's pixels are left out.
+    """
+    counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
+    values = [evidence.stability[index] or 0.0 for index in counted]
+    return sum(values) / max(len(values), 1)
+
+
+@torch.no_grad()
+def gathered(forward: Forward, batches: Iterable[Tensor], multiple: int = 1) -> Evidence:
+    """Look at a network's predictions of images as they are, mirrored, and smaller.
+
+    Args:
+        forward: the network as it would be used.
+        batches: (B, 3, H, W) images.
+        multiple: sides of images are multiples of this, as the network needs.
+
+    Raises:
+        NotFiniteError: a prediction that is NaN or infinite.
+    """
+    scores: LabelFreeScores | None = None
+    images = 0
+    for batch in batches:
+        logits = forward(batch).float()
+        if not bool(logits.isfinite().all()):
+            raise NotFiniteError("the network's output is not finite; its weights are no use")
+        if scores is None:
+            scores = LabelFreeScores(logits.shape[1])
+            tables = torch.zeros(2, logits.shape[1], logits.shape[1], dtype=torch.float64)
+        scores.update(logits)
+        tables[0] += _agreement(logits, forward(batch.flip(3)).flip(3))
+        tables[1] += _agreement(logits, forward(_smaller(batch, multiple)))
+        images += len(batch)
+    if scores is None:
+        raise ValueError("batches: there is no image to look at")
+    named = scores.result()
+    kept = tables.diagonal(dim1=1, dim2=2)
+    mirror, scale = (kept.sum(1) / tables.sum((1, 2))).tolist()
+    return Evidence(
+        images, tuple(scores.predicted_shares()), -named["entropy"], named["im"], named["snd"], mirror, scale,
+        _stability(tables),
+    )  # fmt: skip
+
+
+def _agreement(logits: Tensor, other: Tensor) -> Tensor:
+    """(C, C) pixels by their class and by that of another view, whose logits are brought to the first's size."""
+    classes = logits.shape[1]
+    if other.shape[2:] != logits.shape[2:]:
+        other = F.interpolate(other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False)
+    pairs = logits.argmax(1) * classes + other.argmax(1)
+    return torch.bincount(pairs.flatten(), minlength=classes * classes).view(classes, classes).double().cpu()
+
+
+def _stability(tables: Tensor) -> tuple[float | None, ...]:
+    """Of (V, C, C) agreements the mean IoU of each class over the V views; None where it is nowhere."""
+    kept = tables.diagonal(dim1=1, dim2=2)
+    union = tables.sum(1) + tables.sum(2) - kept
+    iou = (kept / union.clamp_min(1)).mean(0).tolist()
+    return tuple(value if there else None for value, there in zip(iou, (union > 0).any(0).tolist(), strict=True))
+
+
+def _smaller(images: Tensor, multiple: int) -> Tensor:
+    size = [max(multiple, round(SCALE * side / multiple) * multiple) for side in images.shape[2:]]
+    return F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)

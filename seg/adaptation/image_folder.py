@@ -1,0 +1,142 @@
+"""The images that are adapted to: which they are, how the network sees them, and in which batches.
+
+Shapes: B images, H × W an image's own size, h × w the size that the network sees.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from dem_apps.errors import InputError
+from seg.data.image_io import find_images, output_names, read_image, upright_size
+from seg.models.preprocessing import Preprocessing
+
+
+class ImageFolder:
+    """A folder of images, in the order of their names.
+
+    A file that is no image that can be read is named on stderr and left out.
+
+    Args:
+        source: the folder, or one image.
+        preprocessing: of the network.
+        size: (width, height) that the network sees; None is each image's own. Both are rounded to the nearest multiple
+            that the network takes.
+        device: where batches go.
+
+    Attributes:
+        relative: the images' paths below the folder.
+        names: beginnings of the names of what is written of them.
+
+    Raises:
+        InputError: no such folder, or no image in it that can be read.
+    """
+
+    def __init__(
+        self, source: Path, preprocessing: Preprocessing, size: tuple[int, int] | None, device: torch.device
+    ) -> None:
+        self.preprocessing, self.device = preprocessing, device
+        self._size = size
+        root = source if source.is_dir() else source.parent
+        found: list[tuple[Path, tuple[int, int]]] = []
+        for file in find_images(source):
+            try:
+                found.append((file, self._seen(size or upright_size(file))))
+            except InputError as error:
+                print(f"skipped: {error}", file=sys.stderr, flush=True)
+        if not found:
+            raise InputError(f"--images: no image in {source} can be read")
+        self.files, self.sizes = [file for file, _ in found], [seen for _, seen in found]
+        self.relative = [file.relative_to(root) for file in self.files]
+        self.names = output_names(self.relative)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def leave_out(self, broken: Iterable[int]) -> None:
+        """Forget images whose pixels turned out to be damaged."""
+        kept = sorted(set(range(len(self))) - set(broken))
+        for name in ("files", "sizes", "relative", "names"):
+            setattr(self, name, [getattr(self, name)[index] for index in kept])
+
+    def picture(self, index: int) -> NDArray[np.uint8]:
+        """(H, W, 3) RGB.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        return read_image(self.files[index])
+
+    def seen(self, index: int, picture: NDArray[np.uint8] | None = None) -> Tensor:
+        """(3, h, w) as the network takes it, on the device; ``picture`` saves reading it again."""
+        picture = self.picture(index) if picture is None else picture
+        width, height = self.sizes[index]
+        if picture.shape[:2] != (height, width):
+            picture = np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC))
+        return self.preprocessing.normalised(picture).to(self.device)
+
+    def first(self) -> Tensor:
+        """(3, h, w), the first image that can be read.
+
+        Raises:
+            InputError: none can.
+        """
+        for index in range(len(self)):
+            try:
+                return self.seen(index)
+            except InputError:
+                continue  # it is named when it is its turn
+        raise InputError("--images: none of them can be read")
+
+    def batch(self, indices: Sequence[int]) -> Tensor:
+        """(B, 3, h, w) of images that are seen at one size."""
+        return torch.stack([self.seen(index) for index in indices])
+
+    def in_order(self, batch_size: int) -> list[list[int]]:
+        """Batches of neighbours; one ends where the size changes."""
+        return [
+            members[first : first + batch_size]
+            for members in (list(same) for _, same in groupby(range(len(self)), key=lambda index: self.sizes[index]))
+            for first in range(0, len(members), batch_size)
+        ]
+
+    def shuffled(self, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
+        """Batches of one size each, in an order that depends on seed and epoch alone; every image once."""
+        generator = np.random.default_rng((seed, epoch))
+        order = sorted(generator.permutation(len(self)).tolist(), key=lambda index: self.sizes[index])
+        batches = [
+            members[first : first + batch_size]
+            for members in (list(same) for _, same in groupby(order, key=lambda index: self.sizes[index]))
+            for first in range(0, len(members), batch_size)
+        ]
+        return [batches[place] for place in generator.permutation(len(batches))]
+
+    def spread(self, most: int) -> list[int]:
+        """At most so many images, evenly from the whole folder."""
+        number = min(most, len(self))
+        return [place * len(self) // number for place in range(number)]
+
+    def _seen(self, size: tuple[int, int]) -> tuple[int, int]:
+        multiple = self.preprocessing.multiple
+        width, height = (max(multiple, round(side / multiple) * multiple) for side in size)
+        return width, height
+
+
+def same_size_batches(folder: ImageFolder, indices: Sequence[int], batch_size: int) -> list[Tensor]:
+    """Some of the images as batches of one size each."""
+    order = sorted(indices, key=lambda index: (folder.sizes[index], index))
+    groups = (list(same) for _, same in groupby(order, key=lambda index: folder.sizes[index]))
+    return [
+        folder.batch(members[first : first + batch_size])
+        for members in groups
+        for first in range(0, len(members), batch_size)
+    ]

@@ -1,0 +1,202 @@
+"""The page of an adaptation: the answer first, then pictures before and after, the classes' shares, the evidence."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dem_apps.report.charts import Chart, Series, line_chart
+from dem_apps.report.page import rendered
+from dem_apps.report.part import Gallery, shots_of
+from dem_apps.report.pictures import Embedded, Picture
+from dem_apps.report.settings_text import flat
+from dem_apps.report.tables import Cell, Table
+from dem_apps.runtime.images import opened_image
+from dem_apps.runtime.metrics_info import Pictures, View
+from seg.adaptation.evidence import Evidence, apart, stability_on
+from seg.adaptation.predictions import PredictionWriter
+from seg.adaptation.result import Result, mean_entropy
+
+_TEMPLATES = Path(__file__).parent / "templates"
+#: Images in the page, and pixels of the longer side there.
+_IMAGES, _SIDE = 8, 640
+_STAGES = ("before", "after")
+_VIEWS = (
+    View("image", "image {image}"),
+    View("prediction", "classes predicted on {image}, {run} the adaptation", classes=True),
+    View("entropy", "entropy on {image}, {run} the adaptation: black is certain, light yellow is undecided",
+         low="0, certain", high="1, uniform (entropy / log C)"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _About:
+    """What the gallery's macro asks of a report's description."""
+
+    pictures: Pictures
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What the macros of reports ask of a part."""
+
+    info: _About
+    gallery: Gallery
+    colours: list[tuple[str, str]]
+    id: str = "adaptation"
+    several: bool = True
+    shared_caption: str = "before and after"
+
+
+def adaptation_page(result: Result, writer: PredictionWriter) -> bytes:
+    """One HTML file with everything in it."""
+    shares = result.shares()
+    return rendered(
+        "adapt.html",
+        _TEMPLATES,
+        result=result,
+        facts=_facts(result),
+        part=_gallery(result, writer),
+        shares=_shares_table(shares),
+        charts=_charts(result),
+        looks=_looks_table(result),
+        settings=flat(result.settings),
+    )
+
+
+def _facts(result: Result) -> list[tuple[str, str]]:
+    settings, outcome = result.settings, result.outcome
+    learns = outcome.planned > 0
+    facts = [("network", str(settings["model"] or "the demo's")), ("images", str(len(result.before)))]
+    facts.append(("method", settings["method"]))
+    if learns:
+        facts += [
+            ("objective", f"{settings['loss']}, {settings['reduction']}"),
+            ("learning rate", f"{settings['lr']:g}"),
+        ]
+        facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
+    facts.append(("mode", settings["mode"]))
+    old, new = (mean_entropy(rows) for rows in (result.before, result.after))
+    facts.append(("mean entropy", f"{old:.3f} → {new:.3f}"))
+    return facts
+
+
+def _shares_table(shares: list[dict[str, float]]) -> Table:
+    table = Table(
+        "Predicted share of the pixels, %",
+        [("class", ""), ("before", ""), ("after", ""), ("difference", "points")],
+        note="Classes that are never predicted are left out.",
+    )
+    for row in shares:
+        if row["before"] or row["after"]:
+            cells = [Cell(f"{100 * row[stage]:.1f}", bar=row[stage]) for stage in _STAGES]
+            table.rows.append((str(row["class"]), "", [*cells, Cell(f"{100 * row['difference']:+.1f}")]))
+    return table
+
+
+def _looks_table(result: Result) -> Table:
+    """The evidence before, and at each look."""
+    header = (
+        ("look", ""), ("entropy", "0 is certain"), ("information maximisation", "higher is better"),
+        ("kept when mirrored", "share of pixels"), ("kept at 3/4 of the size", "share of pixels"),
+        ("stability of the classes", "mean IoU between views"), ("classes", "effective number"),
+        ("shares moved", "total variation"), ("verdict", ""),
+    )  # fmt: skip
+    table = Table("What the looks saw", list(header))
+    before = result.outcome.before
+    table.rows.append(("before", "", [*_evidence_cells(before, before), Cell("–", words=True)]))
+    for check in result.outcome.checks:
+        cells = [Cell("–")] * (len(header) - 2) if check.evidence is None else _evidence_cells(check.evidence, before)
+        verdict = ("" if check.verdict.adapt else "not used: ") + check.verdict.reason
+        mark = "used" if check is result.outcome.used else ""
+        table.rows.append((f"after batch {check.step}", mark, [*cells, Cell(verdict, words=True)]))
+    return table
+
+
+def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
+    values = (
+        evidence.entropy, evidence.info_max, evidence.mirror, evidence.scale, stability_on(evidence, before),
+        evidence.effective_classes, apart(before.shares, evidence.shares),
+    )  # fmt: skip
+    return [Cell(f"{value:.3f}") for value in values]
+
+
+def _charts(result: Result) -> list[Chart]:
+    """Over the batches that were learnt from; a thin line is the network as it was."""
+    before = result.outcome.before
+    looks = [(check.step, check.evidence) for check in result.outcome.checks if check.evidence is not None]
+    if len(looks) < 2:
+        return []
+    steps = [float(step) for step, _ in looks]
+    marks = [float(result.outcome.batches)] if result.outcome.stopped else []
+    kinds = (
+        ("mean entropy", "falls with every adaptation, good or bad", lambda evidence: evidence.entropy),
+        ("stability of the classes", "IoU between the views of an image; a lost class counts 0",
+         lambda evidence: stability_on(evidence, before)),
+        ("effective number of classes", "falls to 1 in a collapse", lambda evidence: evidence.effective_classes),
+        ("information maximisation", "higher is better", lambda evidence: evidence.info_max),
+    )  # fmt: skip
+    return [
+        line_chart(
+            title,
+            [
+                Series("adapted", steps, [value(evidence) for _, evidence in looks]),
+                Series("before", [steps[0], steps[-1]], [value(before)] * 2, colour=None),
+            ],
+            f"{note}; dotted: before",
+            "batches",
+            marks=marks,
+        )
+        for title, note, value in kinds
+    ]
+
+
+def _gallery(result: Result, writer: PredictionWriter) -> _Part:
+    folder = writer.folder
+    embedded: list[Embedded] = []
+    shown = folder.spread(_IMAGES)
+    for index in shown:
+        name = folder.relative[index].as_posix()
+        photo = _embedded(Picture("before", name, _VIEWS[0], folder.files[index]), folder.picture(index))
+        embedded += [photo, Embedded(Picture("after", name, _VIEWS[0], folder.files[index]), *_same(photo))]
+        for view in _VIEWS[1:]:
+            for stage in _STAGES:
+                file = writer.file(stage, index, view.name)
+                with opened_image(file, ("PNG",)) as picture:
+                    pixels = np.asarray(picture.convert("RGB"))
+                embedded.append(_embedded(Picture(stage, name, view, file), pixels))
+    shots, _ = shots_of(embedded, list(_STAGES), "adaptation")
+    notes = [f"{len(shown)} of {len(folder)} images, evenly from the folder."] if len(shown) < len(folder) else []
+    colours = [
+        (name, f"#{red:02x}{green:02x}{blue:02x}")
+        for name, (red, green, blue) in zip(result.classes.names, result.classes.colors, strict=True)
+    ]
+    about = _About(Pictures("Before and after", "", _VIEWS))
+    return _Part(about, Gallery(list(_VIEWS), list(_STAGES), list(shots.items()), notes), colours)
+
+
+def _embedded(picture: Picture, pixels: NDArray[np.uint8]) -> Embedded:
+    image, kind = Image.fromarray(pixels), "png"
+    if max(image.size) > _SIDE:
+        size = tuple(max(1, round(side * _SIDE / max(image.size))) for side in image.size)
+        # a class has no colour between two others
+        how = Image.Resampling.NEAREST if picture.view.classes else Image.Resampling.BOX
+        image = image.resize((size[0], size[1]), how)
+    content = io.BytesIO()
+    if picture.view.classes:
+        image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256).save(content, "PNG", optimize=True)
+    else:
+        kind = "jpeg"
+        image.save(content, "JPEG", quality=88, optimize=True)
+    uri = f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
+    return Embedded(picture, uri, *image.size)
+
+
+def _same(other: Embedded) -> tuple[str, int, int]:
+    return other.uri, other.width, other.height

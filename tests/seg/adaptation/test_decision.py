@@ -1,0 +1,71 @@
+"""The rule on evidence that is known."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from seg.adaptation.decision import (
+    LEAST_CLASSES,
+    LEAST_ENTROPY,
+    LEAST_STABILITY,
+    Verdict,
+    decide,
+    decide_with_labels,
+    worth,
+)
+from seg.adaptation.evidence import Evidence
+from seg.adaptation.labelled import LabelScore
+
+BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, 3.0, 0.8, 0.8, (0.6, 0.6, 0.6))
+
+
+def with_(**changes: object) -> Evidence:
+    return dataclasses.replace(BEFORE, **changes)
+
+
+def test_nothing_changed_is_fine() -> None:
+    assert decide(BEFORE, BEFORE).adapt
+
+
+def test_certainty_says_little() -> None:
+    assert decide(BEFORE, with_(entropy=0.3 * LEAST_ENTROPY + 0.01)).adapt
+    assert decide(BEFORE, with_(entropy=0.9)).adapt
+    assert "certain of all" in decide(BEFORE, with_(entropy=0.3 * LEAST_ENTROPY - 0.01)).reason
+
+
+@pytest.mark.parametrize(("factor", "adapt"), [(LEAST_STABILITY + 0.01, True), (LEAST_STABILITY - 0.01, False)])
+def test_stability(factor: float, adapt: bool) -> None:
+    verdict = decide(BEFORE, with_(stability=tuple(0.6 * factor for _ in range(3))))
+    assert verdict.adapt == adapt
+    assert ("hold less" in verdict.reason) != adapt
+
+
+def test_a_collapse_is_caught_though_it_is_steady_and_certain() -> None:
+    verdict = decide(BEFORE, with_(shares=(1.0, 0.0, 0.0), stability=(1.0, None, None), mirror=1.0, entropy=0.0))
+    assert not verdict.adapt
+    assert "fewer classes (an effective number of 3.0 classes before and 1.0 after)" in verdict.reason
+
+
+def test_a_rare_class_that_is_lost_is_caught() -> None:
+    rare = with_(shares=(0.5, 0.49, 0.01), stability=(0.6, 0.6, 0.6))
+    lost = with_(shares=(0.505, 0.495, 0.0), stability=(0.62, 0.62, None))
+    assert lost.effective_classes > LEAST_CLASSES * rare.effective_classes
+    assert not decide(rare, lost).adapt
+
+
+def test_more_classes_and_steadier_ones_are_welcome() -> None:
+    better = with_(shares=(0.34, 0.33, 0.33), stability=(0.7, 0.7, 0.7))
+    assert decide(BEFORE, better).adapt
+    assert worth(BEFORE, better) > worth(BEFORE, BEFORE)
+
+
+def test_labels_decide_where_they_can() -> None:
+    yes, no = Verdict(True, "yes"), Verdict(False, "no")
+    up, down, unclear = (LabelScore(5, 0.3, 0.4, *ends) for ends in ((0.05, 0.2), (-0.2, -0.01), (-0.1, 0.2)))
+    assert decide_with_labels(no, up).adapt
+    assert not decide_with_labels(yes, down).adapt
+    assert decide_with_labels(yes, unclear) == yes
+    assert decide_with_labels(no, unclear) == no
+    assert decide_with_labels(no, LabelScore(1, 0.3, 0.4, None, None)) == no

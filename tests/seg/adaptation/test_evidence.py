@@ -1,0 +1,104 @@
+"""Evidence: the definitions against numpy, and what each number says of networks that are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dem_apps.errors import NotFiniteError
+from seg.adaptation.evidence import SCALE, Evidence, apart, gathered, stability_on
+
+CLASSES = 4
+
+
+def images(number: int = 3, seed: int = 0) -> Tensor:
+    return torch.randn(number, 3, 16, 24, generator=torch.Generator().manual_seed(seed))
+
+
+def network(kernel: int = 3, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Conv2d(3, CLASSES, kernel, padding=kernel // 2)
+
+
+def iou(first: np.ndarray, second: np.ndarray) -> list[float | None]:
+    values: list[float | None] = []
+    for index in range(CLASSES):
+        both, either = ((first == index) & (second == index)).sum(), ((first == index) | (second == index)).sum()
+        values.append(both / either if either else None)
+    return values
+
+
+def test_the_numbers_are_their_definitions() -> None:
+    model, batch = network(), images()
+    evidence = gathered(model, [batch[:2], batch[2:]])
+    with torch.no_grad():
+        p = model(batch).softmax(1).double().numpy()
+        classes = p.argmax(1)
+        mirrored = model(batch.flip(3)).flip(3).argmax(1).numpy()
+        size = (round(16 * SCALE), round(24 * SCALE))
+        small = nn.functional.interpolate(batch, size=size, mode="bilinear", antialias=True)
+        scaled = nn.functional.interpolate(model(small), size=(16, 24), mode="bilinear").argmax(1).numpy()
+    entropy = -(p * np.log(p)).sum(1).mean()
+    mean = p.mean((0, 2, 3))
+    assert evidence.images == 3
+    assert evidence.shares == pytest.approx(np.bincount(classes.ravel(), minlength=CLASSES) / classes.size)
+    assert evidence.entropy == pytest.approx(entropy / math.log(CLASSES), rel=1e-5)
+    assert evidence.info_max == pytest.approx((-(mean * np.log(mean)).sum() - entropy) / math.log(CLASSES), rel=1e-4)
+    assert evidence.mirror == pytest.approx((classes == mirrored).mean())
+    assert evidence.scale == pytest.approx((classes == scaled).mean())
+    expected = [(a + b) / 2 for a, b in zip(iou(classes, mirrored), iou(classes, scaled), strict=True)]
+    assert evidence.stability == pytest.approx(expected)
+
+
+def test_a_network_that_sees_single_pixels_does_not_mind_mirroring() -> None:
+    assert gathered(network(kernel=1), [images()]).mirror == 1.0
+    assert gathered(network(kernel=3), [images()]).mirror < 1.0
+
+
+def test_a_collapse_is_certain_and_steady_and_seen_all_the_same() -> None:
+    model = network()
+    before = gathered(model, [images()])
+    with torch.no_grad():
+        model.bias[2] += 100
+    after = gathered(model, [images()])
+    assert after.mirror == after.scale == after.largest_share == 1.0
+    assert after.effective_classes == pytest.approx(1.0)
+    assert after.info_max == pytest.approx(0.0, abs=1e-6)
+    assert after.stability == (None, None, 1.0, None)
+    # the classes that are gone count
+    assert stability_on(after, before) == pytest.approx(1 / CLASSES)
+
+
+def test_rare_classes_are_left_out_of_stability() -> None:
+    one = Evidence(1, (0.5, 0.4995, 0.0005, 0.0), 0.1, 0.1, 1.0, 1.0, 1.0, (0.8, 0.4, 0.0, None))
+    assert stability_on(one, one) == pytest.approx(0.6)
+    assert stability_on(one, one, least_share=1e-4) == pytest.approx(0.4)
+
+
+def test_sides_stay_multiples() -> None:
+    seen = []
+
+    def forward(batch: Tensor) -> Tensor:
+        seen.append(tuple(batch.shape[2:]))
+        return torch.zeros(len(batch), CLASSES, *batch.shape[2:])
+
+    gathered(forward, [torch.zeros(1, 3, 64, 32)], multiple=32)
+    assert set(seen) == {(64, 32), (32 if round(64 * SCALE / 32) == 1 else 64, 32)}
+
+
+def test_nan_is_refused_and_documents_come_back() -> None:
+    evidence = gathered(network(), [images()])
+    assert Evidence.of_document(evidence.document()) == evidence
+    with pytest.raises(NotFiniteError):
+        gathered(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")), [images(1)])
+    with pytest.raises(ValueError, match="no image"):
+        gathered(network(), [])
+
+
+def test_apart() -> None:
+    assert apart([1.0, 0.0], [0.0, 1.0]) == 1.0
+    assert apart([0.2, 0.8], [0.2, 0.8]) == 0.0

@@ -1,0 +1,373 @@
+"""The command from a network and a folder to predictions, weights and an answer; and every mistake as one sentence."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from PIL import Image
+
+import seg.adaptation.flow
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError, Interrupted
+from dem_apps.runtime.settings import parse_config
+from seg.adapt import AdaptConfig, adapt
+from seg.adaptation.decision import Verdict
+from seg.models.trained import open_trained
+
+NETWORKS = """
+import torch
+from torch import nn
+
+class Own(nn.Module):
+    def __init__(self, channels=3, softmax=False):
+        super().__init__()
+        self.first = nn.Conv2d(channels, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.last = nn.Conv2d(8, 4, 1)
+        self.softmax = softmax
+    def forward(self, images):
+        logits = self.last(self.norm(self.first(images)).relu())
+        return logits.softmax(1) if self.softmax else logits
+
+def build():
+    torch.manual_seed(0)
+    model = Own()
+    with torch.no_grad():
+        model.last.weight *= 8
+    return model
+def nan():
+    model = build()
+    with torch.no_grad():
+        model.last.bias[1] = float("nan")
+    return model
+def probabilities():
+    return Own(softmax=True)
+def four_channels():
+    return Own(channels=4)
+"""
+KINDS = ("prediction", "entropy", "pred_labelIds")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The SPEC of one of the networks above, opened with weights where they are named."""
+    (tmp_path / "own_adapted.py").write_text(NETWORKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_adapted", raising=False)
+    return lambda name="build": f"own_adapted:{name}"
+
+
+@pytest.fixture
+def weights(own: Callable[..., str], tmp_path: Path) -> Path:
+    import own_adapted
+
+    torch.save(own_adapted.build().state_dict(), tmp_path / "own.pth")
+    return tmp_path / "own.pth"
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Nine images of patches, two of another size, one below a folder, and a label of each."""
+    for index in range(9):
+        width, height = (24, 16) if index not in (3, 4) else (16, 24)
+        pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 3), np.uint8)
+        image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        name = f"deep/{index}" if index == 8 else str(index)
+        for folder, suffix in (("images", ".png"), ("labels", ".png")):
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if folder == "labels":
+                image = Image.fromarray(np.random.default_rng(index).integers(0, 4, (height, width)).astype(np.uint8))
+            image.save(tmp_path / folder / f"{name}{suffix}")
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def config(own: Callable[..., str], weights: Path, images: Path, tmp_path: Path) -> AdaptConfig:
+    flags = {"model": own(), "weights": str(weights), "images": str(images), "out": str(tmp_path / "out")}
+    return parsed(**flags, device="cpu", batch_size=2)
+
+
+def parsed(**flags: Any) -> AdaptConfig:
+    arguments = [f"--{key.replace('_', '-')}={value}" for key, value in flags.items()]
+    return parse_config(AdaptConfig, "python -m seg.adapt", "python -m seg.adapt", arguments)
+
+
+def changed(config: AdaptConfig, **flags: Any) -> AdaptConfig:
+    return dataclasses.replace(config, **flags)
+
+
+def always(adapt: bool) -> Callable[..., Verdict]:
+    return lambda *_: Verdict(adapt, "the test says so")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def saved(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = (folder / "adapted").iterdir()
+    return torch.load(file, weights_only=True)
+
+
+def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    result = adapt(config)
+    out = Path(str(config.out))
+    assert sorted(entry.name for entry in out.iterdir()) == [
+        "adapt.json", "adapted", "after", "before", "images.csv", "report.html", "shares.csv",
+    ]  # fmt: skip
+    for stage in ("before", "after"):
+        for index in range(9):
+            name = f"deep/{index}" if index == 8 else str(index)
+            for kind in KINDS:
+                with Image.open(out / stage / f"{name}_{kind}.png") as picture:
+                    assert picture.size == ((24, 16) if index not in (3, 4) else (16, 24))
+    document = json.loads((out / "adapt.json").read_text())
+    assert document["adapted"]
+    assert document["batches"] == document["planned_batches"] == 5
+    assert len(document["evidence"]["checks"]) > 2
+    with open(out / "shares.csv") as opened:
+        rows = list(csv.DictReader(opened))
+    for stage in ("before", "after"):
+        assert sum(float(row[stage]) for row in rows) == pytest.approx(1)
+        ids = [np.asarray(Image.open(file)) for file in (out / stage).rglob("*_pred_labelIds.png")]
+        counted = np.bincount(np.concatenate([each.ravel() for each in ids]), minlength=4)
+        assert sorted(float(row[stage]) for row in rows) == pytest.approx(sorted(counted / counted.sum()))
+    said = capsys.readouterr().out
+    assert result.answer in said
+    assert "predicted share of the pixels" in said
+    page = (out / "report.html").read_text()
+    places = [
+        page.index(part) for part in ("<h1>Adapted</h1>", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")
+    ]
+    assert places == sorted(places)
+    assert page.count("<img") >= 8 * 6
+    assert 'src="http' not in page
+    assert 'src="/' not in page
+
+
+def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    adapt(changed(config, lr=0.1))
+    out = Path(str(config.out))
+    (file,) = (out / "adapted").iterdir()
+    again = open_trained(str(config.model), str(file))
+    picture = np.asarray(Image.open(Path(str(config.images)) / "0.png"))
+    with torch.no_grad():
+        predicted = again.logits(again.preprocessing.normalised(picture)[None]).argmax(1)[0].numpy()
+    np.testing.assert_array_equal(predicted, np.asarray(Image.open(out / "after" / "0_pred_labelIds.png")))
+    before = torch.load(str(config.weights), weights_only=True)
+    after = torch.load(file, weights_only=True)
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"} <= moved
+    assert moved <= {name for name in before if name.startswith("norm.")}
+
+
+@pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
+def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(False))
+    result = adapt(changed(config, mode=mode))
+    out = Path(str(config.out))
+    assert not result.adapted
+    assert files(out / "before") == files(out / "after")
+    before, after = torch.load(str(config.weights), weights_only=True), saved(out)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert "Not adapted: " in capsys.readouterr().out
+    assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
+
+
+def test_a_rate_that_ruins_is_caught_by_the_real_rule(config: AdaptConfig) -> None:
+    result = adapt(changed(config, lr=1e4, epochs=3))
+    assert result.outcome.stopped
+    assert result.outcome.used is None or result.outcome.used.step == 0
+    assert result.outcome.batches < result.outcome.planned
+
+
+def test_online_returns_the_prediction_of_before_the_update(config: AdaptConfig, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    adapt(changed(config, mode="online", lr=0.1))
+    trained = open_trained(str(config.model), str(config.weights))
+    adapter = TestTimeAdapter(trained.network, "tent", "adadem", lr=0.1, reduction="balanced", num_classes=4)
+    folder = Path(str(config.images))
+    for names in (("0", "1"), ("2",), ("3", "4"), ("5", "6"), ("7", "deep/8")):
+        batch = [np.asarray(Image.open(folder / f"{name}.png")) for name in names]
+        logits = adapter(torch.stack([trained.preprocessing.normalised(image) for image in batch]))
+        for name, own in zip(names, logits.argmax(1).numpy(), strict=True):
+            written = np.asarray(Image.open(Path(str(config.out)) / "after" / f"{name}_pred_labelIds.png"))
+            np.testing.assert_array_equal(own, written)
+
+
+def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    adapt(changed(config, mode="episodic", lr=0.1, epochs=2))
+    trained = open_trained(str(config.model), str(config.weights))
+    adapter = TestTimeAdapter(
+        trained.network, "tent", "adadem", lr=0.1, reduction="balanced", predict="after", num_classes=4
+    )
+    image = trained.preprocessing.normalised(np.asarray(Image.open(Path(str(config.images)) / "6.png")))[None]
+    adapter(image)
+    own = adapter(image).argmax(1)[0].numpy()
+    np.testing.assert_array_equal(own, Image.open(Path(str(config.out)) / "after" / "6_pred_labelIds.png"))
+    after, before = saved(Path(str(config.out))), torch.load(str(config.weights), weights_only=True)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+class Killed(Exception):
+    """In place of a signal that leaves no time."""
+
+
+def test_a_signal_says_how_to_go_on(config: AdaptConfig, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.flow.Flow.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(Interrupted, match=r"the same command with --out .* goes on from here"):
+        adapt(config)
+
+
+@pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
+@pytest.mark.parametrize("after", [3, 12, 16])
+def test_a_killed_run_goes_on_to_the_same_files(config: AdaptConfig, tmp_path, mode: str, after: int, monkeypatch):
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr(seg.adaptation.flow, "_SAVE_EVERY", 0.0)
+    wanted = changed(config, mode=mode, lr=0.1, epochs=2)
+    adapt(wanted)
+    again = changed(wanted, out=str(tmp_path / "again"))
+    calls = 0
+    add_row = seg.adaptation.work.Work.add_row
+
+    def dying(self: Any, stage: str, row: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            raise Killed
+        add_row(self, stage, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("seg.adaptation.work.Work.add_row", dying)
+        with pytest.raises(Killed):
+            adapt(again)
+    adapt(again)
+    one, other = files(Path(str(wanted.out))), files(tmp_path / "again")
+    assert one.keys() == other.keys()
+    for name in one:
+        if not name.endswith(("report.html", ".pth")):  # a page says when it was made
+            assert one[name] == other[name], name
+    weights, theirs = saved(Path(str(wanted.out))), saved(tmp_path / "again")
+    assert all(torch.equal(weights[name], theirs[name]) for name in weights)
+
+
+def test_labels_give_a_score_and_decide(config: AdaptConfig, images: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    (tmp_path / "labels" / "0.png").unlink()
+    result = adapt(changed(config, labels=str(tmp_path / "labels"), lr=0.1))
+    document = json.loads((Path(str(config.out)) / "adapt.json").read_text())
+    assert document["labels"]["images"] == 8
+    assert document["labels"]["low"] <= document["labels"]["gain"] <= document["labels"]["high"]
+    assert "with labels: on 8 labelled images mIoU" in capsys.readouterr().out
+    # the labels are the network's own predictions: nothing can be better, and nothing is used that is worse
+    for name in [f"{index}" for index in range(8)] + ["deep/8"]:
+        ids = Path(str(config.out)) / "before" / f"{name}_pred_labelIds.png"
+        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / f"{name}.png").write_bytes(ids.read_bytes())
+    other = changed(config, labels=str(tmp_path / "own"), out=str(tmp_path / "own-out"), lr=10.0)
+    result = adapt(other)
+    assert not result.adapted
+    assert "it scores lower" in result.answer
+    assert result.score is not None
+    assert result.score.before == 1.0
+
+
+@pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta", "deyo"])
+def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    source = str(images) if method in ("lab", "eata") else None
+    result = adapt(changed(config, method=method, source=source))
+    out = Path(str(config.out))
+    assert result.adapted == (method != "none")
+    same = files(out / "before") == files(out / "after")
+    assert same == (method == "none")
+    assert "loss" in result.settings
+
+
+def test_a_damaged_image_is_left_out(config: AdaptConfig, images: Path, capsys) -> None:
+    whole = (images / "2.png").read_bytes()
+    (images / "2.png").write_bytes(whole[: len(whole) // 2])
+    result = adapt(config)
+    assert len(result.before) == 8
+    assert "2.png" in capsys.readouterr().err
+
+
+def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    torch.manual_seed(0)
+    model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
+    model.save_pretrained(str(tmp_path / "smp"))
+    flags = {"model": str(tmp_path / "smp"), "images": str(images), "out": str(tmp_path / "out"), "device": "cpu"}
+    adapt(parsed(**flags, size="32,32", method="bn"))
+    again = smp.from_pretrained(str(tmp_path / "out" / "adapted"))
+    before, after = model.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {"encoder.bn1.running_mean", "decoder.blocks.0.conv1.1.running_var"} <= moved
+    assert all(name.endswith(("running_mean", "running_var")) for name in moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nan", r"last\.bias.* holds NaN"),
+        ("probabilities", "sums to one over the classes, so it is probabilities and not logits"),
+        ("four_channels", "channels"),
+    ],
+)
+def test_networks_that_are_no_use(own, config: AdaptConfig, weights: Path, tmp_path: Path, name: str, sentence: str):
+    import own_adapted
+
+    torch.save(getattr(own_adapted, name)().state_dict(), tmp_path / "bad.pth")
+    with pytest.raises(InputError, match=sentence):
+        adapt(changed(config, model=own(name), weights=str(tmp_path / "bad.pth")))
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "three.yaml").write_text("classes: [{name: a, color: [1, 2, 3]}, {name: b, color: [2, 2, 2]}]")
+    (tmp_path / "empty").mkdir()
+    cases = [
+        ({"classes": str(tmp_path / "three.yaml")}, "--classes: .* has 2 classes, and .* predicts 4"),
+        ({"images": str(tmp_path / "empty")}, "--images: .* hold no image"),
+        ({"images": str(tmp_path / "missing")}, "--images: .* is no folder"),
+        ({"images": None}, "--images: is missing"),
+        ({"model": None}, "--model: is missing"),
+        ({"method": "lab"}, "--source: --method lab needs"),
+        ({"method": "tnet"}, "--method: 'tnet' is not one of"),
+        ({"size": [10]}, "--size: expected W,H"),
+        ({"out": str(images / "out")}, "--out: .* lies in --images"),
+        ({"tau": 2.0}, "--tau: belongs to --loss dem"),
+        ({"method": "bn", "loss": "dem", "tau": 2.0}, "--tau: is an option of --loss"),
+    ]
+    for flags, sentence in cases:
+        with pytest.raises(InputError, match=sentence):
+            adapt(changed(config, **flags))
+        assert not (tmp_path / "out").exists(), flags
+
+
+def test_a_used_folder_is_refused_and_another_setting_does_not_go_on(config: AdaptConfig, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("seg.adaptation.flow.Flow._rounds", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            adapt(config)
+    with pytest.raises(InputError, match=r"--lr: .* was started with 0.01, not 0.5"):
+        adapt(changed(config, lr=0.5))
+    adapt(config)
+    kept = files(Path(str(config.out)))
+    with pytest.raises(InputError, match="finished adaptation, which is never overwritten"):
+        adapt(config)
+    assert files(Path(str(config.out))) == kept
