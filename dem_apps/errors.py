@@ -13,6 +13,8 @@ from typing import ClassVar
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: What the system calls a place that can no longer be written to: made read-only, or a disk or network that has gone.
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE)
+#: Names that are suggested together at most.
+_FEW = 3
 #: Characters of a message: whatever it repeats, it stays a sentence.
 _LONGEST = 4000
 #: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
@@ -74,6 +76,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def nearest_path(name: str, known: Iterable[str]) -> str:
+    """As :func:`nearest` among dotted names, of which people remember the last part.
+
+    >>> nearest_path("--lr", ["--loss", "--optimizer.lr"])
+    "; did you mean '--optimizer.lr'?"
+    >>> nearest_path("--lr", ["--a.lr", "--b.lr"])
+    "; did you mean '--a.lr' or '--b.lr'?"
+    """
+    known = list(known)
+    last = str(name).lstrip("-").rpartition(".")[2]
+    same = [each for each in known if "." in each and each.rpartition(".")[2] == last]
+    if name not in known and 0 < len(same) <= _FEW:
+        return f"; did you mean {' or '.join(repr(each) for each in same)}?"
+    return nearest(name, known)
 
 
 def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:

@@ -3,8 +3,8 @@
 ``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the mean over seeds with its 95 %
 interval (:mod:`dem_apps.report.intervals`), ``time_to_goal`` the share of runs that have reached the goal
 (:mod:`rl.results.time_to_goal`), and ``weights``, of terms that were trained with three weights or more, both against
-the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a ``runs.csv``
-stands for the runs it was made of.
+the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a
+``runs.csv`` stands for the runs it was made of.
 """
 
 from __future__ import annotations

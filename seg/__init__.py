@@ -1,9 +1,29 @@
 """Domain-adaptive segmentation: networks adapted to unlabelled images with entropy objectives."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from dem_apps.runtime.extras import command_needs
 
 command_needs("seg")
 
-from seg.models import build_model  # noqa: E402
+if TYPE_CHECKING:
+    from seg.inference.load import load
+    from seg.models import build_model
 
-__all__ = ["build_model"]
+#: Where the public names are; a name is imported when it is asked for, so that `import seg` takes no time.
+_HOMES = {"build_model": "seg.models", "load": "seg.inference.load"}
+
+__all__ = ["build_model", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'seg' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

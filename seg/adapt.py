@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, Interrupted
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.report.text_tables import write_csv
 from dem_apps.runtime.checkpoint import write_atomically
@@ -144,6 +145,17 @@ def adapt(config: AdaptConfig) -> Result:
         result = Result(_kept_settings(config), classes, outcome, work.rows("before"), work.rows("after"))
         _write(result, writer, trained, out)
         work.finish(result.document())
+    except KeyboardInterrupt as stopped:
+        number = stopped.number if isinstance(stopped, Interrupted) else signal.SIGINT
+        raise Interrupted(number, f"stopped; the same command with --out {out} goes on from here") from stopped
+    except RuntimeError as error:
+        # torch has a class of its own for a full GPU and none for a full main memory
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise InputError(
+            "--size: the images do not fit into memory; give a smaller --size W,H or a smaller --batch-size, and "
+            "another --out"
+        ) from error
     finally:
         work.close()
     return result

@@ -189,6 +189,10 @@ class WeightConfig:
     target_main: float = option(0.01, "objective of the main head on target", at_least=0)
     target_aux: float = option(0.002, "objective of the auxiliary head on target", at_least=0)
     warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
+    back_off: float = option(
+        1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
+        at_least=0, at_most=1,
+    )  # fmt: skip
     relative: bool = option(
         False, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1"
     )

@@ -39,6 +39,7 @@ from seg.maps.label_ids import PredictionWriter
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.models.load_model import LoadedModel, open_trained
 from seg.models.predictor import upsampled
+from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, Tiling, tiled_logits, tiling
 from seg.scores.metrics import SegmentationScores
 from seg.scores.protocol import protocol
 from seg.scores.tables import score_table
@@ -71,6 +72,8 @@ class EvaluateConfig:
         value="X,X", group="how",
     )  # fmt: skip
     flip: bool = option(False, "average with the predictions of the mirrored image")
+    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
+    tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
     batch_norm_after: str = option(
         "none", "target: batch norm statistics re-estimated on the target's training images; none: the checkpoint's",
         BATCH_NORM_AFTER,
@@ -104,6 +107,7 @@ def evaluate(
     align_corners: bool = True,
     scales: Sequence[float] = (1.0,),
     flip: bool = False,
+    cut: Tiling | None = None,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
     """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` and
@@ -120,6 +124,7 @@ def evaluate(
         align_corners: of the upsampling, as the model was trained.
         scales: see :func:`predicted`; the label-free scores are always those of the plain prediction.
         flip: see :func:`predicted`.
+        cut: see :func:`predicted`.
         on_sample: called with (index, sample, logits (C, H, W)) for each image that this process takes.
 
     Raises:
@@ -135,7 +140,7 @@ def evaluate(
         label = torch.from_numpy(ignored if sample.label is None else sample.label)
         size = (label.shape[0], label.shape[1])
         image = normalised(sample.image)[None].to(device)
-        features, logits = predicted(model, image, size, align_corners, scales, flip)
+        features, logits = predicted(model, image, size, align_corners, scales, flip, cut)
         if not features.isfinite().all():
             raise NotFiniteError(f"{sample.name}: the network's output is not finite; its weights are no use")
         label_free.update(features)
@@ -158,6 +163,7 @@ def predicted(
     align_corners: bool = True,
     scales: Sequence[float] = (1.0,),
     flip: bool = False,
+    cut: Tiling | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The main head's logits on images as they are, (B, C, h, w), and those to score, (B, C, H, W).
 
@@ -171,15 +177,20 @@ def predicted(
         align_corners: of the upsampling of logits.
         scales: factors by which the image is resized (bilinear, corners not aligned).
         flip: whether the mirrored image counts as well.
+        cut: tiles that larger images go by, see :mod:`seg.models.tiles`; the logits are then on the CPU.
     """
-    plain = model(image)["main"]
+
+    def forward(images: Tensor) -> Tensor:
+        return tiled_logits(lambda tile: model(tile)["main"], images, cut)
+
+    plain = forward(image)
     if tuple(scales) == (1.0,) and not flip:
         return plain, upsampled(plain, size, align_corners)
     total = None
     for scale, mirrored in itertools.product(scales, (False, True) if flip else (False,)):
         logits = plain
         if scale != 1.0 or mirrored:
-            logits = _mirrored(model(_mirrored(_resized(image, scale), mirrored))["main"], mirrored)
+            logits = _mirrored(forward(_mirrored(_resized(image, scale), mirrored)), mirrored)
         log_p = upsampled(logits, size, align_corners).log_softmax(1)
         total = log_p if total is None else torch.logaddexp(total, log_p)
     if total is None:
@@ -211,11 +222,12 @@ def _main() -> None:
     with into_new_folder(Path(config.save_predictions or "."), "--save-predictions"):
         result = evaluate(
             loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
-            scales=config.scales, flip=config.flip, on_sample=writer,
+            scales=config.scales, flip=config.flip, cut=tiling(config.tile, config.tile_overlap), on_sample=writer,
         )  # fmt: skip
     how = protocol(
-        settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip, loaded.re_estimated_on
-    )
+        settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip, loaded.re_estimated_on,
+        tiling(config.tile, config.tile_overlap),
+    )  # fmt: skip
     title = f"{run}, checkpoint {loaded.checkpoint} ({how['chosen_by']}), step {loaded.step}"
     console().print(score_table(result, title))
     print(f"batch norm:  {how['batch_norm']}")
@@ -231,6 +243,7 @@ def _main() -> None:
 def _check(config: EvaluateConfig) -> None:
     if config.run is None:
         raise InputError("--run: the folder of the run to score is missing")
+    tiling(config.tile, config.tile_overlap)
     if not config.scales:
         raise InputError("--scales: expected factors such as [0.75,1.0,1.25], got none")
     if config.out is not None and Path(config.out).exists():

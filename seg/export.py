@@ -38,6 +38,8 @@ from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
 from seg.methods import METHODS
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.load_model import LoadedModel, open_trained
+from seg.models.predictor import upsampled_bands
+from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, Tiling, tiled_logits, tiling
 from seg.scores.protocol import batch_norm_statistics
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
@@ -59,6 +61,8 @@ class ExportConfig:
     size: list[int] | str | None = option(
         "run", "size that the network sees; run: its target size; null: the image's", value="W,H"
     )
+    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
+    tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
     batch_norm_after: str = option(
         "none", "images: batch norm statistics re-estimated on --images; none: the checkpoint's", ("none", "images")
     )
@@ -82,6 +86,7 @@ def export(config: ExportConfig) -> int:
         InputError: a folder, run or flag that does not fit.
     """
     source, out = _checked(config)
+    cut = tiling(config.tile, config.tile_overlap)
     files = find_images(source)
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
@@ -99,7 +104,7 @@ def export(config: ExportConfig) -> int:
         claim(runs[0].folder / ENTROPY_TABLE, "--out")
         try:
             for file, name in track(zip(files, names, strict=True), len(files), "export"):
-                problem = _export_image(runs, file, file.relative_to(root), name, out)
+                problem = _export_image(runs, file, file.relative_to(root), name, out, cut)
                 if problem is not None:
                     failed += 1
                     print(f"skipped: {problem}", file=sys.stderr, flush=True)
@@ -119,22 +124,31 @@ def export(config: ExportConfig) -> int:
 
 
 @torch.inference_mode()
-def predict(loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int] | None) -> entropy_maps.Prediction:
+def predict(
+    loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int] | None, cut: Tiling | None = None
+) -> entropy_maps.Prediction:
     """Classes and entropy at the image's own resolution.
 
     Args:
         loaded: the run's network.
         image: (H, W, 3) RGB.
         size: (width, height) that the network sees; None is the image's own.
+        cut: tiles that this goes by where it is larger; its logits are then upsampled band by band.
 
     Raises:
         NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
     """
     batch = normalised(_seen(image, size))[None].to(next(loaded.model.parameters()).device)
-    _, logits = predicted(loaded.model, batch, (image.shape[0], image.shape[1]), loaded.config.model.align_corners)
+    whole, align_corners = (image.shape[0], image.shape[1]), loaded.config.model.align_corners
+    if cut is None:
+        logits = predicted(loaded.model, batch, whole, align_corners)[1]
+    else:
+        logits = tiled_logits(lambda tile: loaded.model(tile)["main"], batch, cut)
     if not logits.isfinite().all():
         raise NotFiniteError("the network's output is not finite; its weights are no use")
-    return entropy_maps.Prediction.of(logits[0])
+    if cut is None:
+        return entropy_maps.Prediction.of(logits[0])
+    return entropy_maps.Prediction.of_bands(band[0] for band in upsampled_bands(logits, whole, align_corners))
 
 
 def _seen(image: NDArray[np.uint8], size: tuple[int, int] | None) -> NDArray[np.uint8]:
@@ -247,11 +261,13 @@ def _method_and_loss(config: TrainConfig) -> str:
     return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
 
 
-def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
+def _export_image(
+    runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path, cut: Tiling | None
+) -> str | None:
     """Everything of one image; a sentence if it cannot be had."""
     try:
         image = read_image(file)
-        predictions = [predict(run.loaded, image, run.size) for run in runs]
+        predictions = [predict(run.loaded, image, run.size, cut) for run in runs]
     except NotFiniteError as error:
         return f"{file}: {error}"
     except InputError as error:
@@ -259,7 +275,7 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
-        return f"{file}: does not fit into memory; a smaller --size W,H may help"
+        return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
     rows, pixels = [], np.zeros(len(runs[0].loaded.classes), np.int64)
     for run, prediction in zip(runs, predictions, strict=True):
         own = run.tables.add(relative.as_posix(), prediction.classes, prediction.entropy)

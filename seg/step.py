@@ -34,6 +34,8 @@ class TrainState:
         label_counts: (C,) float64, pixels per class of the labels that were trained on, of all processes.
         warm_up: steps over which what the method adds rises to its weight, in a straight line; 0 begins with all of it.
         relative: what the method adds counts times the source's cross-entropy, of the main head and at most 1.
+        back_off: an alarm multiplies what the method adds by it.
+        eased: the product of those so far.
         step: how many steps have been made.
         re_estimate: gives a copy of a network with running statistics of other images (``--batch-norm-after``), and
             every process calls it; None scores networks as they are.
@@ -47,6 +49,8 @@ class TrainState:
     label_counts: Tensor
     warm_up: int = 0
     relative: bool = False
+    back_off: float = 1.0
+    eased: float = 1.0
     step: int = 0
     re_estimate: Callable[[nn.Module], nn.Module] | None = None
     _adapted: tuple[int, nn.Module] | None = field(default=None, init=False)
@@ -60,6 +64,10 @@ class TrainState:
         """The share of each class in the labels so far, C numbers, all 0 before the first step."""
         shares: list[float] = (self.label_counts / self.label_counts.sum().clamp_min(1)).tolist()
         return shares
+
+    def ease(self) -> None:
+        """After an alarm: predictions go wrong, and what the method adds is the first suspect."""
+        self.eased *= self.back_off
 
     def scored_model(self) -> nn.Module:
         """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
@@ -86,6 +94,7 @@ class TrainState:
             **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
             "label_counts": self.label_counts,
+            "eased": self.eased,
             "random": random_states(),
         }
 
@@ -116,6 +125,8 @@ class TrainState:
         # checkpoints from before they were counted have none
         with fitting("--resume: the checkpoint's 'label_counts'"):
             self.label_counts.copy_(state.get("label_counts", self.label_counts))
+        with fitting("--resume: the checkpoint's 'eased'"):
+            self.eased = float(state.get("eased", 1.0))
         restore_random_states(state.get("random"))
 
     def _parts(self) -> dict[str, Any]:
@@ -178,11 +189,11 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
 
 def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | float:
     """By how much all that the method adds is multiplied; the same in every process."""
-    risen = min(1.0, (state.step + 1) / max(1, state.warm_up))
+    weight = state.eased * min(1.0, (state.step + 1) / max(1, state.warm_up))
     if not state.relative:
-        return risen
+        return weight
     (total,) = summed_over_processes(cross_entropy.double())
-    return risen * (total / world_size()).clamp_max(1).float()
+    return weight * (total / world_size()).clamp_max(1).float()
 
 
 def supervised_loss(

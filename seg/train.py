@@ -151,7 +151,17 @@ def build_state(
     method = METHODS[config.method](predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
     counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
-    return TrainState(predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, weights.relative)
+    return TrainState(
+        predict,
+        optimizer,
+        method,
+        source_weights,
+        schedule,
+        counts,
+        weights.warm_up,
+        weights.relative,
+        weights.back_off,
+    )
 
 
 def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -13,10 +13,16 @@ PACKAGES = ("dem_apps", "seg", "rl")
 MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl", "dem_apps"}}
 #: A package's root holds its commands and its public names; every part lives in a room below it.
 ROOTS = {
-    "dem_apps": {"__init__", "entropy", "errors", "figures", "objective", "objective_input", "reduction", "test_time"},
-    "seg": {"__init__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "step", "train", "tune"},
-    "rl": {"__init__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
-}
+    "dem_apps": {
+        "__init__", "__main__", "entropy", "errors", "figures", "objective", "objective_input", "reduction",
+        "test_time",
+    },
+    "seg": {
+        "__init__", "__main__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "export_model", "step", "train",
+        "tune",
+    },
+    "rl": {"__init__", "__main__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
+}  # fmt: skip
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 

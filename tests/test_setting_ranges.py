@@ -122,7 +122,7 @@ def test_a_protocol_names_only_what_the_optimiser_has() -> None:
 
 def test_a_protocol_names_only_weights_that_count() -> None:
     assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
-    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative"}
+    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative", "back_off"}
     assert set(_weights(TrainConfig(method="minent"))) == minent
     for name in set(METHODS) - {"source", "minent"}:
         own = METHODS[name].sections.get("weights")

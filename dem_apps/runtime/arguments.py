@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.shipped_configs import found, shipped
 from dem_apps.runtime.validate import fields_of, flag
 
 
@@ -16,7 +17,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
     ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
-    ``--config NAME`` is the file of that name in the settings' own folder of recipes, where they have one. It goes
+    ``--config NAME`` is the file of that name among those that come with the application, whatever the folder. It goes
     first, since the parser lets what comes later win, and a flag wins over the file wherever it stands.
     """
     switches = _flags_of(config_class, lambda hint: hint is bool)
@@ -69,7 +70,11 @@ def recipes(config_class: type) -> dict[str, Path]:
 
 
 def _recipe(value: str, config_class: type) -> str:
-    return value if Path(value).exists() else str(recipes(config_class).get(value, value))
+    """The file that a ``--config`` means: as it is given, else a recipe, else one of those that were shipped."""
+    if Path(value).exists():
+        return value
+    named = shipped(config_class.__module__.partition(".")[0]) | recipes(config_class)
+    return str(named.get(value) or found(value))
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:

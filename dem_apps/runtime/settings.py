@@ -19,7 +19,7 @@ from typing import Any, TypeVar, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, nearest_path
 from dem_apps.runtime.arguments import config_files, normalise, recipes, search_flags
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.run_folder import read_config
@@ -287,7 +287,7 @@ def _one_sentence(message: str, parser: ArgumentParser, config_class: type) -> s
     unknown_flag = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown_flag:
         name = unknown_flag.group(1).partition("=")[0]
-        return f"unknown argument '{name}'{nearest(name, flags)}"
+        return f"unknown argument '{name}'{nearest_path(name, flags)}"
     wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
     if wrong_value:
         key, problem = wrong_value.group(1), wrong_value.group(2)

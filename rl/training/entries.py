@@ -12,6 +12,7 @@ from stable_baselines3 import A2C, PPO
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.safe_io import read_yaml
+from dem_apps.runtime.shipped_configs import CONFIGS
 from dem_apps.runtime.validate import out_of_range, shown
 from rl.envs.families import family_of, own_id
 from rl.envs.make import is_picture, make_env
@@ -36,7 +37,6 @@ _RANGES: dict[str, dict[str, float]] = {
 }  # fmt: skip
 #: Arguments that may fall with the progress of training.
 _SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf", "ent_coef")
-_CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "rl"
 
 
 def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
@@ -51,7 +51,7 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     Raises:
         InputError: an unreadable file, or no entry in a file that was named.
     """
-    path = file or _CONFIGS / f"{algo}.yaml"
+    path = file or CONFIGS / "rl" / f"{algo}.yaml"
     entries = read_yaml(path)
     if not isinstance(entries, dict):
         raise InputError(f"{path}: expected one entry per environment, found {type(entries).__name__}")

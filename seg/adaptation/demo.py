@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import albumentations
@@ -17,29 +18,33 @@ from PIL import Image
 
 from dem_apps.runtime.cache import cache_dir
 from dem_apps.runtime.progress import track
-from seg.config import TrainConfig
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import WORLD_VERSION, draw_street
 from seg.train import train
 
-#: Of the network's training, on source images alone: about a minute and a half on two cores.
-STEPS = 200
+#: Of the network's training on source images alone, which it sees at this width and height: about a minute.
+STEPS, SEEN = 300, (96, 48)
 #: Pictures in fog, and their width and height.
 IMAGES, SIZE = 40, (192, 96)
-_FOG = (0.5, 0.5)
+_FOG = (0.7, 0.7)
 
 
 def demo_network() -> Path:
     """The run folder of a network that has seen the source alone, trained where there is none yet."""
 
     def make(folder: Path) -> None:
-        print(
-            f"training the demo's network on source images, {STEPS} steps, once: about a minute and a half", flush=True
-        )
-        run = str(folder / "run")
-        train(TrainConfig(method="source", max_steps=STEPS, eval_every=STEPS, maps=0, device="cpu", run_dir=run))
+        print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)
+        config = TrainConfig(
+            method="source", max_steps=STEPS, batch_size=4, eval_every=STEPS, maps=0, device="cpu",
+            source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
+            run_dir=str(folder / "run"),
+        )  # fmt: skip
+        # its own lines would name a folder that is about to be renamed
+        with open(folder / "training.log", "w", encoding="utf-8") as log, redirect_stdout(log):
+            train(config)
 
-    return _kept(f"source-v{WORLD_VERSION}-{STEPS}", make) / "run"
+    return _kept(f"source-v{WORLD_VERSION}-{STEPS}-{SEEN[0]}", make) / "run"
 
 
 def foggy_target() -> tuple[Path, Path]:

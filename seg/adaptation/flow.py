@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
@@ -182,7 +182,7 @@ class Flow:
     def _episodes(self, probe: Probe, before: Evidence, score: Scorer | None) -> Outcome:
         """Every image for itself; the network is what it was afterwards."""
         adapter = self.plan.make()
-        forward = _each_anew(adapter, plain_forward(self.network), self.plan.epochs)
+        forward = _each_anew(adapter, self.network, self.plan.epochs)
         check = looked_at(0, probe, forward, before, score)
         used = check if check.verdict.adapt else None
         self._finish_after(used is not None, set(), forward)
@@ -228,7 +228,7 @@ class Flow:
             raise InputError("--images: no image can be read")
 
 
-def _each_anew(adapter: TestTimeAdapter, plain: Forward, steps: int) -> Forward:
+def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
     """Each image of a batch is adapted to by itself; one whose loss is not finite is predicted as it was before."""
 
     def one(image: Tensor) -> Tensor:
@@ -239,6 +239,6 @@ def _each_anew(adapter: TestTimeAdapter, plain: Forward, steps: int) -> Forward:
             return adapter(image)
         except NotFiniteError:
             adapter.reset()
-            return plain(image)
+            return plain_forward(network.eval())(image)
 
     return lambda images: torch.cat([one(image[None]) for image in images])

@@ -46,7 +46,10 @@ class Result:
         if outcome.used is None or not self.adapted:
             return f"Not adapted: {self._why_not()}; predictions and weights are those of the network as it was."
         if not outcome.stopped:
-            return f"Adapted: {outcome.used.verdict.reason}."
+            best = (
+                "" if outcome.used.step == outcome.batches else f", the network after batch {outcome.used.step} is best"
+            )
+            return f"Adapted{best}: {outcome.used.verdict.reason}."
         done = f"batch {outcome.used.step} of {outcome.planned}" if outcome.used.step else "its statistics alone"
         return f"Adapted up to {done}: {outcome.stopped}, so it went back to that state."
 

@@ -7,6 +7,7 @@ those of the labelled part are opened, and no others: adaptation never sees them
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from seg.data.parallel_map import in_order
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
+#: Ids that are listed as classes at most.
+_MOST_IDS = 40
+#: Files that have one and the same problem get a line each up to this number, and beyond it one together.
+_MOST_ALIKE = 3
 
 
 @dataclass
@@ -40,6 +45,8 @@ class FileReport:
         notes: sentences about nothing wrong.
         size: (width, height) of the image, where it could be read.
         counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
+        unknown: ids of its label that are not in the table.
+        known: those that are.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -47,6 +54,8 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None
     counts: NDArray[np.int64] | None = None
+    unknown: frozenset[int] = frozenset()
+    known: frozenset[int] = frozenset()
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
@@ -64,15 +73,16 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         check = functools.partial(_check_one_of, dataset, indices)
         for report in in_order(check, len(indices), workers, f"checking {title}"):
             reports[title].append(report)
-            _print_lines(report, title, console)
+        _print_lines(reports[title], dataset.root, title, console)
     if not pair.target_val.labelled:
-        _print_lines(
-            FileReport(notes=[f"{pair.target_val.root}: no labels, so a training gives the scores that need none"]),
-            "target val", console,
-        )  # fmt: skip
+        root = pair.target_val.root
+        note = FileReport(notes=[f"{root}: no labels, so a training gives the scores that need none"])
+        _print_lines([note], root, "target val", console)
     console.print(_overview(reports))
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
+    if (advice := _classes_that_fit(checked)) is not None:
+        console.print(advice, markup=False, emoji=False, highlight=False)
     wrong = sum(1 for report in checked if report.errors or report.warnings)
     if wrong:
         console.print(
@@ -81,6 +91,24 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     else:
         console.print(f"{len(checked):,} images checked, nothing wrong")
     return wrong
+
+
+def _classes_that_fit(checked: list[FileReport]) -> str | None:
+    """A file of classes for labels whose ids are not in the table, as of masks in black and white."""
+    unknown = frozenset[int]().union(*(report.unknown for report in checked))
+    ids = sorted(unknown.union(*(report.known for report in checked)))
+    if not unknown or len(ids) > _MOST_IDS:
+        return None
+    # beside two shades 255 is white, beside many ids it is what nothing counts
+    mask = set(ids) <= {0, 128, IGNORE_INDEX}
+    classes = [label_id for label_id in ids if mask or label_id != IGNORE_INDEX]
+    if len(classes) < 2:
+        return None
+    rows = "".join(f"- {{name: class {position}, id: {label_id}}}\n" for position, label_id in enumerate(classes))
+    return (
+        f"the labels hold the ids {', '.join(map(str, ids))}; with names of yours this file reads them (--classes "
+        f"FILE):\n\nclasses:\n{rows}"
+    )
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
@@ -142,6 +170,8 @@ def _check_label(dataset: SegmentationDataset, image_file: Path, file: Path, rep
         )
     pixels = np.bincount(ids.ravel(), minlength=256)
     unknown = (pixels > 0) & ~dataset.known_ids
+    report.unknown = frozenset(np.flatnonzero(unknown).tolist())
+    report.known = frozenset(np.flatnonzero((pixels > 0) & dataset.known_ids).tolist())
     if unknown.any():
         report.errors.append(
             f"{file}: label id {spans(unknown)} is not in the table, which has {spans(dataset.known_ids)}"
@@ -169,10 +199,20 @@ def _is_blank(image: Image.Image) -> bool:
     return bool(high - low < BLANK_RANGE)
 
 
-def _print_lines(report: FileReport, title: str, console: Console) -> None:
-    for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
-        for sentence in sentences:
-            console.print(f"{kind}: {title}: {printable(sentence)}", markup=False, emoji=False, highlight=False)
+def _print_lines(reports: list[FileReport], root: Path, title: str, console: Console) -> None:
+    """A line for each problem, and one for all files that have the same if these are many."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    within = re.compile(re.escape(str(root)) + r"[^:;,()]*")
+    for report in reports:
+        for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
+            for sentence in sentences:
+                groups.setdefault((kind, within.sub("…", sentence)), []).append(sentence)
+    for (kind, _), sentences in groups.items():
+        lines = sentences
+        if len(sentences) > _MOST_ALIKE:
+            lines = [f"{len(sentences):,} files, such as {sentences[0]}"]
+        for line in lines:
+            console.print(f"{kind}: {title}: {printable(line)}", markup=False, emoji=False, highlight=False)
 
 
 def _overview(reports: dict[str, list[FileReport]]) -> Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -97,7 +98,7 @@ class SegmentationDataset:
         self.layout = LAYOUTS[layout]
         self.train_ids, self.known_ids = self.layout.train_ids(classes)
         self.copies = ResizedCopies(root, layout, size)
-        pairs = _part(_without(self.layout.pairs(root, split), exclude, root), part, root)
+        pairs = _part(_without(_pairs(root, layout, split), exclude, root), part, root)
         if labelled is None:
             labelled = any(label.is_file() for _, label in pairs)
         if labelled and labels_must_exist:
@@ -239,6 +240,22 @@ def _without(pairs: Pairs, exclude: Sequence[str], root: Path) -> Pairs:
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
     return kept
+
+
+def _pairs(root: Path, layout: str, split: str) -> Pairs:
+    """Those of the layout; where it finds none, the error names the layouts that do."""
+    try:
+        return LAYOUTS[layout].pairs(root, split)
+    except InputError as error:
+        fitting = []
+        for name, other in LAYOUTS.items():
+            with suppress(InputError):
+                fitting += [name] if name != layout and other.pairs(root, split) else []
+        if not fitting:
+            raise
+        raise InputError(
+            f"{error}; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout"
+        ) from error
 
 
 def _part(pairs: Pairs, part: tuple[float, float], root: Path) -> Pairs:

@@ -12,16 +12,17 @@ it as 255, which maps to ``IGNORE_INDEX``. Source: ``labels.py`` of the public c
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.safe_io import read_json, read_yaml
+from dem_apps.runtime.shipped_configs import found
 from dem_apps.runtime.terminal import control_character
 from dem_apps.runtime.validate import shown
 from seg.data.image_io import distinct
@@ -158,19 +159,27 @@ def load_classes(file: str | None) -> ClassSet:
     """The classes of a YAML file; without one Cityscapes' 19.
 
     The file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
-    outputs, and may have a list ``ignored`` of ids. Without ``id`` a class has its position, from 0.
+    outputs, and may have a list ``ignored`` of ids. Without ``id`` a class has its position, from 0. Colours may be
+    left out of all of them, and so may everything but the names: ``[background, crop, weed]``. A class may have the id
+    255, which otherwise is ignored.
+
+    Args:
+        file: its path, or the names themselves with commas between.
 
     Raises:
         InputError: a file that cannot be read, or the first entry that is wrong.
     """
     if file is None:
         return CITYSCAPES_CLASSES
+    if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
+        return _named(file)
     document = _read_yaml(file)
     _known_keys(file, document, ("classes", "ignored"))
     rows = document.get("classes")
     if not isinstance(rows, list) or not 2 <= len(rows) <= 255:
         count = f"{len(rows)} of them" if isinstance(rows, list) else f"{type(rows).__name__}"
         raise InputError(f"{file}, classes: expected a list of 2 to 255 classes, found {count}")
+    rows = _with_colors([{"name": row} if isinstance(row, str) else row for row in rows])
     parsed = [_class_row(f"{file}, classes[{index}]", row, index) for index, row in enumerate(rows)]
     names, colors, ids = (tuple(column) for column in zip(*parsed, strict=True))
     ignored = [] if document.get("ignored") is None else document["ignored"]
@@ -186,8 +195,26 @@ def load_classes(file: str | None) -> ClassSet:
     return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
 
 
+def _named(names: str) -> ClassSet:
+    """The classes of names with commas between."""
+    split = [name.strip() for name in names.split(",")]
+    if "" in split or len(split) != len(set(split)) or len(split) > IGNORE_INDEX:
+        raise InputError(f"--classes: expected a file, or different names such as background,crop,weed, got '{names}'")
+    return named_classes(split)
+
+
+def _with_colors(rows: list[Any]) -> list[Any]:
+    """The rows with chosen colours, where none has one of its own."""
+    if any(isinstance(row, dict) and "color" in row for row in rows):
+        return rows
+    colors = named_classes([str(row.get("name")) if isinstance(row, dict) else "" for row in rows]).colors
+    return [
+        {**row, "color": list(color)} if isinstance(row, dict) else row for row, color in zip(rows, colors, strict=True)
+    ]
+
+
 def _read_yaml(file: str) -> dict[str, Any]:
-    path = Path(file)
+    path = found(file)
     if not path.exists():
         raise InputError(f"--classes: {file} cannot be read (no such file); it should be a YAML file")
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
@@ -208,8 +235,8 @@ def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int
         raise InputError(f"{where}, name: holds a control character, as in {name!r}")
     if not isinstance(color, list) or len(color) != 3 or not all(_is_byte(channel) for channel in color):
         raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {shown(color)}")
-    if not _is_byte(label_id) or label_id == IGNORE_INDEX:
-        raise InputError(f"{where}, id: expected a number from 0 to 254 (255 is ignored), found {shown(label_id)}")
+    if not _is_byte(label_id):
+        raise InputError(f"{where}, id: expected a number from 0 to 255, found {shown(label_id)}")
     return name, (color[0], color[1], color[2]), label_id
 
 

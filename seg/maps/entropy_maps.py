@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -78,6 +78,12 @@ class Prediction:
     def of(cls, logits: Tensor) -> Prediction:
         """From (C, H, W) logits."""
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), normalised_entropy(logits))
+
+    @classmethod
+    def of_bands(cls, bands: Iterable[Tensor]) -> Prediction:
+        """From (C, ·, W) logits that lie below each other, one of them in memory at a time."""
+        parts = [cls.of(band) for band in bands]
+        return cls(np.concatenate([part.classes for part in parts]), np.concatenate([part.entropy for part in parts]))
 
     @property
     def caption(self) -> str:

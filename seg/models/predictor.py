@@ -5,6 +5,7 @@ Shapes: B batch, C classes, h × w feature resolution, H × W the images' size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -53,3 +54,24 @@ class Predictor:
 def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
     """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does unless told otherwise; in float32."""
     return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)
+
+
+def upsampled_bands(
+    logits: Tensor, size: tuple[int, int], align_corners: bool = True, rows: int = 128
+) -> Iterator[Tensor]:
+    """What :func:`upsampled` gives of one image, (1, C, h, w), from top to bottom as bands (1, C, ≤ rows, W).
+
+    All of it never lies in memory. Equal up to rounding.
+    """
+    height, width = logits.shape[2], size[1]
+    every = torch.arange(size[0], dtype=torch.float32, device=logits.device)
+    if align_corners:
+        places = every * ((height - 1) / max(1, size[0] - 1))
+    else:
+        places = ((every + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
+    for band in places.split(rows):
+        above = band.long().clamp_max(height - 1)
+        below = (above + 1).clamp_max(height - 1)
+        share = (band - above)[:, None]
+        lines = torch.lerp(logits[:, :, above].float(), logits[:, :, below].float(), share)
+        yield upsampled(lines, (len(band), width), align_corners)

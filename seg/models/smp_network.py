@@ -68,6 +68,9 @@ class SmpNetwork(SegmentationNetwork):
         self.segmentation_head = network.segmentation_head
         if hasattr(network.segmentation_head, "upsampling_factor"):  # of dpt, which no argument sets
             network.segmentation_head.upsampling_factor = 1.0
+        #: By which the library itself makes such a network.
+        self.architecture, self.arguments = architecture, {"encoder_name": encoder, **arguments}
+        self.encoder_options = _ENCODER_OPTIONS.get(architecture, {})
         self._name = f"{architecture} with encoder {encoder}"
         stride: int = network.encoder.output_stride
         coarsest = _PYRAMID_STRIDE.get(architecture, stride)

@@ -1,8 +1,9 @@
 """Trained networks by SPEC, whoever trained them: the one way in for commands and for ``seg.load``.
 
 A SPEC is a run folder, a folder of segmentation-models-pytorch's ``save_pretrained``, one of transformers'
-``AutoModelForSemanticSegmentation.save_pretrained`` (extra ``hf``), or ``package.module:function`` with a file of
-weights. To add a format, write a reader in a file of its own and enter it in ``READERS``.
+``AutoModelForSemanticSegmentation.save_pretrained`` (extra ``hf``), one of ``seg.export_model``, or
+``package.module:function`` with a file of weights. To add a format, write a reader in a file of its own and enter it
+in ``READERS``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.safe_io import read_json
+from seg.models.formats.exported import is_exported, read_exported
 from seg.models.formats.function import is_function, read_function
 from seg.models.formats.run import is_run, read_run
 from seg.models.formats.smp_folder import read_smp
@@ -26,6 +28,7 @@ SPEC_HELP = (
 )
 #: Folders with a ``config.json``: what it looks like, and who reads it.
 READERS: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[Path], TrainedNetwork]], ...] = (
+    (is_exported, read_exported),
     (is_transformers, read_transformers),
     (is_smp, read_smp),
 )

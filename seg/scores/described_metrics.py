@@ -38,6 +38,7 @@ METRICS = (
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats", low=0),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
     Metric("target/objective_aux", "auxiliary", "Objective on the target", note=_OBJECTIVE),
+    Metric("target/eased", "weight after alarms", note="what the objective's weight is multiplied with", low=0, high=1),
     Metric("target/pseudo_label_weight", "mean weight", "Weight of the pseudo-labels", note=_SURE, low=0, high=1),
     Metric("target/pseudo_label_loss", "strong view", "Cross-entropy with the teacher's labels", "nats", low=0),
     Metric("target/masked_consistency", "masked view", "Cross-entropy with the teacher's labels", "nats", low=0),

@@ -13,6 +13,7 @@ from dem_apps.objectives.flags import given_options
 from seg.config import TrainConfig
 from seg.methods import METHODS
 from seg.models.batch_norm import describe, statistics
+from seg.models.tiles import Tiling
 
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
@@ -40,6 +41,7 @@ def protocol(
     scales: Sequence[float] = (1.0,),
     flip: bool = False,
     re_estimated_on: str | None = None,
+    cut: Tiling | None = None,
 ) -> dict[str, Any]:
     """How a score came about: what somebody needs to compare it with another.
 
@@ -51,6 +53,7 @@ def protocol(
         scales: of the scored prediction, see :func:`seg.evaluate.predicted`.
         flip: likewise.
         re_estimated_on: see :func:`batch_norm_statistics`.
+        cut: tiles that larger images were predicted by.
     """
     whose = batch_norm_statistics(config, model, step, re_estimated_on)
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
@@ -69,6 +72,7 @@ def protocol(
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         "scales": list(scales),
         "flip": flip,
+        **({} if cut is None else {"tile": cut.side, "tile_overlap": cut.overlap}),
         "score_precision": "float32",
         "batch_norm": describe(config.batch_norm_policy(model), model, whose),
         "batch_norm_statistics": whose,
@@ -106,5 +110,5 @@ def _weights(config: TrainConfig) -> dict[str, Any]:
     }
     unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
     if not METHODS[config.method].uses_target:
-        unused |= {"target_main", "target_aux", "warm_up", "relative"}
+        unused |= {"target_main", "target_aux", "warm_up", "relative", "back_off"}
     return {name: value for name, value in dataclasses.asdict(config.weights).items() if name not in unused}

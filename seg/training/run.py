@@ -115,6 +115,8 @@ class TrainingRun:
         improved = self.selector.update(step, result)
         alarm = self.selector.alarm(result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True)))
         self.scored = True
+        if alarm is not None:
+            self.state.ease()
         if self.folder is not None:
             self._log_scores(result, alarm)
             for name in improved:
@@ -133,7 +135,8 @@ class TrainingRun:
         label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
         self.folder.log(self.state.step, **values, **label_free)
         if alarm is not None:
-            self.folder.log(self.state.step, alarm=alarm)
+            eased = {} if self.state.back_off == 1 else {"target/eased": self.state.eased}
+            self.folder.log(self.state.step, alarm=alarm, **eased)
 
     def _save(self) -> None:
         if self.folder is not None:

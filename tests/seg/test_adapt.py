@@ -18,7 +18,7 @@ from PIL import Image
 
 import seg.adaptation.flow
 from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, Interrupted
 from dem_apps.runtime.settings import parse_config
 from seg.adapt import AdaptConfig, adapt
 from seg.adaptation.decision import Verdict
@@ -146,6 +146,14 @@ def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, c
     said = capsys.readouterr().out
     assert result.answer in said
     assert "predicted share of the pixels" in said
+    page = (out / "report.html").read_text()
+    places = [
+        page.index(part) for part in ("<h1>Adapted</h1>", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")
+    ]
+    assert places == sorted(places)
+    assert page.count("<img") >= 8 * 6
+    assert 'src="http' not in page
+    assert 'src="/' not in page
 
 
 def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, monkeypatch) -> None:
@@ -216,6 +224,12 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch)
 
 class Killed(Exception):
     """In place of a signal that leaves no time."""
+
+
+def test_a_signal_says_how_to_go_on(config: AdaptConfig, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.flow.Flow.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(Interrupted, match=r"the same command with --out .* goes on from here"):
+        adapt(config)
 
 
 @pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])

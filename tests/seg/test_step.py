@@ -279,6 +279,22 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool,
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6, msg=name)
 
 
+def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed(accelerator: Accelerator) -> None:
+    backing = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, back_off=0.5))
+    half = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, target_main=0.15, target_aux=0.05))
+    alarmed, resumed, other = fresh(backing, accelerator), fresh(backing, accelerator), fresh(half, accelerator)
+    alarmed.ease()
+    resumed.restore(alarmed.state())
+    plain = fresh(BASE, accelerator)
+    plain.ease()
+    assert (alarmed.eased, resumed.eased, plain.eased) == (0.5, 0.5, 1.0)
+    for state in (resumed, other):
+        training_step(state, micro_batches(0))
+    expected = other.model.state_dict()
+    for name, value in resumed.model.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
 def test_relative_weights_are_those_of_all_processes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     state = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True)), accelerator)
     monkeypatch.setattr("seg.step.world_size", lambda: 2)

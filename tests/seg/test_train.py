@@ -87,7 +87,9 @@ def test_every_key_is_explained(finished):
     # its images are in no built-in world
     assert keys_of(scores, *opened) | {"protocol.demo"} == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
-    assert set().union(*lines) | {"alarm"} | OF_ADVENT | OF_SELF_TRAINING == explained("Segmentation: `metrics.jsonl`")
+    assert set().union(*lines) | {"alarm", "target/eased"} | OF_ADVENT | OF_SELF_TRAINING == explained(
+        "Segmentation: `metrics.jsonl`"
+    )
 
 
 def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):

@@ -31,7 +31,7 @@ class TrainedNetwork:
 
     Args:
         spec: what it was opened as.
-        kind: ``run``, ``smp``, ``transformers`` or ``function``.
+        kind: ``run``, ``smp``, ``transformers``, ``exported`` or ``function``.
         network: in ``eval()`` mode, on the CPU. Called with images it gives logits (B, C, h, w), or a dict with
             ``main``. Who changes its weights changes what :meth:`save` writes.
         num_classes: C.
@@ -71,15 +71,26 @@ class TrainedNetwork:
         height, width = images.shape[2:]
         below, right = (-side % self.preprocessing.multiple for side in (height, width))
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
+        logits = self.raw_logits(padded)
+        return upsampled(logits, (padded.shape[2], padded.shape[3]), self.align_corners)[:, :, :height, :width]
+
+    def raw_logits(self, images: Tensor) -> Tensor:
+        """(B, C, h, w) at the network's own resolution, of images whose sides are multiples.
+
+        Raises:
+            InputError: images of a size that the network does not take.
+        """
         try:
-            logits: Tensor = find_logits(self.network(padded))
-        except torch.OutOfMemoryError:
+            logits: Tensor = find_logits(self.network(images))
+        except (torch.OutOfMemoryError, InputError):
             raise
         except (AssertionError, RuntimeError, ValueError) as error:
             if "memory" in str(error):
                 raise
-            raise InputError(f"{self.spec}: cannot take images of {width} × {height} ({error})") from error
-        return upsampled(logits, (padded.shape[2], padded.shape[3]), self.align_corners)[:, :, :height, :width]
+            raise InputError(
+                f"{self.spec}: cannot take images of {images.shape[3]} × {images.shape[2]} ({error})"
+            ) from error
+        return logits
 
     def save(self, folder: Path) -> None:
         """Write the network as it is now to a new folder, in the format that it came in, whole or not at all.

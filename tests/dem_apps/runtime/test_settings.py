@@ -116,6 +116,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
         (["--maxsteps=5"], r"^unknown argument '--maxsteps'; did you mean '--max-steps'\?$"),
         (["--source.crop-sise", "3"], r"did you mean '--source\.crop-size'\?$"),
+        (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
         (["stray"], r"^unknown argument 'stray'$"),
         (["--max-steps", "many"], r"^--max-steps: expected int, got 'many'$"),
         (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),

@@ -169,3 +169,57 @@ def test_the_command_says_what_it_takes(arguments, status, text, seg_data):
     ended, *printed = seg_data(*arguments)
     assert ended == status
     assert text in "".join(printed)
+
+
+def folders(root, *, ids=(0, 255), count=5, suffix=""):
+    """Images beside masks in two shades, in layout ``folders``."""
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        for kind, name in (("images", f"{number}.png"), ("labels", f"{number}{suffix}.png")):
+            (root / kind).mkdir(parents=True, exist_ok=True)
+            shape = (40, 60, 3) if kind == "images" else (40, 60)
+            pixels = generator.integers(0, 256, shape) if kind == "images" else generator.choice(ids, shape)
+            Image.fromarray(pixels.astype(np.uint8)).save(root / kind / name)
+    return ["--source.root", str(root), "--target.root", str(root)] + [
+        f"--{domain}.layout=folders" for domain in ("source", "target")
+    ]
+
+
+def test_masks_in_black_and_white_are_told_how_to_be_read(check, tmp_path):
+    """What is printed, saved as a file, reads them."""
+    flags = folders(tmp_path / "data", ids=(0, 128, 255), suffix="_mask")
+    status, printed, _ = check(*flags, "--classes", "background,crop,weed")
+    assert status == 1
+    assert "the labels hold the ids 0, 128, 255; with names of yours this file reads them" in printed
+    file = tmp_path / "classes.yaml"
+    file.write_text(printed[printed.index("classes:\n") :].partition("\n\n")[0].partition("\n ")[0])
+    assert "{name: class 2, id: 255}" in file.read_text()
+    status, printed, _ = check(*flags, "--classes", str(file))
+    assert (status, "nothing wrong" in printed) == (0, True)
+
+
+def test_beside_many_ids_255_is_no_class(check, tmp_path):
+    _, printed, _ = check(*folders(tmp_path / "data", ids=(0, 1, 2, 255)), "--classes", "a,b")
+    assert "the labels hold the ids 0, 1, 2, 255" in printed
+    assert "id: 255}" not in printed
+
+
+def test_one_problem_of_many_files_is_one_line(check, tmp_path):
+    flags = folders(tmp_path / "data", ids=(0, 7), count=6)
+    (tmp_path / "data" / "labels" / "0.png").unlink()
+    _, printed, _ = check(*flags, "--classes", "a,b")
+    found = [line for line in lines(printed, "error") if "source train" in line]
+    assert len(found) == 2
+    assert found[0].startswith(f"error: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label ")
+    assert found[1].startswith("error: source train: 5 files, such as ")
+    assert found[1].endswith("1.png: label id 7 is not in the table, which has 0 to 1 and 255")
+
+
+def test_a_layout_that_would_fit_is_named(check, tmp_path):
+    folders(tmp_path / "data")
+    (tmp_path / "data" / "images" / "train").mkdir()
+    for file in (tmp_path / "data" / "images").glob("*.png"):
+        file.rename(tmp_path / "data" / "images" / "train" / file.name)
+    status, _, errors = check("--source.root", str(tmp_path / "data"), "--target.root", str(tmp_path / "data"))
+    assert status == 2
+    assert "it looks like layout folders: give --source.layout or --target.layout" in errors

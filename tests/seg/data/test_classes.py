@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dem_apps.errors import InputError
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, load_classes
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, chosen_color, load_classes, named_classes
 from seg.data.layouts import LAYOUTS
 
 CONFIGS = Path(__file__).parents[3] / "configs/seg/classes"
@@ -78,7 +78,7 @@ def test_own_ids_map_to_train_ids_and_the_rest_is_unknown(write):
             r"classes\[0\], color: expected 3 numbers from 0 to 255, found \[1, 2\]",
         ),
         ([("a", [1, 2, 256], 0), ("b", GREY, 1)], {}, "color: expected 3 numbers from 0 to 255"),
-        ([("a", GREY, 0), ("b", GREY, 255)], {}, r"classes\[1\], id: expected a number from 0 to 254"),
+        ([("a", GREY, 0), ("b", GREY, 256)], {}, r"classes\[1\], id: expected a number from 0 to 255"),
         ([("a", GREY, 0), ("b", GREY, True)], {}, "id: expected a number"),
         ([("a", GREY, 0), (True, GREY, 1)], {}, "name: expected a text of 1 to 100 characters, found True"),
         ([("a", GREY, 0), ("b", GREY, 1)], {"ignored": [1]}, "ignored: the id 1 is that of class 'b'"),
@@ -98,7 +98,8 @@ def test_a_mistake_is_one_sentence(write, rows, more, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("classes: [road, sky]", r"classes\[0\]: expected \{name"),
+        ("classes: [road, 3]", r"classes\[1\]: expected \{name"),
+        ("classes: [road, {name: sky, color: [1, 2, 3]}]", r"classes\[0\], color: expected 3 numbers"),
         ("classes: [{name: a, colour: [1, 2, 3]}, {name: b}]", "unknown key 'colour'; did you mean 'color'"),
         ("- 1", "expected a key 'classes' with a list, found list"),
         ("classes: [", "not valid YAML"),
@@ -115,3 +116,41 @@ def test_a_file_of_another_shape_is_one_sentence(write, text, message):
 def test_a_missing_file_is_named():
     with pytest.raises(InputError, match=r"--classes: /nowhere.yaml cannot be read"):
         load_classes("/nowhere.yaml")
+
+
+def test_names_alone_are_enough(write):
+    expected = named_classes(["background", "crop", "weed"])
+    assert load_classes(write("classes: [background, crop, weed]")) == expected
+    assert load_classes(write({"classes": [{"name": "background"}, {"name": "crop"}, {"name": "weed"}]})) == expected
+    assert load_classes("background, crop,weed") == expected
+    assert expected.ids == (0, 1, 2)
+    assert expected.colors[0] == (0, 0, 0)
+    many = named_classes([str(number) for number in range(255)])
+    assert len(set(many.colors)) == 255
+
+
+def test_the_colours_of_vocs_map_are_vocs():
+    """Its first ones, as the devkit's ``VOClabelcolormap`` gives them."""
+    published = [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128), (128, 0, 128), (0, 128, 128)]
+    assert [chosen_color(index) for index in range(7)] == published
+    assert chosen_color(15) == (192, 128, 128)  # person
+
+
+def test_names_of_cityscapes_keep_its_colours_and_others_do_not_clash():
+    assert named_classes(["road", "car"]).colors == ((128, 64, 128), (0, 0, 142))
+    assert named_classes(["road", "hedgehog"]).colors == (chosen_color(0), chosen_color(1))
+
+
+@pytest.mark.parametrize("names", ["a,,b", "a,b,a", ",".join(map(str, range(256)))])
+def test_names_that_are_no_classes(names):
+    with pytest.raises(InputError, match="--classes: expected a file, or different names such as background,crop,weed"):
+        load_classes(names)
+
+
+def test_a_mask_in_black_and_white_has_the_class_255(write):
+    rows = [{"name": "no", "id": 0}, {"name": "yes", "id": 255}]
+    classes = load_classes(write({"classes": rows}))
+    table, known = LAYOUTS["folders"].train_ids(classes)
+    assert table[[0, 255, 7]].tolist() == [0, 1, IGNORE_INDEX]
+    assert np.flatnonzero(known).tolist() == [0, 255]
+    assert classes.to_ids()[[0, 1]].tolist() == [0, 255]

@@ -1,0 +1,66 @@
+"""Which commands there are: what ``python -m seg``, ``python -m rl`` and ``python -m dem_apps`` say."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import dem_apps
+
+#: By package what follows it on the command line, and what it does; a test holds this and the files together.
+COMMANDS: dict[str, dict[str, str]] = {
+    "seg": {
+        "train": "adapt a segmentation network to images without labels",
+        "evaluate": "score a run",
+        "export": "predictions and entropy maps of any folder of images",
+        "export_model": "a run's network as a folder that others load, and as ONNX",
+        "data check": "every fault of the data before any training",
+        "data cache": "decoded, resized copies of the images, for speed",
+        "benchmark": "a grid of trainings: arms by seeds",
+        "tune": "a search over settings, such as DEM*'s tau and alpha",
+        "convert": "a checkpoint of ADVENT becomes a run",
+    },
+    "rl": {
+        "train": "PPO or A2C with an entropy objective",
+        "evaluate": "returns of a run, and a video",
+        "benchmark": "a grid of trainings: environments by arms by seeds",
+        "plots": "curves and tables of a grid",
+        "tune": "a search over settings",
+        "export": "a run's policy as a zip of Stable-Baselines3",
+    },
+    "dem_apps": {
+        "report": "one page about a run, or about several",
+        "figures": "the paper's analytic curves",
+    },
+}
+
+
+def listing(package: str, prefix: str = "python -m ") -> str:
+    """The commands of a package, one a line.
+
+    Args:
+        package: a key of ``COMMANDS``.
+        prefix: how a command line begins; with a space between package and command where it is no ``python -m``.
+    """
+    dot = "." if prefix.startswith("python") else " "
+    lines = {f"{prefix}{package}{dot}{name}": what for name, what in COMMANDS[package].items()}
+    width = max(map(len, lines))
+    return "\n".join(f"{line:{width}}  {what}" for line, what in lines.items())
+
+
+def print_listing(package: str) -> None:
+    """What ``python -m PACKAGE`` does."""
+    print(listing(package))
+    print("\n--help behind a command lists its settings.")
+
+
+def shadow(package: str) -> Path | None:
+    """A folder or file of somebody's that Python finds in place of a package of ours; None where it finds ours."""
+    spec = sys.modules[package].__spec__ if package in sys.modules else importlib.util.find_spec(package)
+    ours = Path(dem_apps.__file__).resolve().parent.parent
+    if spec is None or spec.origin is None:
+        return None
+    place = Path(spec.origin).resolve()
+    place = place.parent if place.name == "__init__.py" else place
+    return None if place.parent == ours else place

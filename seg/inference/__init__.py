@@ -1,0 +1,1 @@
+"""Prediction from Python: ``from seg import load``."""

@@ -1,0 +1,109 @@
+"""What a network says of one image, as Python and notebooks want it.
+
+Shapes: C classes, H × W the image's size, h × w that of the network's logits.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from dem_apps.errors import NotFiniteError
+from seg.data.labels import ClassSet
+from seg.maps import entropy_maps
+from seg.models.predictor import upsampled, upsampled_bands
+
+
+@dataclass(frozen=True)
+class PredictedImage:
+    """A prediction at the size of its image. In a notebook it shows itself.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        logits: (1, C, h, w) float32, on the CPU.
+        class_set: names and colours of the C classes.
+        align_corners: of the upsampling of logits.
+
+    Raises:
+        NotFiniteError: logits with NaN or infinity.
+    """
+
+    image: NDArray[np.uint8]
+    logits: Tensor
+    class_set: ClassSet
+    align_corners: bool
+
+    def __post_init__(self) -> None:
+        if not self.logits.isfinite().all():
+            raise NotFiniteError("the network's output is not finite; its weights are no use")
+
+    @property
+    def classes(self) -> NDArray[np.uint8]:
+        """(H, W) uint8: the index of the class that is most probable, into :attr:`names`."""
+        return self._maps.classes
+
+    @property
+    def entropy(self) -> NDArray[np.float32]:
+        """(H, W) float32, 0 (certain) to 1 (uniform): Shannon entropy / log C."""
+        return self._maps.entropy
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the C classes."""
+        return self.class_set.names
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float32]:
+        """(C, H, W) float32 softmax; made when it is asked for."""
+        result: NDArray[np.float32] = upsampled(self.logits, self._size, self.align_corners).softmax(1)[0].numpy()
+        return result
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the pixels that each predicted class has, by name, the largest first."""
+        pixels = np.bincount(self.classes.ravel(), minlength=len(self.names))
+        order = pixels.argsort(kind="stable")[::-1]
+        return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
+
+    def panel(self) -> Image.Image:
+        """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
+        tiles = self._maps.tiles(self.class_set.colors)
+        pixels = np.bincount(self.classes.ravel(), minlength=len(self.names))
+        names = entropy_maps.legend(pixels, self.class_set)
+        return entropy_maps.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
+
+    def __repr__(self) -> str:
+        height, width = self._size
+        largest = ", ".join(f"{name} {share:.0%}" for name, share in list(self.shares.items())[:3])
+        return f"PredictedImage({width} × {height}; {largest}; mean entropy {self.entropy.mean():.3f})"
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.panel().save(content, format="PNG")
+        return content.getvalue()
+
+    def _repr_html_(self) -> str:
+        picture = base64.b64encode(self._repr_png_()).decode()
+        text = html.escape(repr(self))
+        return (
+            f'<figure><img src="data:image/png;base64,{picture}" alt="{text}"><figcaption>{text}</figcaption></figure>'
+        )
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        return self.image.shape[0], self.image.shape[1]
+
+    @cached_property
+    @torch.inference_mode()
+    def _maps(self) -> entropy_maps.Prediction:
+        bands = upsampled_bands(self.logits, self._size, self.align_corners)
+        return entropy_maps.Prediction.of_bands(band[0] for band in bands)

@@ -1,0 +1,83 @@
+"""The network of a run as a folder that others read: of segmentation-models-pytorch, of transformers, or our own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import segmentation_models_pytorch as smp
+import torch
+from torch import nn
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import write_bytes
+from seg.models.formats.exported import write_exported
+from seg.models.formats.preprocessor import PREPROCESSOR_FILE, preprocessor_document
+from seg.models.load_model import CLASSES_FILE, LoadedModel
+from seg.models.predictor import upsampled
+from seg.models.preprocessing import Preprocessing
+from seg.models.smp_network import SmpNetwork
+from seg.models.transformers_network import TransformersNetwork, quiet
+
+#: Of an image for the comparison, in pixels: a size that every architecture takes.
+_SIDE = 256
+_TOLERANCE = 1e-4
+
+
+def write_model(loaded: LoadedModel, preprocessing: Preprocessing, folder: Path) -> str:
+    """Write weights, description, classes and normalisation into an empty folder.
+
+    Returns:
+        the name of who reads it, ``smp``, ``transformers`` or ``seg``.
+
+    Raises:
+        InputError: the library's own network gives other logits.
+    """
+    model, classes = loaded.model, loaded.classes
+    if isinstance(model, SmpNetwork):
+        kind = "smp"
+        _as_smp(model, len(classes), folder)
+    elif isinstance(model, TransformersNetwork):
+        kind = "transformers"
+        _as_transformers(model, classes.names, folder)
+    else:
+        kind = "seg"
+        settings = loaded.config.model
+        write_exported(folder, model, settings.architecture(), len(classes), settings.align_corners)
+    documents = {PREPROCESSOR_FILE: preprocessor_document(preprocessing), CLASSES_FILE: classes.document()}
+    for name, document in documents.items():
+        write_bytes(folder / name, (json.dumps(document, indent=2) + "\n").encode())
+    return kind
+
+
+def _as_smp(model: SmpNetwork, num_classes: int, folder: Path) -> None:
+    """By the library's own network, which is asked whether it says the same."""
+    images = torch.randn(1, 3, _SIDE, _SIDE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        logits = model(images)["main"]
+    arguments = dict(model.arguments)
+    if "upsampling" in arguments:
+        arguments["upsampling"] = _SIDE // logits.shape[2]
+    library = smp.create_model(
+        model.architecture, encoder_weights=None, classes=num_classes, **arguments, **model.encoder_options
+    )
+    library.load_state_dict(model.state_dict())
+    with torch.inference_mode():
+        theirs = library.eval()(images)
+        ours = upsampled(logits, (_SIDE, _SIDE))
+    difference = float((theirs - ours).abs().max()) if theirs.shape == ours.shape else float("inf")
+    if not difference <= _TOLERANCE * float(ours.abs().max()) + 1e-6:
+        raise InputError(
+            f"{model.architecture}: segmentation-models-pytorch's own network gives logits that differ by up to "
+            f"{difference:.3g}; nothing was written"
+        )
+    library.save_pretrained(folder)
+
+
+def _as_transformers(model: TransformersNetwork, names: tuple[str, ...], folder: Path) -> None:
+    network: nn.Module = model.network
+    settings = network.config
+    settings.id2label = dict(enumerate(names))  # type: ignore[union-attr]  # of a class that is not known here
+    settings.label2id = {name: index for index, name in enumerate(names)}  # type: ignore[union-attr]
+    with quiet():
+        network.save_pretrained(folder)  # type: ignore[operator]

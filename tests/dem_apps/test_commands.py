@@ -1,0 +1,95 @@
+"""Commands are found: listed by their packages, run by ``dem-apps``, and hidden by nobody's folder unsaid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dem_apps.runtime.command_list import COMMANDS, listing
+from dem_apps.runtime.shipped_configs import CONFIGS, found, shipped
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = "import sys; from dem_apps.__main__ import main; sys.argv[0] = 'dem-apps'; main()"
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("package", COMMANDS)
+def test_every_command_is_listed(package: str) -> None:
+    files = [file for file in (ROOT / package).glob("*.py") if file.stem != "__main__"]
+    modules = {file.stem for file in files if '__name__ == "__main__"' in file.read_text()}
+    modules |= {file.parent.name for file in (ROOT / package).glob("*/__main__.py")}
+    assert {name.split()[0] for name in COMMANDS[package]} == modules
+
+
+def test_packages_list_their_commands(tmp_path: Path) -> None:
+    for package in COMMANDS:
+        done = run("-m", package, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert listing(package) in done.stdout
+    assert "python -m seg.data check" in listing("seg")
+    assert "dem-apps rl train" in listing("rl", "dem-apps ")
+
+
+def test_the_script_runs_commands_and_says_what_is_none(tmp_path: Path) -> None:
+    done = run("-c", SCRIPT, "seg", "data", "check", "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "usage: python -m seg.data check" in done.stdout
+    assert "dem-apps seg export_model" in run("-c", SCRIPT, "seg", cwd=tmp_path).stdout
+    done = run("-c", SCRIPT, "report", "/nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    for arguments, message in (
+        (
+            ("sge", "train"),
+            "error: dem-apps: 'sge' is not one of seg, rl, dem_apps, report, figures; did you mean 'seg'?",
+        ),
+        (("rl", "trian"), "error: dem-apps rl: 'trian' is not one of benchmark, "),
+    ):
+        done = run("-c", SCRIPT, *arguments, cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+def test_a_folder_of_ones_own_that_hides_ours_is_named(tmp_path: Path) -> None:
+    """As in a clone, where PYTHONPATH comes behind the folder of the command."""
+    (tmp_path / "rl").mkdir()
+    assert run("-c", SCRIPT, "rl", "train", "--help", cwd=tmp_path).returncode == 0  # no package, so it hides nothing
+    (tmp_path / "rl" / "__init__.py").write_text("")
+    done = run("-c", SCRIPT, "rl", "train", "--help", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        f"error: {tmp_path / 'rl'}: hides the package 'rl' of dem-apps, which has the same name; rename it, or run the "
+        "command from another folder"
+    )
+    assert "warning: " in run("-m", "dem_apps", cwd=tmp_path).stdout
+
+
+def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shipped("seg")["folders"] == found("configs/seg/folders.yaml") == CONFIGS / "seg" / "folders.yaml"
+    assert found("configs/seg/none.yaml") == Path("configs/seg/none.yaml")
+    assert found("configs/../../pyproject.toml") == Path("configs/../../pyproject.toml")
+    (tmp_path / "configs" / "seg").mkdir(parents=True)
+    own = tmp_path / "configs" / "seg" / "folders.yaml"
+    own.write_text("seed: 3\n")
+    assert found("configs/seg/folders.yaml").resolve() == own  # what is here wins
+
+
+@pytest.mark.parametrize("name", ["folders", "configs/seg/folders.yaml", "best"])
+def test_a_shipped_config_is_read_from_another_folder(name: str, tmp_path: Path, monkeypatch) -> None:
+    from dem_apps.runtime.settings import parse_config
+    from seg.config import TrainConfig
+    from seg.data.labels import load_classes
+
+    monkeypatch.chdir(tmp_path)
+    config = parse_config(TrainConfig, "x", "x", ["--config", name])
+    assert config != TrainConfig()
+    if config.classes is not None:
+        assert len(load_classes(config.classes)) > 1

@@ -1,0 +1,126 @@
+"""Tiles give what the whole image gives: the grid, the weights and the joining of logits before they are upsampled."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError
+from seg.models.predictor import upsampled, upsampled_bands
+from seg.models.tiles import GRID, Tiling, _starts, tiled_logits, tiling
+
+
+def network(stride: int, ceil: bool = False) -> nn.Module:
+    """A receptive field of a few pixels on either side, at several strides; ``ceil`` has features on both edges."""
+    torch.manual_seed(stride)
+    layers: list[nn.Module] = []
+    channels, left = 3, stride
+    while left > 1:
+        layers += [nn.Conv2d(channels, 6, 3, 2, 1), nn.ReLU()]
+        channels, left = 6, left // 2
+    if ceil:
+        layers.append(nn.MaxPool2d(3, 2, 1, ceil_mode=True))
+    return nn.Sequential(*layers, nn.Conv2d(channels, 4, 3, 1, 1)).eval()
+
+
+@given(
+    length=st.integers(1, 900), side=st.integers(64, 300), share=st.floats(0, 1),
+    grid=st.sampled_from([GRID, 7 * GRID // 7, 2 * GRID]),
+)  # fmt: skip
+def test_tiles_cover_a_side_on_the_grid(length: int, side: int, share: float, grid: int) -> None:
+    side = max(side, 2 * grid)
+    cut = Tiling(side, int(share * (side - GRID)))
+    starts = _starts(length, cut, grid)
+    assert starts[0] == 0
+    assert all(start % grid == 0 for start in starts)
+    assert starts[-1] + side >= length > starts[-1]
+    assert all(0 < after - before <= side - cut.overlap or after - before == grid for before, after in pairwise(starts))
+    if length > side:  # the last one is no sliver
+        assert length - starts[-1] > side - grid
+
+
+@pytest.mark.parametrize(("stride", "ceil"), [(1, False), (4, False), (8, False), (4, True)])
+@pytest.mark.parametrize("align_corners", [True, False])
+@torch.no_grad()
+def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, ceil: bool, align_corners: bool) -> None:
+    model = network(stride, ceil)
+    images = torch.randn(2, 3, 301, 457, generator=torch.Generator().manual_seed(0))
+    whole = model(images)
+    seen: list[tuple[int, ...]] = []
+
+    def forward(tile: Tensor) -> Tensor:
+        seen.append(tuple(tile.shape[2:]))
+        return model(tile)
+
+    tiles = tiled_logits(forward, images, Tiling(192, 144))
+    assert max(max(shape) for shape in seen) == 192
+    assert len(seen) > 6
+    assert tiles.shape == whole.shape
+    scale = float(whole.abs().max())
+    torch.testing.assert_close(tiles / scale, whole / scale, rtol=0, atol=1e-5)
+    size = (301, 457)
+    torch.testing.assert_close(
+        upsampled(tiles / scale, size, align_corners), upsampled(whole / scale, size, align_corners), rtol=0, atol=1e-5
+    )
+
+
+@torch.no_grad()
+def test_without_an_overlap_there_are_seams() -> None:
+    """What the overlap is for; and away from the borders of tiles there is no difference even so."""
+    model = network(1)
+    images = torch.randn(1, 3, 128, 128, generator=torch.Generator().manual_seed(0))
+    error = (tiled_logits(model, images, Tiling(64, 0)) - model(images)).abs()[0].amax(0)
+    assert error[:, 63:65].max() > 1e-3
+    assert error[:, :62].reshape(128, -1)[:62].max() < 1e-5
+    assert error.amax(0)[66:126].max() > 1e-3  # rows 63 and 64, another seam
+
+
+@torch.no_grad()
+def test_a_network_that_sees_everything_has_no_step_at_a_seam() -> None:
+    """Tiles of a network with global pooling disagree; blending spreads that over the overlap."""
+
+    def forward(tile: Tensor) -> Tensor:
+        return tile.mean((2, 3), keepdim=True).expand_as(tile)
+
+    images = torch.linspace(0, 1, 512).expand(1, 3, 128, 512).contiguous()
+    row = tiled_logits(forward, images, Tiling(128, 64))[0, 0, 64]
+    apart = tiled_logits(forward, images, Tiling(128, 0))[0, 0, 64]
+    assert row.diff().abs().max() < 0.15 * apart.diff().abs().max()
+
+
+@torch.no_grad()
+def test_a_small_image_is_not_cut() -> None:
+    images = torch.randn(1, 3, 90, 100)
+    calls: list[Tensor] = []
+    tiled_logits(lambda tile: calls.append(tile) or tile, images, Tiling(128, 32))
+    tiled_logits(lambda tile: calls.append(tile) or tile, images, None)
+    assert [call is images for call in calls] == [True, True]
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize(
+    ("small", "large"), [((9, 13), (70, 101)), ((1, 5), (7, 7)), ((300, 20), (300, 20)), ((40, 8), (17, 5))]
+)
+def test_bands_are_the_whole_upsampled(small: tuple[int, int], large: tuple[int, int], align_corners: bool) -> None:
+    logits = torch.randn(1, 3, *small)
+    bands = list(upsampled_bands(logits, large, align_corners, rows=32))
+    assert max(band.shape[2] for band in bands) <= 32
+    torch.testing.assert_close(torch.cat(bands, 2), upsampled(logits, large, align_corners), rtol=1e-4, atol=1e-5)
+
+
+def test_flags_that_make_no_tiles() -> None:
+    assert tiling(None, None) is None
+    assert tiling(512, None) == Tiling(512, 128)
+    for side, overlap, message in (
+        (None, 64, "--tile-overlap: belongs to --tile, which is not given"),
+        (32, None, "--tile: expected 64 pixels or more, got 32"),
+        (128, 100, "--tile-overlap: expected 0 to 96, 32 less than --tile, got 100"),
+        (128, -1, "--tile-overlap: expected 0 to 96"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tiling(side, overlap)

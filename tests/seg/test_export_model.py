@@ -1,0 +1,164 @@
+"""A run's network as a folder of others, with the numbers that it has here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+
+from dem_apps.errors import InputError
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.export_model import ExportModelConfig, export_model
+from seg.models.formats import trained_network
+from seg.models.load_model import open_trained as open_run
+from seg.models.trained import open_trained
+from seg.train import train
+
+IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, tiny_pair) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    base = TrainConfig(
+        maps=0, max_steps=2, eval_every=1, device="cpu", source=SourceConfig(str(tiny_pair.source_root)),
+        target=TargetDataConfig(str(tiny_pair.target_root)),
+    )  # fmt: skip
+    models = {
+        "unet": ModelConfig("unet", "resnet18", depth=3),
+        "fpn": ModelConfig("fpn", "resnet18", depth=4),
+        "deeplabv2": ModelConfig(output_stride=8),
+    }
+    return {
+        name: train(dataclasses.replace(base, model=model, run_dir=str(folder / name)))
+        for name, model in models.items()
+    }
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["unet", "fpn"])
+def test_smp_loads_what_was_exported(name: str, runs: dict[str, Path], tmp_path: Path, capsys) -> None:
+    out = export_model(ExportModelConfig(run=str(runs[name]), out=str(tmp_path / "model")))
+    assert f"smp      {out} for segmentation-models-pytorch" in capsys.readouterr().out
+    assert sorted(file.name for file in out.iterdir()) == [
+        "README.md", "classes.json", "config.json", "model.safetensors", "preprocessor_config.json",
+    ]  # fmt: skip
+    ours, opened = open_trained(str(runs[name])), open_trained(str(out))
+    expected = ours.logits(IMAGES)
+    torch.testing.assert_close(smp.from_pretrained(out).eval()(IMAGES), expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(opened.logits(IMAGES), expected)
+    assert opened.classes == ours.classes
+    assert opened.preprocessing.mean == ours.preprocessing.mean
+
+
+@torch.no_grad()
+def test_our_own_network_goes_out_and_comes_back(runs: dict[str, Path], tmp_path: Path) -> None:
+    out = export_model(ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model")))
+    ours, opened = open_trained(str(runs["deeplabv2"])), open_trained(str(out))
+    assert opened.kind == "exported"
+    assert torch.equal(opened.logits(IMAGES), ours.logits(IMAGES))
+    with torch.no_grad():
+        next(opened.network.parameters()).mul_(1.1)
+    opened.save(tmp_path / "adapted")
+    assert torch.equal(open_trained(str(tmp_path / "adapted")).logits(IMAGES), opened.logits(IMAGES))
+    document = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(document | {"encoder": "resnet19"}))
+    with pytest.raises(InputError, match=r"config.json: encoder: 'resnet19' is not known"):
+        open_trained(str(out))
+
+
+def test_the_card_has_classes_normalisation_and_scores(runs: dict[str, Path], tmp_path: Path) -> None:
+    out = export_model(ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "last"), checkpoint="last"))
+    card, scores = (out / "README.md").read_text(), json.loads((runs["unet"] / "eval.json").read_text())
+    for text in (
+        "| 0 | road |",
+        "| 18 | bicycle |",
+        "(0.485, 0.456, 0.406)",
+        "smp.from_pretrained",
+        "## Licence",
+        "Not set",
+    ):
+        assert text in card
+    assert f"| mIoU | {100 * scores['miou']:.2f} % |" in card
+    assert f"| pixel accuracy | {100 * scores['pixel_accuracy']:.2f} % |" in card
+    selected = export_model(ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "best"), checkpoint="best"))
+    assert f"| mIoU | {100 * scores['checkpoints']['best']['miou']:.2f} % |" in (selected / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"run": None}, "--run: is missing; python -m seg.export_model needs --run DIR --out DIR"),
+        ({"out": None}, "--out: is missing"),
+        ({"size": [64, 64]}, "--size: expected W,H such as 1024,512, together with --onnx"),
+        ({"size": [64], "onnx": True}, "--size: expected W,H"),
+    ],
+)
+def test_flags_that_do_not_fit(change: dict, message: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    config = ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "model"))
+    with pytest.raises(InputError, match=message):
+        export_model(dataclasses.replace(config, **change))
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("name", ["unet", "deeplabv2"])
+def test_onnx_gives_the_same_logits(name: str, runs: dict[str, Path], tmp_path: Path, capsys) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    import onnxruntime
+
+    config = ExportModelConfig(run=str(runs[name]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
+    out = export_model(config)
+    assert "images (1, 3, 64, 96), normalised, to logits (1, 19, 64, 96)" in capsys.readouterr().out
+    session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, {"images": IMAGES.numpy()})
+    with torch.no_grad():
+        expected = open_trained(str(runs[name])).logits(IMAGES)
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-3, atol=1e-3)
+    assert "model.onnx" in (out / "README.md").read_text()
+
+
+def test_onnx_that_differs_is_not_kept(runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check compares with the network itself: planted, a network that answers otherwise when it is not traced."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    plain = trained_network.TrainedNetwork.logits
+
+    def moved(self, images):
+        logits = plain(self, images)
+        return logits if torch.compiler.is_exporting() else logits + 1
+
+    monkeypatch.setattr(trained_network.TrainedNetwork, "logits", moved)
+    config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
+    with pytest.raises(InputError, match=r"--onnx: the file's logits differ from the network's by up to 1"):
+        export_model(config)
+    assert not (tmp_path / "model").exists()
+
+
+def test_without_the_extra_onnx_is_a_sentence(runs: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name: str, *arguments, **options):
+        if name == "onnxruntime":
+            raise ImportError("no", name=name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    config = ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "model"), onnx=True)
+    with pytest.raises(
+        InputError, match=r"--onnx: needs onnxruntime, not installed here; pip install 'dem-apps\[onnx\]'"
+    ):
+        export_model(config)
+
+
+def test_a_run_is_not_changed_by_its_export(runs: dict[str, Path], tmp_path: Path) -> None:
+    before = open_run(runs["fpn"], "auto", torch.device("cpu")).model.state_dict()
+    export_model(ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model")))
+    after = open_run(runs["fpn"], "auto", torch.device("cpu")).model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
