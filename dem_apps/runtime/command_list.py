@@ -14,6 +14,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "train": "adapt a segmentation network to images without labels",
         "evaluate": "score a run",
         "export": "predictions and entropy maps of any folder of images",
+        "adapt": "a trained network adapted to a folder of images without labels, and whether it helped",
         "export_model": "a run's network as a folder that others load, and as ONNX",
         "data check": "every fault of the data before any training",
         "data cache": "decoded, resized copies of the images, for speed",
