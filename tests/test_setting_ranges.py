@@ -32,8 +32,8 @@ SETTINGS = (
     TrainConfig, EvaluateConfig, ExportConfig, AdaptConfig, BenchmarkConfig, TuneConfig, RLTrainConfig,
     RLEvaluateConfig, RLBenchmarkConfig, RLTuneConfig, FiguresConfig,
 )  # fmt: skip
-#: Checked where they are used: a coefficient may be a schedule, and objectives check their own options.
-_ELSEWHERE = {"ent_coef", "size", *OPTION_NAMES}
+#: Checked where they are used: a coefficient may be a schedule, objectives check their own options, and a return is any.
+_ELSEWHERE = {"ent_coef", "goal_return", "size", *OPTION_NAMES}
 
 
 def numbers(config_class: type) -> list[tuple[str, dict[str, float | None]]]:

@@ -62,7 +62,8 @@ def refused(main: Any, argv: list[str], capsys: Any) -> str:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("env", "os:system", "unknown environment 'system'"),
+        ("env", "os:system", "unknown environment 'os:system'"),
+        ("env", "antigravity:Fly-v0", "stands in a file, which cannot have the code of antigravity run"),
         ("env", "\x1b[2J", r"env: holds the control character \x1b"),
         ("env", None, "env: expected str, got null"),
         ("threads", 0, "threads: expected 1 or more, got 0"),
