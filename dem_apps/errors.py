@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -77,25 +76,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
-
-
-@contextmanager
-def into_new_folder(out: Path, flag: str = "--out") -> Iterator[None]:
-    """Around writing into a folder that has to be new or empty: the same command would refuse what a full disk left.
-
-    Raises:
-        NotWritten: the disk is full, with what makes the command work again.
-    """
-    incomplete, then = f"{out} is incomplete", f"run again after removing it, or with another {flag}"
-    try:
-        yield
-    except NotWritten as error:
-        raise NotWritten(f"{error.problem}; {incomplete}", error.remedy, then) from error
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        where = error.filename or out
-        raise NotWritten(f"{where}: no space left on the disk while writing; {incomplete}", then=then) from error
 
 
 def nearest_path(name: str, known: Iterable[str]) -> str:

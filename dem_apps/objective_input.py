@@ -20,11 +20,12 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
         ValueError: one that does not fit.
     """
     _check_logits(logits)
-    dim = _class_dimension(logits, dim, num_classes)
-    elements = logits.shape[:dim] + logits.shape[dim + 1 :]
+    of_classes = _class_dimension(logits, dim, num_classes)
+    elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
     if mask is not None and not (_is_bool(mask) and mask.shape == elements):
         raise InputError(
-            f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {dim}), got {_shown(mask)}"
+            f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {of_classes}), got "
+            f"{_shown(mask)}"
         )
     if class_mask is not None and not (_is_bool(class_mask) and _broadcasts(class_mask, logits)):
         raise InputError(
@@ -36,7 +37,7 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
     if not isinstance(reduction, str) or reduction not in REDUCTIONS:
         known = ", ".join(REDUCTIONS)
         raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(str(reduction), REDUCTIONS)}")
-    return dim
+    return of_classes
 
 
 def check_state(logits: Tensor, objective: nn.Module) -> None:
@@ -99,7 +100,7 @@ def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
             f"dim: expected the number of the class dimension, got {_shown(dim)}{labels}; for logits (B, C, …) call "
             "objective(logits, dim=1)"
         )
-    number = int(dim)
+    number: int = int(dim)
     if not -logits.dim() <= number < logits.dim():
         raise InputError(f"dim: {number} is no dimension of logits of shape {tuple(logits.shape)}")
     number %= logits.dim()

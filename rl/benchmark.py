@@ -20,7 +20,7 @@ from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
-from rl.config import TrainConfig, modules_option, resolve
+from rl.config import TrainConfig, import_environments, modules_option, refuse_module_of_a_file, resolve
 from rl.plots import REPORT_FILES, write_report
 from rl.results.read_runs import read_results
 
@@ -77,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         BenchmarkConfig, "python -m rl.benchmark", example, arguments,
         config_help="YAML file of a grid, such as configs/rl/paper.yaml; flags win over it",
     )  # fmt: skip
+    import_environments(config.import_modules)
+    parts = [config.train, *config.envs.values(), *config.arms.values()]
+    for env in (*config.envs, *(part["env"] for part in parts if isinstance(part, dict) and "env" in part)):
+        refuse_module_of_a_file(str(env))
     command = command_line("rl.benchmark", sys.argv[1:] if arguments is None else arguments)
     with going_on_with(f"the same command continues: {command}"):
         failures = benchmark(config)

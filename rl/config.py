@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,7 @@ def resolved_again(config: TrainConfig) -> TrainConfig:
         InputError: as of :func:`resolve`, or a setting that is not filled in.
     """
     # a run that has begun opens no zip, and may be looked at without its engine and its device
+    refuse_module_of_a_file(config.env)
     harmless = {"start_from_zip": None, "trust_pickled_code": False, "engine": "gymnasium", "device": "cpu"}
     _check_flags(dataclasses.replace(config, **harmless))  # type: ignore[arg-type]
     for name in ("timesteps", "eval_freq"):
@@ -160,6 +162,20 @@ def resolved_again(config: TrainConfig) -> TrainConfig:
             raise InputError(f"{name}: is missing")
     check_entry(config.hyperparameters, config.algo, "hyperparameters")
     return config
+
+
+def refuse_module_of_a_file(env_id: str) -> None:
+    """A run folder or a file of settings may be anybody's: ``module:Id`` in it has no module imported.
+
+    Raises:
+        InputError: the module has not been imported yet, by ``--import`` or by an ``--env`` of the command line.
+    """
+    module = env_id.rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise InputError(
+            f"--env {env_id}: stands in a file, which cannot have the code of {module} run; if it is yours, add "
+            f"--import {module}"
+        )
 
 
 def import_environments(modules: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,9 @@ import torch
 
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.new_files import place, write_new
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import from_dict, option, parse_config
@@ -89,14 +90,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     console().print(results_table(title, [result]))
     if config.out is not None:
         document = {**result, "episodes": config.episodes, "env": training.env, "loss": training.loss, "seed": seed}
-        write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())
+        write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
         print(f"written to {config.out}")
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
+        video = Path(config.video)
+        own = video.with_name(f"{video.stem}.{os.getpid()}{video.suffix}")  # nobody else's, until it is whole
         record_episodes(
-            model, training.env, wrapper, evaluator.episodes(model, False), Path(config.video), about,
-            config.video_episodes, frame_stack,
+            model, training.env, wrapper, evaluator.episodes(model, False), own, about, config.video_episodes,
+            frame_stack,
         )  # fmt: skip
+        place(own, video, "--video")
         print(f"video {config.video}")
 
 

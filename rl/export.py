@@ -18,10 +18,11 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
-from dem_apps.errors import InputError, disk_error
-from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
+from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.load_state import checked_step, load_optimizer
+from dem_apps.runtime.new_files import write_new
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import import_environments, modules_option
 from rl.envs.zoo import normalisation
@@ -70,12 +71,15 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
     content = io.BytesIO()
     model.save(content)
     written = {out: content.getvalue()} | ({} if envs is None else {statistics: pickle.dumps(envs)})
-    for file, data in written.items():
-        try:
-            write_atomically(file, data)
-        except OSError as error:
-            out.unlink(missing_ok=True)  # a policy without its statistics, which the next try would refuse to replace
-            raise disk_error(error, file, "nothing was overwritten") from error
+    there: list[Path] = []
+    try:
+        for file, data in written.items():
+            write_new(file, data, "--out")
+            there.append(file)
+    except BaseException:
+        for file in there:  # half of it would be in the way of the next try
+            file.unlink(missing_ok=True)
+        raise
     return list(written)
 
 

@@ -3,8 +3,8 @@
 ``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the mean over seeds with its 95 %
 interval (:mod:`dem_apps.report.intervals`), ``time_to_goal`` the share of runs that have reached the goal
 (:mod:`rl.results.time_to_goal`), and ``weights``, of terms that were trained with three weights or more, both against
-the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a ``runs.csv``
-stands for the runs it was made of.
+the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a
+``runs.csv`` stands for the runs it was made of.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
         table += f"\n{widths}\n{WEIGHTS_NOTE}"
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
-    write_atomically(out / "table.md", table.encode())
+    write_atomically(out / "table.md", table.encode(), shared=True)
     for actions in ACTIONS:
         save(curves_figure(results, actions), out / f"returns_{actions}")
     for name, figure in (("time_to_goal", goal_figure(results)), ("weights", weights_figure(results))):

@@ -11,6 +11,7 @@ SB3's own code in place. The hook is the same for both.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,15 @@ from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_me
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, import_environments, recipe_in_words, resolve, resolved_again
+from rl.config import (
+    TrainConfig,
+    import_environments,
+    recipe_in_words,
+    refuse_module_of_a_file,
+    resolve,
+    resolved_again,
+)
+from rl.envs.make import check_env_id
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
@@ -49,8 +58,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
-    if config.resume:
-        import_environments(config.import_modules)
+    import_environments(config.import_modules)
+    given = sys.argv[1:] if argv is None else argv
+    if not {config.env, f"--env={config.env}"} & set(given):
+        refuse_module_of_a_file(config.env)
+    elif config.resume:
+        check_env_id(config.env)
     train(resolved_again(config) if config.resume else resolve(config))
 
 
@@ -72,8 +85,9 @@ def _train(config: TrainConfig) -> None:
     model.set_logger(Logger(None, [MetricsWriter(run)]))
     _print_start(config, run, model, start)
     resume = resume_command("rl.train", run.path)
-    if config.import_modules is not None:
-        resume += f" --import {config.import_modules}"
+    modules = [*(config.import_modules or "").split(","), config.env.rpartition(":")[0]]
+    if any(modules):
+        resume += f" --import {','.join(dict.fromkeys(filter(None, modules)))}"
     try:
         with going_on_with(f"continue with: {resume}"):
             with StopRequest(resume, lambda: run.saved_step) as stop:

@@ -35,7 +35,7 @@ from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
-from rl.config import TrainConfig, resolve
+from rl.config import TrainConfig, import_environments, refuse_module_of_a_file, resolve
 
 _EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
 #: The weight of the entropy term is searched as its logarithm.
@@ -226,6 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     config, train, given = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
+    import_environments(train.import_modules)
+    if not any(argument in (train.env, f"--train.env={train.env}") for argument in arguments):
+        refuse_module_of_a_file(train.env)
     run_command_of("rl.tune", config, arguments, lambda config: tune(config, train, given))
 
 

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dem_apps.errors import InputError, into_new_folder
+from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.new_files import into_new_folder
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import option, parse_config, to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig

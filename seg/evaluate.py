@@ -22,11 +22,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, NotFiniteError, into_new_folder
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.new_files import into_new_folder, write_new
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
 from seg.config import BATCH_NORM_AFTER, LAYOUT_HELP, TargetDataConfig
@@ -236,7 +236,7 @@ def _main() -> None:
     if config.out is not None:
         document = {**result, "checkpoint": loaded.checkpoint, "protocol": how}
         Path(config.out).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode())
+        write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
         print(f"scores:      {config.out}")
 
 

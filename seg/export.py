@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dem_apps.errors import InputError, NotFiniteError, into_new_folder
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.new_files import claim, into_new_folder
 from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
@@ -32,7 +33,7 @@ from seg.data.normalisation import normalised
 from seg.data.spread_batches import spread_batches
 from seg.evaluate import predicted
 from seg.maps import entropy_maps
-from seg.maps.entropy_tables import EntropyTables
+from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
 from seg.methods import METHODS
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
@@ -98,6 +99,9 @@ def export(config: ExportConfig) -> int:
         raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
     failed = 0
     with into_new_folder(out):
+        # of two exports that found the folder empty one has it
+        runs[0].folder.mkdir(exist_ok=True)
+        claim(runs[0].folder / ENTROPY_TABLE, "--out")
         try:
             for file, name in track(zip(files, names, strict=True), len(files), "export"):
                 problem = _export_image(runs, file, file.relative_to(root), name, out, cut)

@@ -18,8 +18,8 @@ ROOTS = {
         "test_time",
     },
     "seg": {
-        "__init__", "__main__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "export_model", "step", "train",
-        "tune",
+        "__init__", "__main__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "export_model",
+        "step", "train", "tune",
     },
     "rl": {"__init__", "__main__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
 }  # fmt: skip

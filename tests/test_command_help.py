@@ -15,7 +15,8 @@ import dem_apps.runtime.settings
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = (
-    "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune", "seg.convert",
+    "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
+    "seg.convert",
     "seg.data check", "seg.data cache", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
     "dem_apps.report", "dem_apps.figures",
 )  # fmt: skip

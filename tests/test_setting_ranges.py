@@ -21,11 +21,11 @@ from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORI
 from rl.tune import TuneConfig as RLTuneConfig
 from seg.adapt import AdaptConfig
 from seg.benchmark import BenchmarkConfig
-from seg.config import TrainConfig
+from seg.config import OptimizerConfig, TrainConfig
 from seg.evaluate import EvaluateConfig
 from seg.export import ExportConfig
 from seg.methods import METHODS
-from seg.scores.protocol import _weights
+from seg.scores.protocol import _optimizer, _weights
 from seg.tune import TuneConfig
 
 SETTINGS = (
@@ -112,6 +112,12 @@ def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None
     check_entry(entry, "ppo", "here")
     with pytest.raises(InputError, match=rf"^here: {key}"):
         check_entry({**entry, key: value}, "ppo", "here")
+
+
+def test_a_protocol_names_only_what_the_optimiser_has() -> None:
+    assert {"momentum", "repeats"} & set(_optimizer(TrainConfig())) == set()
+    sgd = TrainConfig(optimizer=OptimizerConfig(name="sgd", repeats="advent"))
+    assert _optimizer(sgd) == dataclasses.asdict(sgd.optimizer)
 
 
 def test_a_protocol_names_only_weights_that_count() -> None:

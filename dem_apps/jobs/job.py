@@ -106,8 +106,10 @@ class Job:
 
     def failure(self) -> str | None:
         """When and how the last start failed; None if it did not."""
-        file = self._beside("failed")
-        return file.read_text() if file.is_file() else None
+        try:
+            return self._beside("failed").read_text()
+        except FileNotFoundError:  # another command may take it back at any moment
+            return None
 
     def note_failure(self, text: str | None) -> None:
         """Tell other commands in this folder that the job failed; None takes that back."""

@@ -190,14 +190,20 @@ def remove_leftovers(folder: Path, name: str) -> None:
             file.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, shared: bool = False) -> None:
     """Replace ``path`` by ``content`` in one step: readers see the old file or the new one, whole.
+
+    Args:
+        path: the file.
+        content: all of it.
+        shared: several processes may write it at once, and none has a lock. Else a temporary file has the same name in
+            all of them, so that whoever comes after a kill removes it.
 
     Raises:
         InputError: the disk is full; the file that was there is untouched.
     """
     try:
-        _replace(path, content)
+        _replace(path, content, temporary=path.with_name(f"{path.name}.{os.getpid()}.tmp") if shared else None)
     except OSError as error:
         intact = "the file that was there is intact" if path.exists() else "nothing was overwritten"
         raise disk_error(error, path, intact) from error
@@ -205,16 +211,16 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def replace_file(temporary: Path, path: Path) -> None:
     """Rename so that a power cut leaves the old file or the new one, whole, and never neither."""
-    _flush(temporary)
+    flush(temporary)
     os.replace(temporary, path)
-    _flush(path.parent)
+    flush(path.parent)
 
 
 def make_folder(folder: Path) -> None:
     """With its parents; a new one is still there after a power cut."""
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        _flush(folder.parent)
+        flush(folder.parent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -227,9 +233,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _replace(path: Path, content: bytes, sha256: str | None = None) -> None:
+def _replace(path: Path, content: bytes, sha256: str | None = None, temporary: Path | None = None) -> None:
     """Write beside ``path`` and rename; with ``sha256`` only if the disk gives back a file of this checksum."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary or path.with_name(path.name + ".tmp")
     try:
         write_bytes(temporary, content)
         if sha256 is not None and _sha256_on_disk(temporary) != sha256:
@@ -241,14 +247,14 @@ def _replace(path: Path, content: bytes, sha256: str | None = None) -> None:
 
 
 def _sha256_on_disk(path: Path) -> str:
-    _flush(path)
+    flush(path)
     with open(path, "rb") as file:
         if hasattr(os, "posix_fadvise"):  # else the answer is what memory holds, not the disk
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until a file, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -288,9 +288,13 @@ def environment(seed: int, device: str) -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """The commit of this source tree, with ``-dirty`` if it has changes; None outside a git checkout."""
-    source = Path(__file__).resolve().parent
+    """The commit of this source tree, with ``-dirty`` if it has changes; None outside a git checkout of it."""
+    source, own = Path(__file__).resolve().parent, Path(__file__).name
     try:
+        # an installed copy may lie in the checkout of another project, whose commit says nothing
+        subprocess.run(
+            ["git", "ls-files", "--error-unmatch", own], cwd=source, capture_output=True, timeout=10, check=True
+        )
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             cwd=source, capture_output=True, text=True, timeout=10, check=True,

@@ -1,13 +1,16 @@
 """The settings files that come with the package, found from any folder: by name, or as ``configs/seg/NAME.yaml``.
 
-``dem_apps/configs`` is a link to the repository's ``configs``, and in a wheel a copy of it.
+``dem_apps/configs`` is a link to the repository's ``configs``, and in a wheel a copy of it; a clone may lack the link.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+_PACKAGE = Path(__file__).resolve().parent.parent
+CONFIGS = next(
+    (folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()), _PACKAGE / "configs"
+)
 
 
 def shipped(application: str) -> dict[str, Path]:

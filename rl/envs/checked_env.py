@@ -48,7 +48,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._check_observation(observation, "step")
         try:
             # one value in an array is a reward too, and NumPy no longer makes a float of it
-            reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)  # type: ignore[arg-type]
+            reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
         except (TypeError, ValueError) as error:
             raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
         return observation, reward, terminated, truncated, info

@@ -181,6 +181,6 @@ def check_env_id(env_id: str) -> None:
         load(family.register)()
     if name not in gym.registry:
         raise InputError(
-            f"--env: unknown environment '{name}'{nearest(name, gym.registry)}; --import MODULE registers your own, "
+            f"--env: unknown environment '{env_id}'{nearest(name, gym.registry)}; --import MODULE registers your own, "
             f"as does --env MODULE:{name}"
         )

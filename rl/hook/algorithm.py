@@ -29,8 +29,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from dem_apps import EntropyObjective
 from dem_apps.errors import InputError, nearest
 from rl.hook import contrib
-from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy, action_sizes, policy_with_objective
-from rl.hook.terms import TERM_NAMES, build_term
+from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy, action_sizes, build_term, policy_with_objective
+from rl.hook.terms import TERM_NAMES
 
 __all__ = ["NONE", "STOCK", "EntropyObjectivePolicy", "with_entropy_objective"]
 

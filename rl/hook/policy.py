@@ -12,9 +12,10 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor, nn
 
+from dem_apps import EntropyObjective, build_objective
 from dem_apps.errors import InputError
 from rl.hook.contrib import class_masks
-from rl.hook.terms import build_term
+from rl.hook.terms import POLICY_TERMS
 
 #: No entropy term at all, whatever ``ent_coef`` says.
 NONE = "none"
@@ -101,6 +102,20 @@ class EntropyObjectivePolicy(BasePolicy):
         if term.dim() == 0 or self.counted_rows is None:
             return term.mean().item()
         return term[self.counted_rows].mean().item()
+
+
+def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
+    """A term by name.
+
+    >>> build_term("complexity", num_classes=7)
+    Complexity(num_classes=7, backend=auto)
+
+    Raises:
+        ValueError: an unknown name, option or value.
+    """
+    if name not in POLICY_TERMS:
+        return build_objective(name, num_classes=num_classes, **options)
+    return POLICY_TERMS[name](num_classes, **options)
 
 
 def policy_with_objective(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
+from dem_apps import OBJECTIVE_NAMES, EntropyObjective
 from rl.hook.adaptive_entropy import AdaptiveEntropy
 from rl.hook.complexity import Complexity
 
@@ -15,17 +13,3 @@ POLICY_TERMS: dict[str, type[EntropyObjective]] = {
 }
 
 TERM_NAMES = (*OBJECTIVE_NAMES, *POLICY_TERMS)
-
-
-def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
-    """A term by name.
-
-    >>> build_term("complexity", num_classes=7)
-    Complexity(num_classes=7, backend=auto)
-
-    Raises:
-        ValueError: an unknown name, option or value.
-    """
-    if name not in POLICY_TERMS:
-        return build_objective(name, num_classes=num_classes, **options)
-    return POLICY_TERMS[name](num_classes, **options)

@@ -79,4 +79,4 @@ def save(figure: Figure, path: Path) -> None:
         for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
             content = io.BytesIO()
             figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
-            write_atomically(path.with_suffix(suffix), content.getvalue())
+            write_atomically(path.with_suffix(suffix), content.getvalue(), shared=True)

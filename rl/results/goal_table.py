@@ -13,8 +13,8 @@ from rl.results.time_to_goal import GoalTime, common_horizon
 GOAL_NOTE = (
     "Time to the goal: environment steps until the mean return of an evaluation under sampled actions first is at "
     "least the goal. A run that never was is counted as censored; the restricted mean is the mean of min(T, τ) over "
-    "seeds, the area above Kaplan and Meier's curve of runs at the goal up to τ, which no censored run of the environment "
-    "ends before. Intervals and differences as above; fewer steps are better. Bold: 0 lies outside.\n"
+    "seeds, the area above Kaplan and Meier's curve of runs at the goal up to τ, which no censored run of the "
+    "environment ends before. Intervals and differences as above; fewer steps are better. Bold: 0 lies outside.\n"
 )
 
 

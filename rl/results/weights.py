@@ -20,9 +20,9 @@ from rl.results.returns_table import short
 from rl.results.time_to_goal import common_horizon
 
 WEIGHTS_NOTE = (
-    "Width in decades of the range of tested weights around a term's best one whose mean over seeds is within 5 % of it, "
-    "of the last policies' return under sampled actions and of the restricted mean time to the goal. '≥' where the range "
-    "reaches an end of what was tested. The arm 'none' has no weight.\n"
+    "Width in decades of the range of tested weights around a term's best one whose mean over seeds is within 5 % of "
+    "it, of the last policies' return under sampled actions and of the restricted mean time to the goal. '≥' where the "
+    "range reaches an end of what was tested. The arm 'none' has no weight.\n"
 )
 #: How far from the best still counts as good.
 WITHIN = 0.05
@@ -116,7 +116,7 @@ def _cells(runs: Mapping[float, Sequence[Result]], results: Sequence[Result], en
     of_return = width({weight: float(np.mean(returns_of(group))) for weight, group in runs.items()})
     steps = {weight: steps_of(group, results, env) for weight, group in runs.items()}
     cells = [
-        f"{min(runs):g} to {max(runs):g} ({len(runs)})", " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})),
+        f"{min(runs):g} to {max(runs):g} ({len(runs)})", " to ".join(map(str, sorted({min(seeds), max(seeds)}))),
         f"{of_return.best:g}", str(of_return),
     ]  # fmt: skip
     if not all(steps.values()):

@@ -26,8 +26,8 @@ def weights_figure(results: Sequence[Result]) -> Figure | None:
     found = {env: terms for env in names(results)[0] if (terms := by_weight(results, env))}
     if not found:
         return None
-    terms = list(dict.fromkeys(term for of_env in found.values() for term in of_env))
-    style = dict(zip(terms, styles(len(terms)), strict=True))
+    all_terms = list(dict.fromkeys(term for of_env in found.values() for term in of_env))
+    style = dict(zip(all_terms, styles(len(all_terms)), strict=True))
     figure = Figure(figsize=(2.2 + 3.2 * len(found), 6.0), layout="constrained")
     panels = figure.subplots(2, len(found), squeeze=False)
     lines: dict[str, Line2D] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, make_folder, save_checkpoint, write_atomically
-from dem_apps.runtime.run_claim import locked
+from dem_apps.runtime.run_claim import locked, refuse_ways_out
 from dem_apps.runtime.safe_io import read_json, read_text
 from dem_apps.runtime.validate import flag
 
@@ -48,7 +48,9 @@ class Work:
         wanted = json.loads(json.dumps({"settings": settings, "images": images}))
         self.resumed = file.is_file()
         try:
+            _refuse_used(out, file)  # whoever had the lock before may have finished meanwhile
             if self.resumed:
+                refuse_ways_out(out)
                 _refuse_other(out, read_json(file), wanted)
                 _mend(self.folder)
             else:

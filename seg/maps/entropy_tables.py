@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from dem_apps.runtime.checkpoint import write_atomically
 
+#: The table of images, which is the last that an export writes and the first that it makes.
+ENTROPY_TABLE = "entropy.csv"
+
 
 class EntropyTables:
     """Grows with every image; ``entropy.csv`` has a row per image, ``entropy_per_class.csv`` one per class in it.
@@ -58,7 +61,7 @@ class EntropyTables:
         """Both files, each in one step."""
         folder.mkdir(parents=True, exist_ok=True)
         header = ["image", "width", "height", "mean_entropy", "top_class", "top_class_share"]
-        write_atomically(folder / "entropy.csv", _csv(header, self._per_image))
+        write_atomically(folder / ENTROPY_TABLE, _csv(header, self._per_image))
         header = ["image", "predicted_class", "pixels", "mean_entropy"]
         write_atomically(folder / "entropy_per_class.csv", _csv(header, self._per_class))
 

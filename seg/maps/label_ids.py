@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import torch
@@ -9,10 +10,10 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.new_files import write_new
 from seg.data.datasets import Sample
 from seg.data.image_io import cut
 from seg.data.labels import ClassSet
-from seg.maps.entropy_maps import save_panel
 
 
 class PredictionWriter:
@@ -47,4 +48,8 @@ class PredictionWriter:
                 "give every image a name of its own"
             )
         self._written[name] = sample.name
-        save_panel(self._folder / name, Image.fromarray(self._ids[logits.argmax(0).cpu()].numpy()))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        content = io.BytesIO()
+        Image.fromarray(self._ids[logits.argmax(0).cpu()].numpy()).save(content, format="PNG")
+        # another command may write to the folder meanwhile
+        write_new(self._folder / name, content.getvalue(), "--save-predictions")

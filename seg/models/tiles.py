@@ -74,20 +74,17 @@ def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor, cut: Tilin
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:
         return forward(images)
-    joined: _Joined | None = None
-    # the first tile tells the stride
-    grid = GRID
     first = forward(images[:, :, : cut.side, : cut.side])
-    stride = max(1, round(min(cut.side, height) / first.shape[2]))
+    # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
+    longest = 2 if height > width else 3
+    stride = max(1, round(cut.side / first.shape[longest]))
     grid = math.lcm(GRID, stride)
+    joined = _Joined(first, (height, width), stride, cut.overlap // stride)
     for top in _starts(height, cut, grid):
         for left in _starts(width, cut, grid):
             tile = images[:, :, top : top + cut.side, left : left + cut.side]
             logits = first if top == left == 0 else forward(tile)
-            if joined is None:
-                joined = _Joined(logits, (height, width), stride, cut.overlap // stride)
             joined.add(logits, (top, left), (tile.shape[2], tile.shape[3]))
-    assert joined is not None  # there always is a first tile
     return joined.result()
 
 

@@ -61,8 +61,9 @@ def protocol(
         "method", "loss", "reduction", "balance", "least_share", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
-    uses_target = METHODS[config.method].uses_target
-    of_the_objective = ("loss", "reduction", "balance", "least_share")
+    unused: set[str] = set() if METHODS[config.method].uses_target else {"loss", "reduction", "balance", "least_share"}
+    if config.loss == "none" or config.reduction != "balanced":
+        unused |= {"balance", "least_share"}
     return {
         **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
         "train_size": {"source": config.source.size, "target": config.target.size},
@@ -85,12 +86,19 @@ def protocol(
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": step,
         # what nothing is trained with says nothing about a score
-        **{name: getattr(config, name) if uses_target or name not in of_the_objective else None for name in settings},
+        **{name: None if name in unused else getattr(config, name) for name in settings},
+        "optimizer": _optimizer(config),
         "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
         "options": given_options(config),
         "weights": _weights(config),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
+
+
+def _optimizer(config: TrainConfig) -> dict[str, Any]:
+    """Its settings, less those that the optimiser does not have."""
+    of_sgd = () if config.optimizer.name == "sgd" else ("momentum", "repeats")
+    return {name: value for name, value in dataclasses.asdict(config.optimizer).items() if name not in of_sgd}
 
 
 def _weights(config: TrainConfig) -> dict[str, Any]:

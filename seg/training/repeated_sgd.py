@@ -38,7 +38,7 @@ class RepeatedSGD(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "repeats": 1})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """All repetitions of every group."""
         loss = None
         if closure is not None:
@@ -51,10 +51,10 @@ class RepeatedSGD(torch.optim.Optimizer):
         return loss
 
     def _step_group(self, group: dict[str, Any], weights: list[Tensor]) -> None:
-        gradients = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         known = [self.state[weight].get("momentum_buffer") for weight in weights]
         for _ in range(group["repeats"]):
-            moves = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
+            moves = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
             if group["momentum"]:
                 moves = [
                     move if velocity is None else velocity.mul_(group["momentum"]).add_(move)

@@ -62,7 +62,7 @@ def refused(main: Any, argv: list[str], capsys: Any) -> str:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("env", "os:system", "unknown environment 'os:system'"),
+        ("env", "os:system", "unknown environment 'system'"),
         ("env", "\x1b[2J", r"env: holds the control character \x1b"),
         ("env", None, "env: expected str, got null"),
         ("threads", 0, "threads: expected 1 or more, got 0"),
@@ -83,7 +83,11 @@ def refused(main: Any, argv: list[str], capsys: Any) -> str:
         ("hyperparameters", {"normalize": "__import__('os')"}, "normalize: '__import__('os')' is not an expression"),
         ("hyperparameters", {"policy_kwargs": "exec('x')"}, "policy_kwargs: 'exec('x')' is not an expression"),
         ("hyperparameters", {"policy_kwargs": {"net_arch": "deep"}}, "hyperparameters: "),
-        ("hyperparameters", {"policy_kwargs": {"activation_fn": "os.system"}}, "hyperparameters: "),
+        (
+            "hyperparameters",
+            {"policy_kwargs": {"activation_fn": "os.system"}},
+            "activation_fn 'os.system' is not",
+        ),
         ("hyperparameters", {"nothing": 1}, "unknown key 'nothing'"),
     ],
 )

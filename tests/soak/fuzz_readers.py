@@ -108,7 +108,18 @@ def _run_target(options: argparse.Namespace) -> None:
 def _guided(options: argparse.Namespace, seeds: Path) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["dem_apps", "fuzz_targets", "yaml", "json", "seg.data", "rl.results"]):
+    with atheris.instrument_imports(
+        include=[
+            "dem_apps",
+            "fuzz_targets",
+            "yaml",
+            "json",
+            "seg.data",
+            "rl.results",
+            "rl.envs.zoo",
+            "rl.training.entries",
+        ]
+    ):
         from fuzz_targets import TARGETS, TOKENS
 
     corpus = options.corpus or Path(tempfile.mkdtemp(prefix="corpus-"))

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 import yaml
 
 from dem_apps.errors import InputError
@@ -22,8 +23,11 @@ from dem_apps.runtime.run_reader import read_config, read_metrics, read_run
 from dem_apps.runtime.safe_io import parsed_yaml
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 from rl.config import TrainConfig as RlConfig
+from rl.envs.zoo import hyperparameter, normalisation
 from rl.results.read_runs import read_results
+from rl.training.entries import ALGORITHMS, check_entry
 from seg.config import TrainConfig as SegConfig
+from seg.convert import read_state_dict
 from seg.data.image_io import read_index_image
 from seg.data.labels import load_classes
 
@@ -83,6 +87,27 @@ def image(content: bytes) -> None:
         picture.load()
 
 
+def weights(content: bytes) -> None:
+    """A file of weights from elsewhere: tensors alone, and no code of it is run."""
+    file = _FOLDER / "weights.pth"
+    file.write_bytes(content)
+    for name, tensor in read_state_dict(file).items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise AssertionError(f"{name!r}: {type(tensor)}")
+
+
+def hyperparameters(content: bytes) -> None:
+    """An entry of a file of hyperparameters."""
+    entry = parsed_yaml(content.decode("utf-8", "replace"), "entry.yaml")
+    if not isinstance(entry, dict):
+        return
+    for algo in ALGORITHMS:
+        _refused(lambda algo=algo: check_entry(entry, algo, "entry.yaml"))  # type: ignore[misc]
+    for key, value in entry.items():
+        _refused(lambda key=key, value=value: hyperparameter(key, value))  # type: ignore[misc]
+    _refused(lambda: normalisation(entry.get("normalize", False)))
+
+
 def _refused(call: Callable[[], object]) -> None:
     try:
         call()
@@ -109,6 +134,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "checkpoint": checkpoint,
     "run_folder": run_folder,
     "image": image,
+    "weights": weights,
+    "hyperparameters": hyperparameters,
 }
 #: Pieces that mutations of plain bytes would hardly find.
 TOKENS = [

@@ -64,7 +64,7 @@ class Layout:
 
 
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    """The files of a folder that match a pattern, in order, hidden ones left out: macOS writes ``._0.png`` beside 0.png.
+    """The files of a folder that match a pattern, in order, without hidden ones: macOS writes ``._0.png`` beside 0.png.
 
     Raises:
         InputError: no such folder below the root, as the layout has it, or no such file in it.

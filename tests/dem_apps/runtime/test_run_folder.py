@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 import yaml
 
 from dem_apps.errors import UNWRITABLE, InputError
+from dem_apps.runtime import run_folder
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.metrics_info import FILE, Metric, MetricsInfo, read_metrics_info
 from dem_apps.runtime.run_folder import (
@@ -428,3 +430,18 @@ def test_a_folder_that_is_gone_ends_the_training(what: str, act: str, tmp_path: 
     run.close()
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert not (tmp_path / "run" / "eval.json").exists()
+
+
+def test_the_commit_of_another_project_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a wheel that is installed in an environment within somebody's clone."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    installed = tmp_path / "venv" / "run_folder.py"
+    installed.parent.mkdir()
+    installed.write_text("")
+    (tmp_path / "theirs.txt").write_text("")
+    for command in (["init", "-q"], ["add", "theirs.txt"], ["commit", "-qm", "theirs"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(run_folder, "__file__", str(installed))
+    assert run_folder.git_commit() is None
+    subprocess.run([*git, "add", "venv/run_folder.py"], cwd=tmp_path, check=True)
+    assert run_folder.git_commit() is not None

@@ -96,7 +96,7 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
         (["--classes=3"], {"classes": [3]}),
         (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
         (["--learning-rate", "-1e-3"], {"learning_rate": -1e-3}),
-        (["--learning-rate", "-.5E+2", "--verbose"], {"learning_rate": -50.0, "verbose": True}),
+        (["--learning-rate", "-0.5e+2", "--verbose"], {"learning_rate": -50.0, "verbose": True}),
         (["--verbose"], {"verbose": True}),
         (["--source.mirrored"], {"source": Source(mirrored=True)}),
         (["--source.mirrored", "false"], {}),

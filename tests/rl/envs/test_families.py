@@ -171,8 +171,17 @@ def test_a_module_before_the_id_is_found_again_by_every_command(
     for main, more in ((rl.evaluate.main, ["--run", run, "--episodes", "2"]), (rl.train.main, ["--resume", run]),
                        (rl.export.main, ["--run", run, "--out", str(tmp_path / "model.zip")])):  # fmt: skip
         forget()
-        main(more)
+        with pytest.raises(InputError, match=r"stands in a file, which cannot have the code of my_envs run"):
+            main(more)
+        assert "my_envs" not in sys.modules, "a run folder may be anybody's: it names no code that is run"
+        main([*more, "--import=my_envs"])
     forget()
+    (tmp_path / "settings.yaml").write_text("env: my_envs:Corridor-v0\n")
+    (tmp_path / "grid.yaml").write_text("envs: {mine: {env: my_envs:Corridor-v0}}\narms: {a: {}}\nfolder: grid\n")
+    for main, file in ((rl.train.main, "settings.yaml"), (rl.benchmark.main, "grid.yaml")):
+        with pytest.raises(InputError, match=r"stands in a file, which cannot have the code of my_envs run"):
+            main(["--config", str(tmp_path / file)])
+        assert "my_envs" not in sys.modules
     grid = rl.benchmark.BenchmarkConfig(envs={"mine": {"env": "my_envs:Corridor-v0"}}, arms={"a": {}}, folder="grid")
     (jobs,) = rl.benchmark.grid_jobs(grid).values()
     assert jobs[0].run == Path("grid/mine/a/seed0")

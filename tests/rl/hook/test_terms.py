@@ -16,7 +16,8 @@ from rl.config import TrainConfig, resolve
 from rl.fast.ppo import by_equations
 from rl.hook.adaptive_entropy import AdaptiveEntropy
 from rl.hook.complexity import Complexity, complexity
-from rl.hook.terms import POLICY_TERMS, build_term
+from rl.hook.policy import build_term
+from rl.hook.terms import POLICY_TERMS
 from rl.train import untrained_model
 
 C = 5

@@ -70,6 +70,15 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, c
 
 
 @torch.no_grad()
+def test_a_narrow_strip_is_cut_along_its_length() -> None:
+    """Nine rows of pixels are two rows of logits at stride 8, which says little about the stride."""
+    model = network(8)
+    strip = torch.randn(1, 3, 9, 500, generator=torch.Generator().manual_seed(0))
+    for images in (strip, strip.transpose(2, 3)):
+        torch.testing.assert_close(tiled_logits(model, images, Tiling(192, 144)), model(images), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
 def test_without_an_overlap_there_are_seams() -> None:
     """What the overlap is for; and away from the borders of tiles there is no difference even so."""
     model = network(1)
