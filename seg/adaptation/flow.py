@@ -130,12 +130,18 @@ class Flow:
         adapter.reset()
         adapter.close()
         kept: set[str] = set()
-        if rounds.best is not None:
+        used = [check for check in rounds.accepted if check.step == rounds.best_step and self._differs(rounds.best)]
+        if used and rounds.best is not None:
             self.network.load_state_dict(rounds.best)
             kept = self._kept(rounds, batches)
-        self._finish_after(rounds.best is not None, kept, plain_forward(self.network))
-        used = [check for check in rounds.checks if check.verdict.adapt and check.step == rounds.best_step]
+        self._finish_after(bool(used), kept, plain_forward(self.network))
         return Outcome(before, rounds.checks, used[-1] if used else None, rounds.step, len(batches), rounds.stopped)
+
+    def _differs(self, best: dict[str, Tensor] | None) -> bool:
+        """Whether it is another network than the one that it was: without batch norm the first look sees that one."""
+        own = self.network.state_dict()
+        same = best is not None and all(torch.equal(value, own[name]) for name, value in best.items())
+        return self.plan.prepare is not None or not same
 
     def _learn(self, rounds: Rounds, batches: list[list[int]]) -> None:
         per_pass = max(1, len(batches) // self.plan.epochs)

@@ -45,6 +45,7 @@ class Result:
         outcome = self.outcome
         if outcome.used is None or not self.adapted:
             return f"Not adapted: {self._why_not()}; predictions and weights are those of the network as it was."
+        done = f"batch {outcome.used.step} of {outcome.planned}" if outcome.used.step else "its statistics alone"
         if not outcome.stopped:
             best = (
                 "" if outcome.used.step == outcome.batches else f", the network after batch {outcome.used.step} is best"
@@ -59,7 +60,8 @@ class Result:
         outcome = self.outcome
         if outcome.stopped:
             return outcome.stopped
-        return outcome.checks[-1].verdict.reason
+        last = outcome.checks[-1].verdict
+        return "no state of it is better than the network as it was" if last.adapt else last.reason
 
     @property
     def score(self) -> LabelScore | None:

@@ -45,6 +45,10 @@ def build():
     with torch.no_grad():
         model.last.weight *= 8
     return model
+def group():
+    model = build()
+    model.norm = nn.GroupNorm(2, 8)
+    return model
 def nan():
     model = build()
     with torch.no_grad():
@@ -191,6 +195,20 @@ def test_a_rate_that_ruins_is_caught_by_the_real_rule(config: AdaptConfig) -> No
     assert result.outcome.stopped
     assert result.outcome.used is None or result.outcome.used.step == 0
     assert result.outcome.batches < result.outcome.planned
+
+
+def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config: AdaptConfig, own, tmp_path: Path) -> None:
+    import own_adapted
+
+    torch.save(own_adapted.group().state_dict(), tmp_path / "group.pth")
+    flags = {"model": own("group"), "weights": str(tmp_path / "group.pth")}
+    result = adapt(changed(config, **flags, lr=1e5, epochs=3))
+    assert result.outcome.stopped
+    assert not result.adapted
+    out = Path(str(config.out))
+    assert files(out / "before") == files(out / "after")
+    before, after = torch.load(tmp_path / "group.pth", weights_only=True), saved(out)
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_online_returns_the_prediction_of_before_the_update(config: AdaptConfig, monkeypatch) -> None:
