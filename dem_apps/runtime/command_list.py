@@ -16,7 +16,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "export": "predictions and entropy maps of any folder of images",
         "adapt": "a trained network adapted to a folder of images without labels, and whether it helped",
         "export_model": "a run's network as a folder that others load, and as ONNX",
-        "adapt": "adapt a trained network to a folder of images, or say that it does not help",
         "data check": "every fault of the data before any training",
         "data cache": "decoded, resized copies of the images, for speed",
         "benchmark": "a grid of trainings: arms by seeds",
