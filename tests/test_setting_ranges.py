@@ -32,7 +32,7 @@ SETTINGS = (
     TrainConfig, EvaluateConfig, ExportConfig, AdaptConfig, BenchmarkConfig, TuneConfig, RLTrainConfig,
     RLEvaluateConfig, RLBenchmarkConfig, RLTuneConfig, FiguresConfig,
 )  # fmt: skip
-#: Checked where they are used: a coefficient may be a schedule, objectives check their options, and a return is any.
+#: Checked where they are used: a coefficient may be a schedule, objectives check their own; a return may be any.
 _ELSEWHERE = {"ent_coef", "goal_return", "size", *OPTION_NAMES}
 
 

@@ -79,7 +79,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """``benchmark()`` with the stand-in."""
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(rl.plots, "_save", lambda _figure, _path: None)  # a second each, and test_plots.py has them
+    monkeypatch.setattr(rl.plots, "save", lambda _figure, _path: None)  # a second each, and test_plots.py has them
     return partial(benchmark, module="stand_in")
 
 
