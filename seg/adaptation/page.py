@@ -136,7 +136,7 @@ def _charts(result: Result) -> list[Chart]:
     steps = [float(step) for step, _ in looks]
     marks = [float(result.outcome.batches)] if result.outcome.stopped else []
     kinds = (
-        ("mean entropy", "falls with every adaptation, good or bad", lambda evidence: evidence.entropy),
+        ("mean entropy", "learning makes it fall, for better or worse", lambda evidence: evidence.entropy),
         ("stability of the classes", "IoU between the views of an image; a lost class counts 0",
          lambda evidence: stability_on(evidence, before)),
         ("effective number of classes", "falls to 1 in a collapse", lambda evidence: evidence.effective_classes),
