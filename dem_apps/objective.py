@@ -202,11 +202,11 @@ class EntropyObjective(nn.Module):
         self._keep_dtypes({name: None if old is None else old.to("meta") for name, old in before.items()})
 
     def _keep_dtypes(self, before: dict[str, Tensor | None]) -> None:
-        """Undo every change of a buffer's dtype, from the buffer before it where that has numbers."""
+        """No buffer is narrower than float32: from the one before, where that has numbers, what a cast lost is restored."""
         for name, old in before.items():
             new = self._buffers[name]
-            if old is not None and new is not None and new.dtype != old.dtype:
-                self._buffers[name] = new.to(old.dtype) if old.is_meta else old.to(new.device)
+            if old is not None and new is not None and new.is_floating_point() and new.itemsize < 4:
+                self._buffers[name] = (new if old.is_meta else old).to(new.device, torch.float32)
 
     def _by_equations(
         self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str

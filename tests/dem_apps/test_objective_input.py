@@ -128,7 +128,6 @@ def test_without_gradients_training_moves_the_table_as_it_does_batch_normalisati
 _CASTS = {
     "bfloat16": lambda module: module.to(torch.bfloat16),
     "half": lambda module: module.half(),
-    "double": lambda module: module.double(),
     "to, with a device": lambda module: module.to("cpu", torch.float16),
     "deepcopy": copy.deepcopy,
 }
@@ -151,6 +150,14 @@ def test_no_cast_of_the_model_reaches_the_table(steps: list[str]) -> None:
             model.load_state_dict(state, assign=step == "assign")
         assert model[1].class_marginals.dtype == torch.float32
         assert torch.equal(model[1].class_marginals, twin.class_marginals)
+
+
+def test_a_wider_table_is_what_a_reference_asks_for() -> None:
+    objective = build_objective("adadem", C).double()
+    objective(logits_of(9, C).detach().double())
+    assert objective.class_marginals.dtype == torch.float64
+    assert torch.equal(objective.half().class_marginals, objective.class_marginals)
+    assert objective.class_marginals.dtype == torch.float32
 
 
 def test_a_table_saved_in_half_precision_is_used_in_float32() -> None:
