@@ -202,7 +202,7 @@ class EntropyObjective(nn.Module):
         self._keep_dtypes({name: None if old is None else old.to("meta") for name, old in before.items()})
 
     def _keep_dtypes(self, before: dict[str, Tensor | None]) -> None:
-        """No buffer is narrower than float32: from the one before, where that has numbers, what a cast lost is restored."""
+        """No buffer is narrower than float32: what a cast lost comes from the one before, where that has numbers."""
         for name, old in before.items():
             new = self._buffers[name]
             if old is not None and new is not None and new.is_floating_point() and new.itemsize < 4:
