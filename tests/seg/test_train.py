@@ -58,7 +58,8 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert len(maps) == 2
     assert Image.open(maps[0]).size[0] > 3 * 96
     tiles = {file.stem: Image.open(file).size for file in maps[0].with_suffix("").iterdir()}
-    assert tiles == dict.fromkeys(("image", "prediction", "entropy", "label"), (96, 48))
+    views = ("image", "prediction", "entropy", "overlay", "label", "wrong", "confidently-wrong")
+    assert tiles == dict.fromkeys(views, (96, 48))
     pictures = EventAccumulator(str(run)).Reload()
     assert [event.step for event in pictures.Images(f"entropy_maps/{maps[0].stem}")] == [3, 6]
     lines = [json.loads(line) for line in metrics(run).splitlines()]
@@ -99,7 +100,7 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert named | {"step", "alarm"} == explained("Segmentation: `metrics.jsonl`")
     scores = read_run(run).evaluation
     assert all(read_run(run).score(score.key) is not None for score in info.scores)
-    about_scores = {"checkpoint", "checkpoints", "protocol", "predicted_share"}
+    about_scores = {"checkpoint", "checkpoints", "protocol", "mean_entropy"}
     assert described_keys(info) == {key for key in scores if key not in about_scores} | {"checkpoints"}
     views = [view.name for view in info.pictures.views]
     (folder, *_) = [entry for entry in (run / info.pictures.folder).iterdir() if entry.is_dir()]
@@ -111,7 +112,8 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
 
 def described_keys(info):
     """First parts of the keys of ``eval.json`` that a description names."""
-    keys = [score.key for score in info.scores] + [info.classes.key, info.classes.share, info.classes.beside]
+    keys = [score.key for score in info.scores] + [info.classes.key, info.classes.share]
+    keys += [column.key for column in info.classes.columns]
     keys += [info.reliability.count, info.reliability.x, info.reliability.y, info.histogram.edges]
     return {key.split(".")[0] for key in [*keys, *(part.key for part in info.histogram.parts)]}
 
