@@ -103,6 +103,13 @@ def load(
 
     Raises:
         InputError: a network that cannot be read, a size or a tile that makes no sense.
+
+    >>> import tempfile, segmentation_models_pytorch as smp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
+    ...     predictor = load(folder, device="cpu")
+    >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
+    (64, 96)
     """
     trained = open_trained(str(spec), None if weights is None else str(weights))
     if size == "own":

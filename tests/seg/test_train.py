@@ -218,7 +218,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     assert {name: row["miou"] for name, row in scores["checkpoints"].items()} == {"last": None, "selected": None}
     assert not any("val/miou" in line for line in read_metrics(run))
     assert sorted(file.name for file in next((run / "entropy_maps").glob("*/")).iterdir()) == [
-        "entropy.png", "image.png", "prediction.png",
+        "entropy.png", "image.png", "overlay.png", "prediction.png",
     ]  # fmt: skip
     again = run_command("seg.evaluate", "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
     assert again.returncode == 0, again.stderr
