@@ -94,7 +94,7 @@ class TrainState:
             **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
             "label_counts": self.label_counts,
-            "eased": self.eased,
+            **({} if self.back_off == 1 else {"eased": self.eased}),
             "random": random_states(),
         }
 

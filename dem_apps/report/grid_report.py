@@ -24,7 +24,8 @@ Finished = tuple[str, str, Path]
 _TAIL = Score("tail_classes", "tail classes %", better="higher", scale=100, digits=2)
 _NOTE = (
     "Mean ± sample standard deviation over seeds. Differences: mean over the seeds that both have, in brackets its "
-    "95 % interval (Student's t, paired by seed); bold where it excludes 0. Nothing corrects for the number of arms.\n"
+    "95 % interval (Student's t, paired by seed); bold where it excludes 0; without brackets there is one seed. "
+    "Nothing corrects for the number of arms.\n"
 )
 
 #: What a report consists of, and how each file begins.

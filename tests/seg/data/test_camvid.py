@@ -111,7 +111,9 @@ def test_a_missing_folder_is_one_sentence(root: Path, layout: str, split: str, f
     shutil.rmtree(root / folder)
     with pytest.raises(InputError) as refused:
         opened(root, layout, split)
-    assert str(refused.value) == f"{root}: has no folder {folder}, as a data set in {layout} layout would"
+    said = f"{root}: has no folder {folder}, as a data set in {layout} layout would"
+    # a layout that needs fewer folders may be the one that was meant
+    assert str(refused.value).partition("; it looks like")[0] == said
 
 
 def test_a_missing_label_and_a_light_without_frames_are_named(root: Path) -> None:

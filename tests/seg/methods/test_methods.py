@@ -103,7 +103,7 @@ class OneHead(nn.Module):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_missing_aux_head_has_no_loss(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seg.train, "build_model", lambda **_: OneHead())
+    monkeypatch.setattr(seg.train, "build_network", lambda *_: OneHead())
     state = fresh(method)
     before = {name: value.clone() for name, value in state.model.named_parameters()}
     values = training_step(state, micro_batches(0))
