@@ -25,8 +25,10 @@ def pyproject() -> dict[str, Any]:
 
 #: What `import dem_apps` needs, and torch's other half: installed one by one the two do not match.
 CORE = {"torch", "torchvision", "numpy"}
-#: Extras of their own, and what comes with optuna.
-NOT_NAMED = {"envpool", "imageio-ffmpeg", "sqlalchemy"}
+#: Extras of their own, and what comes with optuna and transformers.
+NOT_NAMED = {
+    "envpool", "imageio-ffmpeg", "sqlalchemy", "transformers", "huggingface-hub", "onnx", "onnxruntime", "onnxscript",
+}  # fmt: skip
 
 
 def lines_of(table: dict[str, Any], extra: str) -> list[str]:

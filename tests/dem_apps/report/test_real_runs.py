@@ -99,26 +99,41 @@ def test_it_reads_well_at_every_width_and_in_both_colour_schemes(open_report: Op
 
 def test_the_gallery_steps_through_all_views_by_click_and_by_key(open_report: Open, runs: Path) -> None:
     page = open_report(runs / "adadem-seed0")
-    four = ["image", "prediction", "entropy", "label"]
-    assert views(page) == four  # side by side
+    every = ["image", "prediction", "entropy", "overlay", "label", "wrong", "confidently-wrong"]
+    assert views(page) == every  # side by side
     page.locator(".gallery img:visible").first.click()
-    for view in four:
+    for view in every:
         assert views(page) == [view]
         assert page.locator(".gallery img:visible").evaluate("image => image.naturalWidth") == 96
         page.locator(".gallery img:visible").click()
-    assert views(page) == four
+    assert views(page) == every
     page.locator(".gallery input[value=all]").focus()
-    for view in four:
+    for view in every:
         page.keyboard.press("ArrowRight")
         assert views(page) == [view]
     first = page.locator(".gallery output").inner_text()
     page.locator(".gallery button").first.focus()
     page.keyboard.press("ArrowRight")
     assert page.locator(".gallery output").inner_text() != first
-    assert views(page) == ["label"]
+    assert views(page) == ["confidently-wrong"]
     legend = page.locator(".gallery .legend").inner_text().split("\n")
     assert legend[0] == "road"
     assert legend[-1] == "ignored, in labels"
+
+
+def test_a_chart_tells_its_values_under_the_pointer(open_report: Open, runs: Path) -> None:
+    page = open_report(*(runs / name for name in KINDS["pair"]))
+    chart = page.locator(".chart").filter(has_text="Target mean IoU")
+    readout, lines = chart.locator(".readout"), chart.locator("polyline[data-values]").all()
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(":scope > svg").bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 3, box["y"] + box["height"] / 2)
+    last = [line.get_attribute("data-values").split(";")[-1].split("|") for line in lines]
+    names = [line.get_attribute("data-name") for line in lines]
+    expected = ", ".join(f"{name} {value}" for name, (_, value) in zip(names, last, strict=True))
+    assert readout.inner_text() == f"4: {expected}"
+    page.mouse.move(0, 0)
+    assert readout.inner_text().strip() == ""
 
 
 def test_an_episode_plays(open_report: Open, runs: Path) -> None:
@@ -144,7 +159,9 @@ def test_a_pair_says_what_differs_and_its_slider_moves(open_report: Open, runs: 
     page.locator("select[data-side=view]").select_option("label")
     assert over.get_attribute("src") == under.get_attribute("src")
     # image and label are those of both runs, and stand there once
-    assert sorted(views(page)) == ["entropy", "entropy", "image", "label", "prediction", "prediction"]
+    shown = views(page)
+    assert {*shown} == {"image", "label", "confidently-wrong", "entropy", "overlay", "prediction", "wrong"}
+    assert [shown.count(view) for view in ("image", "label", "entropy", "prediction")] == [1, 1, 2, 2]
 
 
 def test_three_seeds_are_one_setting(open_report: Open, runs: Path) -> None:
@@ -177,9 +194,9 @@ def test_a_run_that_was_killed_says_what_it_lacks(open_report: Open, damaged: Pa
         f"damaged: entropy_maps/{cut.name}/prediction.png is no picture that can be read.",
         f"damaged: entropy_maps/ has no label of {whole.name}.",
     ]
-    assert views(page) == ["image", "prediction", "entropy"]
+    assert views(page) == ["image", "prediction", "entropy", "overlay", "wrong", "confidently-wrong"]
     page.get_by_text("next →").click()
-    assert views(page) == ["image", "entropy", "label"]
+    assert views(page) == ["image", "entropy", "overlay", "label", "wrong", "confidently-wrong"]
     assert page.locator("dt:text-is('state') + dd").inner_text() == "not finished"
 
 
