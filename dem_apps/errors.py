@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -76,6 +76,30 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def check_named(
+    kind: str, name: str, table: Iterable[str], known_of: Callable[[str], Sequence[str]], options: Iterable[str]
+) -> None:
+    """That a table has a name, and what stands there the options.
+
+    Args:
+        kind: what the table is of, such as ``objective``.
+        name: looked up.
+        table: the names.
+        known_of: options by name.
+        options: that were given.
+
+    Raises:
+        InputError: with the nearest known one.
+    """
+    if name not in table:
+        raise InputError(f"{kind}: '{name}' is not one of {', '.join(table)}{nearest(name, table)}")
+    known = known_of(name)
+    for option in options:
+        if option not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise InputError(f"{kind} '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
 
 
 def nearest_path(name: str, known: Iterable[str]) -> str:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ from dem_apps.runtime.settings import option, parse_config, to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
+from seg.models.formats.weights_file import read_torch
 from seg.models.load_model import CLASSES_FILE
 
 #: How a name begins in ADVENT's layout → here; the first that fits counts.
@@ -89,23 +88,7 @@ def read_state_dict(file: Path) -> Mapping[str, Tensor]:
     Raises:
         InputError: it cannot be read, holds code, or is no flat mapping of names to tensors.
     """
-    try:
-        if file.exists() and not file.is_file():  # a pipe would block
-            raise InputError(f"--advent: {file} is no file; give a .pth file")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
-            content = torch.load(file, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"--advent: {file} cannot be read ({error.strerror}); give a .pth file") from error
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"--advent: {file} is no checkpoint of tensors alone: it is damaged or asks for code to be run, which is "
-            "refused; save the model's state_dict() where the file comes from"
-        ) from error
-    except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
-        raise InputError(f"--advent: {file} is no checkpoint of torch, or it is cut short") from error
+    content = read_torch(file, "--advent", "checkpoint")
     flat = isinstance(content, Mapping) and all(
         isinstance(n, str) and isinstance(t, Tensor) for n, t in content.items()
     )

@@ -119,7 +119,9 @@ def test_commands_work_elsewhere(python: Path, tmp_path: Path) -> None:
 
 def test_shipped_configs_are_read_elsewhere(python: Path, tmp_path: Path) -> None:
     for name in ("demo", "configs/seg/demo.yaml"):
+        folder = f"runs/{Path(name).stem}{len(name)}"
         run(
             python, tmp_path, "seg.train", "--config", name, "--max-steps", "1", "--eval-every", "1", "--maps", "0",
-            "--run-dir", f"runs/{Path(name).stem}{len(name)}",
+            "--run-dir", folder,
         )  # fmt: skip
+        assert (tmp_path / folder / "eval.json").is_file()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import check_named
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNorm, Entropy
 from dem_apps.objectives.info_max import InfoMax
@@ -59,13 +59,7 @@ def build_objective(
     Raises:
         ValueError: an unknown name, option or value; the message names the nearest known one.
     """
-    if name not in OBJECTIVES:
-        raise InputError(f"objective: '{name}' is not one of {', '.join(OBJECTIVES)}{nearest(name, OBJECTIVES)}")
-    known = objective_options(name)
-    for option in options:
-        if option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise InputError(f"objective '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
+    check_named("objective", name, OBJECTIVES, objective_options, options)
     objective = OBJECTIVES[name](num_classes=num_classes, backend=backend, balance=balance, **options)
     return objective.with_least_share(least_share)
 

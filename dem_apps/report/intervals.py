@@ -40,6 +40,16 @@ class Interval:
     count: int
     paired: bool = False
 
+    def text(self, spec: str, difference: bool = False) -> str:
+        """Estimate and ends in Markdown, numbers by a format ``spec`` such as ``.3f``; of a difference with signs, and
+        bold where the seeds tell it from 0, which is no news of a mean.
+        """
+        sign = "+" * difference
+        text = f"{self.estimate:{sign}{spec}}"
+        if self.low is not None and self.high is not None:
+            text += f" [{self.low:{sign}{spec}}, {self.high:{sign}{spec}}]"
+        return f"**{text}**" if difference and self.excludes_zero else text
+
     @property
     def excludes_zero(self) -> bool:
         """Whether the seeds tell the number from 0."""

@@ -174,7 +174,7 @@ def _note(score: Score) -> str:
 
 
 def _shown(value: float | None, score: Score) -> str:
-    return "–" if value is None else f"{score.scale * value:.{score.digits}f}"
+    return "–" if value is None else score.text(value)
 
 
 def _compared(score: Score, group: Group, baseline: Group) -> Cell:
@@ -185,14 +185,14 @@ def _compared(score: Score, group: Group, baseline: Group) -> Cell:
     if not ours or not theirs:
         return Cell(main)
     interval = difference_interval(ours, theirs)
-    signed = [None if end is None else f"{score.scale * end:+.{score.digits}f}"
-              for end in (interval.estimate, interval.low, interval.high)]  # fmt: skip
-    if signed[1] is None:
-        return Cell(main, signed[0] or "")
+    estimate = score.text(interval.estimate, "+")
+    if interval.low is None or interval.high is None:
+        return Cell(main, estimate)
     verdict = ""
     if interval.excludes_zero and score.better:
         verdict = ", better" if (interval.estimate > 0) == (score.better == "higher") else ", worse"
-    return Cell(main, f"{signed[0]} [{signed[1]}, {signed[2]}]{verdict}", strong=interval.excludes_zero)
+    ends = f"[{score.text(interval.low, '+')}, {score.text(interval.high, '+')}]"
+    return Cell(main, f"{estimate} {ends}{verdict}", strong=interval.excludes_zero)
 
 
 def _spread(values: Sequence[float], score: Score) -> Cell:

@@ -29,7 +29,7 @@ def refuse_files_of_others(out: Path, files: Mapping[str, str]) -> None:
         files: how each of its files begins, by name; one that is known by its name alone begins with nothing.
 
     Raises:
-        InputError: naming the first file that is none of a report's.
+        InputError: naming the first file that no report has written.
     """
     known = False
     for name, start in files.items():

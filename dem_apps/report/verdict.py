@@ -34,11 +34,11 @@ def _alone(info: MetricsInfo, score: Score, group: Group) -> list[str]:
         return []
     title = score.title.removesuffix(", last")
     if len(values) == 1:
-        said = f"{title}: {_shown(next(iter(values.values())), score)} at the end of training"
+        said = f"{title}: {score.text(next(iter(values.values())))} at the end of training"
     else:
         mean, std = mean_and_std(list(values.values()))
-        said = f"{title}: {_shown(mean, score)} ± {_shown(std or 0.0, score)} over {len(values)} seeds"
-    alarms = sum(1 for run in group.runs if run.alarms())
+        said = f"{title}: {score.text(mean)} ± {score.text(std or 0.0)} over {len(values)} seeds"
+    alarms = _alarms(group)
     heard = f"; an alarm in {alarms} of {len(group.runs)} runs, read below" if alarms else "; no alarm"
     compare = f" Whether training helped is told by the difference to {info.control}." if info.control else ""
     return [f"{said}{heard}.{compare}"]
@@ -47,29 +47,25 @@ def _alone(info: MetricsInfo, score: Score, group: Group) -> list[str]:
 def _compared(score: Score, group: Group, reference: Group) -> str:
     ours, theirs = _values(group, score), _values(reference, score)
     interval = difference_interval(ours, theirs)
-    seeds = f"{interval.count} seed{'s' * (interval.count > 1)}"
     said = (
-        f"{group.name}: {score.title} {_shown(mean_and_std(list(ours.values()))[0], score)}, "
-        f"{_signed(interval.estimate, score)} against {reference.name}"
+        f"{group.name}: {score.title} {score.text(mean_and_std(list(ours.values()))[0])}, "
+        f"{score.text(interval.estimate, '+')} against {reference.name}"
     )
     if interval.low is None or interval.high is None:
-        verdict = f"; a single {seeds.removeprefix('1 ')} tells nothing about the sign"
+        verdict = "; a single seed tells nothing about the sign"
     else:
-        ends = f" [{_signed(interval.low, score)}, {_signed(interval.high, score)}] over {seeds}"
+        ends = f" [{score.text(interval.low, '+')}, {score.text(interval.high, '+')}] over {interval.count} seeds"
         better = (interval.estimate > 0) == (score.better != "lower")
         named = ("better" if better else "worse") if score.better else "different"
         verdict = f"{ends}: {named}" if interval.excludes_zero else f"{ends}: not told from chance"
-    alarms = sum(1 for run in group.runs if run.alarms())
+    alarms = _alarms(group)
     return f"{said}{verdict}{f'; an alarm in {alarms} of {len(group.runs)} runs' if alarms else ''}."
+
+
+def _alarms(group: Group) -> int:
+    """How many of its runs have any."""
+    return sum(1 for run in group.runs if run.alarms())
 
 
 def _values(group: Group, score: Score) -> dict[str, float]:
     return group.by_seed(lambda run: run.score(score.key))
-
-
-def _shown(value: float, score: Score) -> str:
-    return f"{score.scale * value:.{score.digits}f}"
-
-
-def _signed(value: float, score: Score) -> str:
-    return f"{score.scale * value:+.{score.digits}f}"

@@ -77,6 +77,10 @@ class Score:
     digits: int = 3
     std: str = ""
 
+    def text(self, value: float, sign: str = "") -> str:
+        """The value as it is displayed; ``sign="+"`` for differences."""
+        return f"{self.scale * value:{sign}.{self.digits}f}"
+
 
 @dataclass(frozen=True)
 class Checkpoint:

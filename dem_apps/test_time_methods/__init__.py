@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import check_named
 from dem_apps.test_time_methods.bn import BatchStatistics
 from dem_apps.test_time_methods.cotta import CoTTA
 from dem_apps.test_time_methods.deyo import DeYO
@@ -40,13 +40,7 @@ def build_method(name: str, **options: Any) -> Method:
     Raises:
         ValueError: an unknown name, option or value; the message names the nearest known one.
     """
-    if name not in METHODS:
-        raise InputError(f"method: '{name}' is not one of {', '.join(METHODS)}{nearest(name, METHODS)}")
-    known = method_options(name)
-    for option in options:
-        if option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise InputError(f"method '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
+    check_named("method", name, METHODS, method_options, options)
     return METHODS[name](**options)
 
 

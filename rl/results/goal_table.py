@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dem_apps.report.intervals import Interval, difference_interval, mean_interval
+from dem_apps.report.intervals import difference_interval, mean_interval
 from dem_apps.report.text_tables import markdown
 from rl.results.read_runs import Result, names, select
 from rl.results.returns_table import short
@@ -45,17 +45,10 @@ def goal_table(results: Sequence[Result], baseline: str | None) -> str:
 def _row(arm: str, times: dict[str, dict[int, GoalTime]], horizon: int, baseline: str | None) -> list[str]:
     ours = {seed: float(time.until(horizon)) for seed, time in times[arm].items()}
     reached = sum(time.reached for time in times[arm].values())
-    cells = [arm, f"{reached} of {len(ours)}", f"{horizon:,}", _shown(mean_interval(list(ours.values())), "")]
+    cells = [arm, f"{reached} of {len(ours)}", f"{horizon:,}", mean_interval(list(ours.values())).text(",.0f")]
     if baseline is None:
         return cells
     if arm == baseline:
         return [*cells, ""]
     theirs = {seed: float(time.until(horizon)) for seed, time in times.get(baseline, {}).items()}
-    return [*cells, _shown(difference_interval(ours, theirs), "+") if theirs else "no baseline"]
-
-
-def _shown(interval: Interval, sign: str) -> str:
-    text = f"{interval.estimate:{sign},.0f}"
-    if interval.low is not None and interval.high is not None:
-        text += f" [{interval.low:{sign},.0f}, {interval.high:{sign},.0f}]"
-    return f"**{text}**" if sign and interval.excludes_zero else text
+    return [*cells, difference_interval(ours, theirs).text(",.0f", difference=True) if theirs else "no baseline"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dem_apps.report.intervals import Interval, difference_interval, mean_interval
+from dem_apps.report.intervals import difference_interval, mean_interval
 from dem_apps.report.text_tables import markdown
 from rl.results.described_metrics import ACTIONS
 from rl.results.read_runs import Result, names, select
@@ -59,20 +59,12 @@ def _figures(title: str, results: Sequence[Result], envs: Sequence[str], arm: st
     cells = [title, arm, str(len(by_seed(results, envs, arm, ACTIONS[0])))]
     for actions in ACTIONS:
         ours = by_seed(results, envs, arm, actions)
-        cells.append(_shown(mean_interval(list(ours.values())), "") if ours else "no seed in all of them")
+        cells.append(mean_interval(list(ours.values())).text(".3f") if ours else "no seed in all of them")
         if baseline is None:
             continue
         theirs = by_seed(results, envs, baseline, actions)
         if arm == baseline or not ours:
             cells.append("")
         else:
-            cells.append(_shown(difference_interval(ours, theirs), "+") if theirs else "no baseline")
+            cells.append(difference_interval(ours, theirs).text(".3f", difference=True) if theirs else "no baseline")
     return cells
-
-
-def _shown(interval: Interval, sign: str) -> str:
-    text = f"{interval.estimate:{sign}.3f}"
-    if interval.low is not None and interval.high is not None:
-        text += f" [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
-    # of a mean it is no news that it is not 0
-    return f"**{text}**" if sign and interval.excludes_zero else text

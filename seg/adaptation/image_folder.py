@@ -101,23 +101,20 @@ class ImageFolder:
         """(B, 3, h, w) of images that are seen at one size."""
         return torch.stack([self.seen(index) for index in indices])
 
+    def of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
+        """Batches in this order; one ends where the size changes."""
+        runs = (list(same) for _, same in groupby(order, key=lambda index: self.sizes[index]))
+        return [run[first : first + batch_size] for run in runs for first in range(0, len(run), batch_size)]
+
     def in_order(self, batch_size: int) -> list[list[int]]:
         """Batches of neighbours; one ends where the size changes."""
-        return [
-            members[first : first + batch_size]
-            for members in (list(same) for _, same in groupby(range(len(self)), key=lambda index: self.sizes[index]))
-            for first in range(0, len(members), batch_size)
-        ]
+        return self.of_one_size(range(len(self)), batch_size)
 
     def shuffled(self, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
         """Batches of one size each, in an order that depends on seed and epoch alone; every image once."""
         generator = np.random.default_rng((seed, epoch))
         order = sorted(generator.permutation(len(self)).tolist(), key=lambda index: self.sizes[index])
-        batches = [
-            members[first : first + batch_size]
-            for members in (list(same) for _, same in groupby(order, key=lambda index: self.sizes[index]))
-            for first in range(0, len(members), batch_size)
-        ]
+        batches = self.of_one_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
 
     def spread(self, most: int) -> list[int]:
@@ -134,9 +131,4 @@ class ImageFolder:
 def same_size_batches(folder: ImageFolder, indices: Sequence[int], batch_size: int) -> list[Tensor]:
     """Some of the images as batches of one size each."""
     order = sorted(indices, key=lambda index: (folder.sizes[index], index))
-    groups = (list(same) for _, same in groupby(order, key=lambda index: folder.sizes[index]))
-    return [
-        folder.batch(members[first : first + batch_size])
-        for members in groups
-        for first in range(0, len(members), batch_size)
-    ]
+    return [folder.batch(members) for members in folder.of_one_size(order, batch_size)]

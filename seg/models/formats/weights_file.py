@@ -115,7 +115,7 @@ def read_weights(file: Path, flag: str = "--weights") -> WeightsFile:
         raise InputError(f"{flag}: {file} is no file; give a state dict as .pth or .safetensors")
     if file.suffix == SAFETENSORS:
         return WeightsFile(file, _read_safetensors(file, flag))
-    content = _read_torch(file, flag)
+    content = read_torch(file, flag)
     tensors, key = _found(content)
     if tensors is None:
         held = f"the keys {', '.join(map(str, list(content)[:_SHOWN]))}" if isinstance(content, Mapping) else ""
@@ -135,17 +135,31 @@ def _read_safetensors(file: Path, flag: str) -> dict[str, Tensor]:
         raise InputError(f"{flag}: {file} is no safetensors file, or is cut short ({first_words(error)})") from error
 
 
-def _read_torch(file: Path, flag: str) -> Any:
+def read_torch(file: Path, flag: str, kind: str = "file") -> Any:
+    """What a file of torch holds, without running code that is in it.
+
+    Args:
+        file: to read.
+        flag: that named it, for errors.
+        kind: what it should have been, likewise.
+
+    Raises:
+        InputError: it cannot be read, or asks for code to be run.
+    """
     try:
+        if file.exists() and not file.is_file():  # a pipe would block
+            raise InputError(f"{flag}: {file} is no file; give a .pth file")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
             return torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except OSError as error:
-        raise InputError(f"{flag}: {file} cannot be read ({error.strerror})") from error
+        raise InputError(f"{flag}: {file} cannot be read ({error.strerror}); give a .pth file") from error
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{flag}: {file} is no file of tensors alone: it is damaged or asks for code to be run, which is refused; "
-            "save the model's state_dict() where the file comes from"
+            f"{flag}: {file} is no {kind} of tensors alone: it is damaged or asks for code to be run, which is "
+            "refused; save the model's state_dict() where the file comes from"
         ) from error
     except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
         raise InputError(f"{flag}: {file} is no checkpoint of torch, or it is cut short") from error
