@@ -23,9 +23,11 @@ from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.domains import DomainPair
-from seg.data.image_io import TURNED, as_rgb, decode
+from seg.data.image_pixels import ImagePixels, left_out, read_header, read_pixels
 from seg.data.labels import IGNORE_INDEX
 from seg.data.parallel_map import in_order
+from seg.data.pixel_format import PixelFormat
+from seg.data.rasters import Header, is_tiff
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
@@ -135,15 +137,20 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
             "label); better excluded"
         )
     try:
-        image = decode(image_file)
-        report.size = image.size
-        report.warnings += _damage(image_file)
-        if label_file is not None and TURNED in image.info:
+        header = read_header(image_file)
+        image = read_pixels(image_file, dataset.pixels)
+        report.size = (image.values.shape[1], image.values.shape[0])
+        report.warnings += _damage(image_file, header)
+        if (note := left_out(image_file, header, dataset.pixels)) is not None:
+            report.notes.append(note)
+        if label_file is not None and image.turned != 1:
             report.warnings.append(
-                f"{image_file}: is turned upright as its EXIF says (orientation {image.info[TURNED]}), and its label "
+                f"{image_file}: is turned upright as its EXIF says (orientation {image.turned}), and its label "
                 "is read as it stands; if it was drawn on the pixels as they are stored, remove the orientation"
             )
-        if _is_blank(Image.fromarray(as_rgb(image, image_file))):
+        if image.valid is not None and not image.valid.any():
+            report.warnings.append(f"{image_file}: no pixel of the image holds data")
+        elif _is_blank(image, dataset.pixels):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
     except InputError as error:
         report.errors.append(str(error))
@@ -183,8 +190,10 @@ def _check_label(dataset: SegmentationDataset, image_file: Path, file: Path, rep
         report.warnings.append(f"{file}: every pixel of the label is ignored")
 
 
-def _damage(file: Path) -> list[str]:
+def _damage(file: Path, header: Header | None = None) -> list[str]:
     """A sentence when checksums inside the file do not fit, although its pixels could be decoded."""
+    if header is not None and not header.is_rgb and is_tiff(file):
+        return []  # Pillow does not know all of them, and GDAL has read every block
     with opened_image(file) as picture:
         try:
             picture.verify()
@@ -193,8 +202,11 @@ def _damage(file: Path) -> list[str]:
     return []
 
 
-def _is_blank(image: Image.Image) -> bool:
-    counts = np.cumsum(image.convert("L").histogram())
+def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
+    if not pixels.is_rgb:
+        seen = image.values if image.valid is None else image.values[image.valid]
+        return bool((seen.reshape(-1, pixels.bands).min(0) == seen.reshape(-1, pixels.bands).max(0)).all())
+    counts = np.cumsum(Image.fromarray(image.values).convert("L").histogram())
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
 

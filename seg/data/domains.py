@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from seg.config import DataConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.data.band_statistics import measured_format
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
+from seg.data.image_pixels import first_header, refuse_other
 from seg.data.labels import ClassSet, load_classes
+from seg.data.pixel_format import RGB, PixelFormat
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair
 
 
@@ -25,6 +29,7 @@ class DomainPair:
         target_val: for scores, with labels where there are any.
         classes: of all of them.
         target_labelled: the training images of the target whose labels may be read; None, as ever, for none.
+        pixels: what the network sees of the images of all of them.
     """
 
     source_train: SegmentationDataset | None
@@ -32,6 +37,7 @@ class DomainPair:
     target_val: SegmentationDataset
     classes: ClassSet
     target_labelled: SegmentationDataset | None = None
+    pixels: PixelFormat = RGB
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -54,6 +60,10 @@ def open_pair(
     validation_part: Sequence[float] = (0.0, 1.0),
     labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
+    bands: BandConfig | None = None,
+    pixels: PixelFormat | None = None,
+    measure: bool = True,
+    workers: int = 0,
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
@@ -64,6 +74,11 @@ def open_pair(
         validation_part: see :func:`open_validation`.
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
         demo: which built-in world, where no root is given; None is the demo's own.
+        bands: how many are asked for, and which are shown; None leaves both to the images.
+        pixels: what the network sees, where that is known; None looks at the images, and measures those that are no
+            8-bit RGB.
+        measure: False is for who only looks at the files: nothing is measured or refused.
+        workers: processes that measure.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label, a
@@ -83,7 +98,35 @@ def open_pair(
     if target.labelled_part:
         target_labelled = _open_labelled(target, target.labelled_part, classes, target_root, labels_must_exist)
         _refuse_scored(target_labelled, target_val, target.labelled_part)
-    return DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    if pixels is None:
+        pixels = _pixels(pair, bands or BandConfig(), measure, workers)
+    for dataset in pair.splits().values():
+        dataset.pixels = pixels
+    return dataclasses.replace(pair, pixels=pixels)
+
+
+def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:
+    """What the images are, by the first labelled one; the first ones of the other splits have to be of its kind."""
+    files = [image for image, _ in pair.labelled[0].files]
+    first = first_header(files)
+    if first is None:
+        return RGB  # whoever reads them says what is wrong
+    file, header = first
+    number = bands.number or header.bands
+    if header.is_rgb and number in (header.bands, 3):
+        wanted = RGB
+    else:
+        shown = bands.shown_from_0(number) or header.colours or (0, min(1, number - 1), min(2, number - 1))
+        wanted = PixelFormat(number, header.dtype, (0.0,) * number, (1.0,) * number, shown)
+    if not measure:
+        return wanted
+    refuse_other(file, header, wanted)
+    for dataset in pair.splits().values():
+        other = first_header([image for image, _ in dataset.files])
+        if other is not None:
+            refuse_other(*other, wanted)
+    return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
 
 
 def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, needs_source: bool) -> tuple[Path, Path]:

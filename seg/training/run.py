@@ -16,6 +16,7 @@ from dem_apps.runtime.signals import StopRequest
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.image_io import flat_names
+from seg.data.pixel_format import resized_mask
 from seg.evaluate import OnSample, evaluate
 from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector
@@ -163,7 +164,8 @@ class TrainingRun:
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
                 return
-            tiles, picture = map_pictures(sample.image, sample.label, logits, self.pair.classes)
+            valid = None if sample.valid is None else resized_mask(sample.valid, (logits.shape[2], logits.shape[1]))
+            tiles, picture = map_pictures(sample.preview(), sample.label, logits, self.pair.classes, valid)
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
