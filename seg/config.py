@@ -17,7 +17,7 @@ from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
-from seg.data.layouts import LAYOUTS
+from seg.data.layouts import AUTO, LAYOUTS
 from seg.data.pixel_format import PixelFormat
 from seg.data.style import RGB_STYLES, STYLES
 from seg.demo.street.looks import LARGEST_GAP
@@ -28,7 +28,8 @@ from seg.scores.unsupervised_scores import CRITERIA
 LOSSES = ("none", *OBJECTIVE_NAMES)
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
-LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}"
+LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
+LAYOUT_CHOICES = (AUTO, *LAYOUTS)
 PRECISIONS = ("float32", "bf16", "fp16")
 
 Settings = TypeVar("Settings")
@@ -56,7 +57,7 @@ class DataConfig:
     """One domain's data."""
 
     root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR")
-    layout: str = option("cityscapes", LAYOUT_HELP, LAYOUTS, value="NAME")
+    layout: str = option(AUTO, LAYOUT_HELP, LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None, "width and height to resize to; default: the images' own", at_least=1, value="W,H"
     )
@@ -70,7 +71,6 @@ class DataConfig:
 class SourceConfig(DataConfig):
     """The labelled images that training starts from, which may get the target's style."""
 
-    layout: str = option("gta5", LAYOUT_HELP, LAYOUTS, value="NAME")
     rare_class_temperature: float | None = option(
         None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
         at_least=0.0001,

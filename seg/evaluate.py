@@ -29,11 +29,10 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.new_files import into_new_folder, write_new
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import BATCH_NORM_AFTER, LAYOUT_HELP, TargetDataConfig
+from seg.config import BATCH_NORM_AFTER, LAYOUT_CHOICES, LAYOUT_HELP, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.layouts import LAYOUTS
 from seg.data.pixel_format import resized_mask
 from seg.maps.label_ids import PredictionWriter
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
@@ -53,7 +52,7 @@ class TargetConfig:
     """Other data than the run's own target."""
 
     root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
-    layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUTS, value="NAME")
+    layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None, "width and height to resize images to; default: the run's", at_least=1, value="W,H"
     )

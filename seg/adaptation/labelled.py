@@ -17,6 +17,7 @@ from dem_apps.errors import InputError
 from dem_apps.report.intervals import LEVEL
 from seg.data.datasets import spans
 from seg.data.image_io import read_index_image
+from seg.data.label_colors import read_colored_ids
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.layouts.layout import Layout
 from seg.data.pixel_format import resized_mask
@@ -45,7 +46,7 @@ class Labels:
             raise InputError(
                 f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
             )
-        self._classes = len(classes)
+        self._set, self._classes = classes, len(classes)
         self._train_ids, self._known = Layout(pairs=lambda _root, _split: []).train_ids(classes)
 
     def confusion(
@@ -63,7 +64,8 @@ class Labels:
         """
         if image not in self.files:
             return None
-        ids = read_index_image(self.files[image])
+        file = self.files[image]
+        ids = read_colored_ids(file, self._set) if self._set.by_color else read_index_image(file)
         if not self._known[ids].all():
             unknown = int(ids[~self._known[ids]].min())
             raise InputError(

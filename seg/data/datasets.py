@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +23,9 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from seg.data.cache import ResizedCopies
 from seg.data.image_pixels import ImagePixels, read_header, read_pixels
+from seg.data.label_colors import read_colored_ids
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet
-from seg.data.layouts import LAYOUTS
+from seg.data.layouts import LAYOUTS, fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized, resized_mask
 
@@ -111,6 +111,10 @@ class SegmentationDataset:
         self.resize_labels = resize_labels
         self.classes = classes
         self.layout = LAYOUTS[layout]
+        if classes.by_color and self.layout.ids is not None:
+            raise InputError(
+                f"--classes: labels in colours are read in layout folders, and {layout} has ids of its own"
+            )
         self.train_ids, self.known_ids = self.layout.train_ids(classes)
         self.copies = ResizedCopies(root, layout, size)
         pairs = _part(_without(_pairs(root, layout, split), exclude, root), part, root)
@@ -157,6 +161,14 @@ class SegmentationDataset:
         """The image's path below the root."""
         return self.files[index][0].relative_to(self.root).as_posix()
 
+    def read_ids(self, file: Path) -> NDArray[np.uint8]:
+        """(H, W) uint8 ids of a label image, as it lies on the disk.
+
+        Raises:
+            InputError: it cannot be read, or has colours that no class has.
+        """
+        return read_colored_ids(file, self.classes) if self.classes.by_color else self.layout.read_ids(file)
+
     def missing_copies(self, index: int) -> list[Path]:
         """The files of this sample whose copies :meth:`write_copies` would make; existing ones are not checked."""
         return [file for file in self._copied_files(index) if not self.copies.path(file).exists()]
@@ -174,18 +186,20 @@ class SegmentationDataset:
             image, valid = self._decoded_image(image_file)
             if self.pixels.is_rgb and valid is None:  # a copy is bytes, and says nothing of nodata
                 self.copies.write(image_file, image, made_from)
-        if label_file is None or not self.resize_labels:
+        if label_file not in self._copied_files(index) or label_file is None:
             return
         height, width = image.shape[:2]
         ids = self.copies.read(label_file)
         if ids is None or ids.shape != (height, width):
             made_from = label_file.stat()
-            self.copies.write(label_file, _resized(self.layout.read_ids(label_file), (width, height)), made_from)
+            self.copies.write(label_file, _resized(self.read_ids(label_file), (width, height)), made_from)
 
     def _copied_files(self, index: int) -> list[Path]:
         image_file, label_file = self.files[index]
         images = [image_file] if self.pixels.is_rgb else []
-        return images if label_file is None or not self.resize_labels else [*images, label_file]
+        # a copy of a label is ids, which serve every class set; in colours they are those of one
+        copied = label_file is not None and self.resize_labels and not self.classes.by_color
+        return [*images, label_file] if copied and label_file is not None else images
 
     def _copy(self, file: Path) -> NDArray[np.uint8] | None:
         return self.copies.read(file) if self.pixels.is_rgb else None
@@ -207,9 +221,9 @@ class SegmentationDataset:
         return seen(decoded, self.pixels, self.size)
 
     def _label(self, file: Path, image_shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        ids = self.copies.read(file) if self.resize_labels else None
+        ids = self.copies.read(file) if self.resize_labels and not self.classes.by_color else None
         if ids is None or ids.shape != image_shape:
-            ids = self.layout.read_ids(file)
+            ids = self.read_ids(file)
             if self.resize_labels:
                 ids = _resized(ids, (image_shape[1], image_shape[0]))
         if cv2.LUT(ids, self.known_ids.view(np.uint8)).min() == 0:
@@ -291,10 +305,7 @@ def _pairs(root: Path, layout: str, split: str) -> Pairs:
     try:
         return LAYOUTS[layout].pairs(root, split)
     except InputError as error:
-        fitting = []
-        for name, other in LAYOUTS.items():
-            with suppress(InputError):
-                fitting += [name] if name != layout and other.pairs(root, split) else []
+        fitting = fitting_layouts(root, split)  # this one is not among them
         if not fitting:
             raise
         raise InputError(

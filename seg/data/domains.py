@@ -15,8 +15,12 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.image_pixels import first_header, refuse_other
 from seg.data.labels import ClassSet, load_classes
+from seg.data.layouts import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+
+#: The domains, and how the built-in world keeps them.
+_DEMO_SOURCE, _DEMO_TARGET = ("source", "gta5"), ("target", "cityscapes")
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,8 @@ def open_pair(
     source_root, target_root = _roots(source, target, demo, needs_source=not instead)
     classes = load_classes(classes_file)
     source_train = None if instead else SegmentationDataset(
-        source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
-        classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
+        source_root, _layout(source, source_root, "train", classes, _DEMO_SOURCE), "train", labelled=True,
+        size=_size(source, "source"), classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
     )  # fmt: skip
     # the target's training labels are never opened, but for those of the labelled part
     target_train = open_unlabelled(target, classes, target_root)
@@ -147,8 +151,9 @@ def _open_labelled(
     """The first ``part`` of a fixed shuffle of the target's training images, so that a small part lies in a larger."""
     try:
         return SegmentationDataset(
-            root, target.layout, "train", labelled=True, size=_size(target, "target"), classes=classes,
-            exclude=target.exclude, part=(0.0, part), labels_must_exist=labels_must_exist,
+            root, _layout(target, root, "train", classes, _DEMO_TARGET), "train", labelled=True,
+            size=_size(target, "target"), classes=classes, exclude=target.exclude,
+            part=(0.0, part), labels_must_exist=labels_must_exist,
         )  # fmt: skip
     except InputError as error:
         raise InputError(f"--target.labelled-part: {error}") from error
@@ -179,8 +184,10 @@ def open_unlabelled(
     Raises:
         InputError: a folder that is missing or empty.
     """
+    root = _target_root(target, root, demo)
+    layout = _layout(target, root, "train", classes, _DEMO_TARGET)
     return SegmentationDataset(
-        _target_root(target, root, demo), target.layout, "train", labelled=False, size=_size(target, "target"),
+        root, layout, "train", labelled=False, size=_size(target, "target"),
         classes=classes, exclude=target.exclude,
     )  # fmt: skip
 
@@ -211,11 +218,20 @@ def open_validation(
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
+    root = _target_root(target, root, demo)
     return SegmentationDataset(
-        _target_root(target, root, demo), target.layout, "val",
+        root, _layout(target, root, "val", classes, _DEMO_TARGET), "val",
         labelled=None, size=_size(target, "target"), resize_labels=False,
         classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
+
+
+def _layout(data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str]) -> str:
+    """The layout of a domain: as it is asked for, the demo's where there is no root, else by looking at the folder."""
+    domain, layout = of_demo
+    if data.layout != AUTO:
+        return data.layout
+    return layout if data.root is None else found_layout(root, split, classes.names, f"--{domain}.layout")
 
 
 def _target_root(target: DataConfig, root: Path | None, demo: DemoConfig | None) -> Path:

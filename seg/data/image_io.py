@@ -16,6 +16,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
+from seg.data import rasters
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 #: Pixels of a side that an image may be resized to.
@@ -33,7 +34,7 @@ _TURNS = {
 _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: What labels come in: a format that rounds numbers, as JPEG does, makes other classes of them.
-LOSSLESS = ("PNG",)
+LOSSLESS = ("PNG", "TIFF")
 
 
 def find_images(source: Path) -> list[Path]:
@@ -157,12 +158,18 @@ def orientation_of(picture: Image.Image) -> int:
 
 
 def read_index_image(file: Path) -> NDArray[np.uint8]:
-    """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
+    """Ids of a PNG or TIFF with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
+
+    A TIFF may have numbers of more bits that are ids all the same; where it holds no data the id is 255.
 
     Raises:
         InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
     """
+    if rasters.is_tiff(file) and rasters.available():
+        return rasters.read_ids(file)
     with opened_image(file, LOSSLESS) as picture:
+        if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
+            raise InputError(f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without")
         tiles = getattr(picture, "tile", [])
         stored = tiles[0][3] if tiles else None  # .args from Pillow 11 on
         orientation = orientation_of(picture)

@@ -132,6 +132,32 @@ def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | No
         return _valid(source, list(range(1, source.count + 1 - alpha)), None), _place(source)
 
 
+def read_ids(file: Path) -> NDArray[np.uint8]:
+    """(H, W) ids of a label image that is a TIFF with one band of whole numbers; 255 where it holds no data.
+
+    Raises:
+        InputError: it has other bands, or numbers that are no ids, or is stored with rounding.
+    """
+    with _opened(file) as source:
+        dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
+        if source.count != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
+            raise InputError(
+                f"{file}: a label image holds one id per pixel, and this one has {source.count} "
+                f"band{'s' * (source.count > 1)} of {dtype}"
+            )
+        if compression in ("jpeg", "webp", "lerc"):
+            raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
+        ids = source.read(1)
+        valid = _valid(source, [1], None)
+    if valid is not None:
+        ids = np.where(valid, ids, 255)
+    if ids.min() < 0 or ids.max() > 255:
+        worst = int(ids.min() if ids.min() < 0 else ids.max())
+        raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
+    result: NDArray[np.uint8] = ids.astype(np.uint8)
+    return result
+
+
 def write_geotiff(
     path: Path,
     values: NDArray[Any],

@@ -138,7 +138,7 @@ class SelfTraining(Method):
         return self.teacher.model
 
     @torch.no_grad()
-    def _labelled(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _labelled(self, images: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The teacher's labels (B, H, W) and their weights, 0 in ignored rows and where there is no data."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy

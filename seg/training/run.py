@@ -160,6 +160,8 @@ class TrainingRun:
         shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
         def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
+            if self.progress is not None:
+                self.progress.between_steps(f"scoring, image {index + 1:,} of {images:,}")
             if world_size() == 1:  # several processes can agree to stop between two steps alone
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
