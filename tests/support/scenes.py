@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import rasterio
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
+
+rasterio = pytest.importorskip("rasterio")
 
 #: Where every scene lies.
 SCENE = ("EPSG:32632", (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_400_000.0))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.scenes import SCENE, draw_pair, write_scene
 
 from dem_apps.errors import InputError
 from seg.config import BandConfig, SourceConfig, TargetDataConfig
@@ -20,10 +21,6 @@ from seg.data.image_pixels import left_out, read_header, read_pixels
 from seg.data.loader import batches
 from seg.data.pixel_format import RGB, PixelFormat, read_format, resized
 from seg.data.style import TargetStyle, fourier
-
-pytest.importorskip("rasterio")
-
-from support.scenes import SCENE, draw_pair, write_scene
 
 
 def measured(bands: int, dtype: str = "uint16") -> PixelFormat:
