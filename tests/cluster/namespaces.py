@@ -79,10 +79,16 @@ class Machine:
 
 
 class Cluster:
-    """A head, which runs no jobs, and workers; a context manager."""
+    """A head, which runs no jobs, and workers; a context manager.
 
-    def __init__(self, workers: int = 2, cores: int = 2) -> None:
-        self._workers, self._cores = workers, cores
+    Args:
+        workers: how many.
+        cores: of each.
+        private: a folder that each worker has for itself, empty at first: a disk that is not shared.
+    """
+
+    def __init__(self, workers: int = 2, cores: int = 2, private: Path | None = None) -> None:
+        self._workers, self._cores, self._private = workers, cores, private
         self.machines: list[Machine] = []
 
     def __enter__(self) -> Cluster:
@@ -111,16 +117,19 @@ class Cluster:
 
     def join(self, machine: Machine) -> None:
         """Start Ray on a worker, for the first time or again."""
-        self._start(machine, f"--address={self.address}", f"--num-cpus={self._cores}")
+        own = (
+            () if self._private is None else ("sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(self._private))
+        )
+        self._start(machine, f"--address={self.address}", f"--num-cpus={self._cores}", before=own)
 
     def on_head(self, command: Sequence[str], **options: object) -> subprocess.Popen[str]:
         """Start a command where the head is."""
         environment = {**os.environ, "RAY_ADDRESS": self.address}
         return subprocess.Popen(self.machines[0].command(*command), env=environment, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
-    def _start(self, machine: Machine, *flags: str) -> None:
+    def _start(self, machine: Machine, *flags: str, before: Sequence[str] = ()) -> None:
         command = machine.command(
-            RAY, "start", *flags, f"--node-ip-address={machine.address}", f"--object-store-memory={STORE}",
+            *before, RAY, "start", *flags, f"--node-ip-address={machine.address}", f"--object-store-memory={STORE}",
             "--disable-usage-stats", f"--temp-dir={self._temporary / machine.name[-1]}",
         )  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True)
