@@ -99,7 +99,7 @@ def _refuse_silent_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"--ray-address: no cluster answers at {address} ({error}); start one with ray start --head, see "
+            f"--ray-address: no cluster answers at {address} ({first_words(error)}); start one with ray start --head, see "
             "docs/howto/cluster.md"
         ) from error
 
