@@ -99,8 +99,8 @@ def _refuse_silent_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"--ray-address: no cluster answers at {address} ({first_words(error)}); start one with ray start --head, see "
-            "docs/howto/cluster.md"
+            f"--ray-address: no cluster answers at {address} ({first_words(error)}); start one with ray start --head, "
+            "see docs/howto/cluster.md"
         ) from error
 
 
@@ -117,7 +117,7 @@ def _why(address: str, error: Exception) -> str:
             f"--ray-address: the cluster at {address} asks for another token; set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH here as on its nodes"
         )
-    if "raylet" in text:
+    if "raylet" in text or "No node info found" in text:
         return (
             f"--ray-address: this machine is no node of the cluster at {address}; start the command on one, or make it "
             f"one with ray start --address={address} --num-cpus=0"

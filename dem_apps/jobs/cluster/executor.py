@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class RayExecutor:
     def __init__(
         self, environment: Mapping[str, str], address: str, cores: int, gpus: float, folder: Path, collect: bool
     ) -> None:
-        self._ray = connected(address)
+        self._ray: Any = connected(address)
         for module in (on_node, transfer):  # by name the nodes would have to import this package, and torch with it
             self._ray.cloudpickle.register_pickle_by_value(module)
         passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -96,10 +97,10 @@ class RayExecutor:
         with self._changed:
             if self._stopped:
                 raise JobKilled("stopped")
-            task = self._task.remote(order)
+            task, ray = self._task.remote(order), self._ray
             self._running.add(task)
         try:
-            answer = self._answer(task)
+            answer = self._answer(ray, task)
         finally:
             with self._changed:
                 self._running.discard(task)
@@ -118,17 +119,21 @@ class RayExecutor:
                 self._ray.cancel(task, force=False)  # a training that runs saves first
             while self._running:
                 self._changed.wait(0.2)
+            ray, self._ray = self._ray, None
+        if ray is None:  # stopped before
+            return
         if self._home is not None:
-            self._ray.get(self._home.close.remote())
+            with suppress(ray.exceptions.RayError):  # of a cluster that is gone
+                ray.get(self._home.close.remote())
         if self._token is not None:
             self._token.unlink(missing_ok=True)
-        self._ray.shutdown()
+        ray.shutdown()
 
-    def _answer(self, task: Any) -> dict[str, Any]:
+    def _answer(self, ray: Any, task: Any) -> dict[str, Any]:
         """What the node says in the end."""
-        errors = self._ray.exceptions
+        errors = ray.exceptions
         try:
-            answer = self._ray.get(task)
+            answer = ray.get(task)
         except errors.TaskCancelledError as error:
             raise JobKilled("stopped") from error
         except errors.RayTaskError as error:  # such as a full disk on either side of a collected run
