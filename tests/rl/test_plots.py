@@ -163,7 +163,7 @@ def test_a_csv_file_of_something_else_is_one_sentence(
 def test_the_published_table_is_that_of_the_published_values(name: str) -> None:
     docs = Path(__file__).parents[2] / "docs"
     results = ordered(find_results([docs / "results" / f"rl_{name}_runs.csv"]))
-    assert markdown_table(results, "none") in (docs / "reinforcement_learning.md").read_text()
+    assert markdown_table(results, "none") in (docs / "appendix.md").read_text()
 
 
 def test_equal_runs_write_equal_files(runs: Path, tmp_path: Path) -> None:
