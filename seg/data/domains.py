@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
@@ -12,7 +15,7 @@ from seg.config import DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.labels import ClassSet, load_classes
-from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class DomainPair:
         target_val: for scores, with labels where there are any.
         classes: of all of them.
         target_labelled: the training images of the target whose labels may be read; None, as ever, for none.
+        finer: of the demo pair, the file of a validation image to a larger picture of it and its label ids.
     """
 
     source_train: SegmentationDataset | None
@@ -32,6 +36,7 @@ class DomainPair:
     target_val: SegmentationDataset
     classes: ClassSet
     target_labelled: SegmentationDataset | None = None
+    finer: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -83,7 +88,9 @@ def open_pair(
     if target.labelled_part:
         target_labelled = _open_labelled(target, target.labelled_part, classes, target_root, labels_must_exist)
         _refuse_scored(target_labelled, target_val, target.labelled_part)
-    return DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    world = demo or DemoConfig()
+    finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
+    return DomainPair(source_train, target_train, target_val, classes, target_labelled, finer)
 
 
 def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, needs_source: bool) -> tuple[Path, Path]:

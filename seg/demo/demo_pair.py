@@ -24,6 +24,8 @@ from seg.demo.street.looks import target_look
 from seg.demo.street.world import GAME_STREET, WORLD_VERSION, Domain, draw_street
 
 CITY = "demostadt"
+#: Width and height of the pair's pictures, and how many times finer they are drawn again for people to look at.
+SIZE, FINER = (192, 96), 4
 MANIFEST = "manifest.json"
 
 
@@ -51,7 +53,7 @@ def ensure_demo_pair(
     *,
     seed: int = 0,
     gap: float = 1.0,
-    size: tuple[int, int] = (192, 96),
+    size: tuple[int, int] = SIZE,
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
@@ -80,7 +82,7 @@ def write_demo_pair(
     *,
     seed: int = 0,
     gap: float = 1.0,
-    size: tuple[int, int] = (192, 96),
+    size: tuple[int, int] = SIZE,
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
@@ -122,6 +124,21 @@ def write_demo_pair(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return _pair(root)
+
+
+def finer_picture(image: Path, *, seed: int = 0, gap: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """A validation image of the target as :func:`seg.demo.street.world.draw_street` draws it with more pixels.
+
+    Args:
+        image: its file, of a pair of this seed and gap.
+        seed: of the pair.
+        gap: likewise.
+
+    Returns:
+        the picture, (384, 768, 3) RGB uint8, and its label ids, (384, 768) uint8.
+    """
+    index = int(image.name.split("_")[1])
+    return draw_street(target_look(seed, gap), "val", index, seed=seed, size=SIZE, finer=FINER)
 
 
 def _jobs(counts: tuple[int, int, int], camera: Domain) -> Iterator[_Job]:
