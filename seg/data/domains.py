@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
@@ -17,7 +20,7 @@ from seg.data.image_pixels import first_header, refuse_other
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
 
 #: The domains, and how the built-in world keeps them.
 _DEMO_SOURCE, _DEMO_TARGET = ("source", "gta5"), ("target", "cityscapes")
@@ -34,6 +37,7 @@ class DomainPair:
         classes: of all of them.
         target_labelled: the training images of the target whose labels may be read; None, as ever, for none.
         pixels: what the network sees of the images of all of them.
+        finer: of the demo pair, the file of a validation image to a larger picture of it and its label ids.
     """
 
     source_train: SegmentationDataset | None
@@ -42,6 +46,7 @@ class DomainPair:
     classes: ClassSet
     target_labelled: SegmentationDataset | None = None
     pixels: PixelFormat = RGB
+    finer: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -102,7 +107,9 @@ def open_pair(
     if target.labelled_part:
         target_labelled = _open_labelled(target, target.labelled_part, classes, target_root, labels_must_exist)
         _refuse_scored(target_labelled, target_val, target.labelled_part)
-    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    world = demo or DemoConfig()
+    finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
+    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled, finer=finer)
     if pixels is None:
         pixels = _pixels(pair, bands or BandConfig(), measure, workers)
     for dataset in pair.splits().values():
