@@ -17,7 +17,8 @@ from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
-from seg.data.layouts import AUTO, LAYOUTS
+from seg.data.layouts import LAYOUTS
+from seg.data.layouts.find import AUTO
 from seg.data.pixel_format import PixelFormat
 from seg.data.style import RGB_STYLES, STYLES
 from seg.demo.street.looks import LARGEST_GAP

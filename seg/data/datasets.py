@@ -25,7 +25,8 @@ from seg.data.cache import ResizedCopies
 from seg.data.image_pixels import ImagePixels, read_header, read_pixels
 from seg.data.label_colors import read_colored_ids
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet
-from seg.data.layouts import LAYOUTS, fitting_layouts
+from seg.data.layouts import LAYOUTS
+from seg.data.layouts.find import fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized, resized_mask
 

@@ -18,7 +18,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
 from seg.data.image_pixels import first_header, refuse_other
 from seg.data.labels import ClassSet, load_classes
-from seg.data.layouts import AUTO, found_layout
+from seg.data.layouts.find import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
 

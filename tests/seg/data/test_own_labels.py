@@ -19,7 +19,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.label_colors import read_colored_ids
 from seg.data.labels import CITYSCAPES_CLASSES, load_classes
-from seg.data.layouts import found_layout
+from seg.data.layouts.find import found_layout
 
 IDS = np.repeat(np.array([[0, 1, 2, 255]], np.uint8), 6, axis=0).repeat(4, axis=1)
 COLOURS = np.array([[0, 0, 0], [255, 0, 0], [0, 128, 255], *[[9, 9, 9]] * 253], np.uint8)
