@@ -20,7 +20,8 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import EXECUTORS, Executor, one_thread
+from dem_apps.jobs.executor import Executor, one_thread
+from dem_apps.jobs.executors import build_executor
 from dem_apps.jobs.grid import run_grid
 from dem_apps.jobs.job import Job, flags, settings_flags
 from dem_apps.jobs.progress import GridProgress
@@ -109,7 +110,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], mod
     )
     jobs = SeededJobs(module, resolved)
     run_search(
-        folder, space, plan, lambda run, values: jobs(run, values, train.seed, config.seeds), _executor(config),
+        folder, space, plan, lambda run, values: jobs(run, values, train.seed, config.seeds), _executor(config, path),
         config.workers, lambda trials: write_trials(path / "trials.csv", space, trials, "return"),
     )  # fmt: skip
     _judge(config, folder, jobs, resolved)
@@ -148,7 +149,7 @@ def _judge(config: TuneConfig, folder: StudyFolder, jobs_of: SeededJobs, train: 
     first = train.seed + _FRESH
     jobs = jobs_of(folder.path / "final" / f"{best.number:04d}", dict(best.params), first, config.final_seeds)
     cells = {("choice", "fresh seeds"): jobs}
-    failures = run_grid(cells, _executor(config), config.workers, GridProgress(cells, console()))
+    failures = run_grid(cells, _executor(config, folder.path), config.workers, GridProgress(cells, console()))
     if failures:
         name, failure = next(iter(failures.items()))
         raise InputError(f"{folder.path}: the choice could not be trained with fresh seeds ({name}: {failure})")
@@ -208,8 +209,8 @@ def _best(folder: StudyFolder) -> FrozenTrial:
     return best
 
 
-def _executor(config: TuneConfig) -> Executor:
-    return EXECUTORS[config.executor](one_thread())
+def _executor(config: TuneConfig, folder: Path) -> Executor:
+    return build_executor(config, one_thread(), folder)
 
 
 def _check(config: TuneConfig, train: TrainConfig) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells, run_benchmark
-from dem_apps.jobs.executor import shared_cores
+from dem_apps.jobs.executors import threads_of_jobs
 from dem_apps.jobs.grid import Cells
 from dem_apps.jobs.job import Job
 from dem_apps.report.grid_report import REPORT_FILES, write_grid_report
@@ -67,7 +67,7 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     cells = grid_jobs(config, module)
     if not config.report_only:
         _open_data(cells)
-    return run_benchmark(config, cells, shared_cores(config.workers), report, REPORT_FILES)
+    return run_benchmark(config, cells, threads_of_jobs(config), report, REPORT_FILES)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

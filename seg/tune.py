@@ -17,7 +17,7 @@ import yaml
 from optuna.trial import FrozenTrial
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import EXECUTORS, shared_cores
+from dem_apps.jobs.executors import build_executor, threads_of_jobs
 from dem_apps.jobs.job import Job, flags, settings_flags
 from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, Values, best_trial, quick_trials, score, scored
 from dem_apps.jobs.search_report import plot_dem_search, trials_table, write_trials
@@ -96,7 +96,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> 
     folder = StudyFolder(path, settings, config.storage)
     plan = _plan(config, train.seed)
     _print_summary(config, trial_config, plan, path, len(pair.target_val))
-    executor = EXECUTORS[config.executor](shared_cores(config.workers))
+    executor = build_executor(config, threads_of_jobs(config), path)
     run_search(
         folder, DEM_SPACE, plan, trial_jobs(trial_config), executor, config.workers,
         lambda trials: _write_results(path, trials, config.share),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import EXECUTORS
+from dem_apps.jobs.executors import ExecutorConfig, build_executor
 from dem_apps.jobs.grid import Cells, run_grid
 from dem_apps.jobs.job import Job, flags, flat
 from dem_apps.jobs.progress import GridProgress
@@ -31,8 +31,8 @@ _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
 
 
 @dataclass(frozen=True)
-class GridConfig:
-    """What every grid is told; a command adds its rows and the arm that it compares with."""
+class _Grid:
+    """What is trained, and where the results go."""
 
     arms: dict[str, Any] = option(
         {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}", group="grid"
@@ -40,10 +40,13 @@ class GridConfig:
     seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm", at_least=0, at_most=LARGEST_SEED)
     train: dict[str, Any] = option({}, "settings of every run: {eval_every: 20}", value="{KEY: VALUE}")
     folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
-    workers: int = option(1, "trainings at a time", at_least=1, at_most=128)
-    executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
     report_only: bool = option(False, "train nothing, report what is finished")
     out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
+
+
+@dataclass(frozen=True)
+class GridConfig(ExecutorConfig, _Grid):
+    """What every grid is told; a command adds its rows and the arm that it compares with."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def run_benchmark(
         refuse_files_of_others(out, report_files)
     failures: dict[str, str] = {}
     if not config.report_only:
-        executor = EXECUTORS[config.executor](environment)
+        executor = build_executor(config, environment, Path(str(config.folder)))
         failures = run_grid(cells, executor, config.workers, GridProgress(cells, console()))
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]

@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -75,22 +75,13 @@ class LocalExecutor:
 
     def claim(self, path: Path) -> FileLock | None:
         """See :meth:`Executor.claim`."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        return lock if lock.acquire(wait=False) else None
+        return file_claim(path)
 
     def run(self, job: Job, claims: Sequence[Claim]) -> None:
         """See :meth:`Executor.run`."""
         if job.scores() is not None:
             return
-        status = self._status(job, claims)
-        output = f"(all of its output: {job.log})"
-        if (number := _ending_signal(status)) is not None:
-            raise JobKilled(f"signal {number} {output}")
-        if status != 0:
-            raise JobFailed(f"status {status}, {_last_line(job.log)} {output}")
-        if job.scores() is None:
-            raise JobFailed(f"ended without an eval.json {output}")
+        judge(job, self._status(job, claims))
 
     def stop(self) -> None:
         """See :meth:`Executor.stop`."""
@@ -123,19 +114,32 @@ class LocalExecutor:
         return status
 
 
-#: ``--executor``: each is made from the environment variables of its jobs.
-EXECUTORS: dict[str, Callable[[Mapping[str, str]], Executor]] = {"local": LocalExecutor}
+def file_claim(path: Path) -> FileLock | None:
+    """The lock on a file, whose folder is made if missing; None while somebody else has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    return lock if lock.acquire(wait=False) else None
+
+
+def judge(job: Job, status: int) -> None:
+    """Return if a process that has ended with ``status``, minus a signal's number, has left a result.
+
+    Raises:
+        JobFailed: it has not.
+        JobKilled: a signal ended it.
+    """
+    output = f"(all of its output: {job.log})"
+    if (number := _ending_signal(status)) is not None:
+        raise JobKilled(f"signal {number} {output}")
+    if status != 0:
+        raise JobFailed(f"status {status}, {_last_line(job.log)} {output}")
+    if job.scores() is None:
+        raise JobFailed(f"ended without an eval.json {output}")
 
 
 def one_thread() -> dict[str, str]:
     """For small networks on a CPU, where more threads than one only get in each other's way."""
     return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
-
-def shared_cores(workers: int) -> dict[str, str]:
-    """Jobs divide the machine's cores, unless the environment says how many threads each has."""
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
 
 
 def _ending_signal(status: int) -> int | None:

@@ -101,8 +101,12 @@ class Job:
 
     def command(self) -> list[str]:
         """What runs it from where it stands; a training that was killed before its first checkpoint begins again."""
-        resume = ["--resume"] if (self.run / "config.yaml").is_file() else []
-        return [sys.executable, "-m", self.module, *self.flags, "--run-dir", str(self.run), *resume]
+        return self.command_from((self.run / "config.yaml").is_file())
+
+    def command_from(self, resumed: bool) -> list[str]:
+        """What begins it, or continues it."""
+        more = ["--resume"] if resumed else []
+        return [sys.executable, "-m", self.module, *self.flags, "--run-dir", str(self.run), *more]
 
     def failure(self) -> str | None:
         """When and how the last start failed; None if it did not."""

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from optuna.trial import FrozenTrial
 
-from dem_apps.jobs.executor import EXECUTORS, Executor
+from dem_apps.jobs.executor import Executor
+from dem_apps.jobs.executors import ExecutorConfig
 from dem_apps.jobs.job import Job, JobFailed, JobPruned
 from dem_apps.jobs.search import Plan, Space, Values
 from dem_apps.jobs.study import ClaimedTrial, StudyFolder, run_study
@@ -30,15 +31,20 @@ _BEFORE_PRUNING = 5
 
 
 @dataclass(frozen=True)
-class SearchConfig:
-    """Settings of every search."""
+class _Study:
+    """Where the study is."""
 
-    workers: int = option(1, "trainings at a time", at_least=1, at_most=128, group="study")
-    executor: str = option("local", "where they run; local: processes on this machine", choices=tuple(EXECUTORS))
-    study_dir: str | None = option(None, "folder of the study; default: a new one under runs/", value="DIR")
+    study_dir: str | None = option(
+        None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
+    )
     storage: str | None = option(
         None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
     )
+
+
+@dataclass(frozen=True)
+class SearchConfig(ExecutorConfig, _Study):
+    """Settings of every search."""
 
 
 Config = TypeVar("Config", bound=SearchConfig)

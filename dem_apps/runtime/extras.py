@@ -30,7 +30,7 @@ def missing_packages(extra: str) -> list[str]:
     for name, extras in _requirements(extra):
         if name == _PROJECT:
             missing += [package for more in extras for package in missing_packages(more)]
-        elif not _is_installed(name):
+        elif not is_installed(name):
             missing.append(name)
     return missing
 
@@ -46,7 +46,8 @@ def _requirements(extra: str) -> list[tuple[str, list[str]]]:
     return [(each[1], [name.strip() for name in (each[2] or "").split(",")]) for each in found if each]
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Whether a package is, by its name on an index."""
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

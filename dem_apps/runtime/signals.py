@@ -125,6 +125,17 @@ def signals_held() -> Iterator[None]:
             signal.raise_signal(number)
 
 
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Handlers that a library installs in the block for itself are gone at its end."""
+    before = _install(signal.default_int_handler)
+    _restore(before)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
 def command_line(module: str, arguments: Sequence[str]) -> str:
     """``python -m MODULE ARGUMENTS``, to be typed into a shell."""
     return shlex.join(["python", "-m", module, *arguments])

@@ -13,7 +13,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, make_folder, save_checkpoint, write_atomically
 from dem_apps.runtime.run_claim import locked, refuse_ways_out
-from dem_apps.runtime.safe_io import read_json, read_text
+from dem_apps.runtime.safe_io import parsed_json, read_json, read_text
 from dem_apps.runtime.validate import flag
 
 #: Written last: a folder that has it is finished.
@@ -60,11 +60,18 @@ class Work:
             raise
 
     def rows(self, stage: str) -> dict[str, dict[str, Any]]:
-        """What was said of each image in a stage, by its path; of an image that came twice the last."""
+        """What was said of each image in a stage, by its path; of an image that came twice the last.
+
+        Raises:
+            InputError: a line that no adaptation writes.
+        """
         file = self.folder / f"{stage}.jsonl"
         if not file.is_file():
             return {}
-        return {row["image"]: row for row in map(json.loads, read_text(file).splitlines())}
+        rows = [parsed_json(line, str(file)) for line in read_text(file).splitlines()]
+        if not all(map(_is_row, rows)):
+            raise InputError(f"--out: {file} holds lines that are none of this command; give a new folder")
+        return {row["image"]: row for row in rows}
 
     def add_row(self, stage: str, row: dict[str, Any]) -> None:
         """Say it; what the row is about is on the disk already."""
@@ -90,6 +97,20 @@ class Work:
     def close(self) -> None:
         """Let another process continue."""
         self._lock.release()
+
+
+def _is_row(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("image"), str)
+        and isinstance(row.get("entropy"), (int, float))
+        and _are_counts(row.get("pixels"))
+        and ("confusion" not in row or (isinstance(row["confusion"], list) and all(map(_are_counts, row["confusion"]))))
+    )
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
 def _refuse_used(out: Path, settings: Path) -> None:

@@ -5,6 +5,8 @@ Training, checks and exports read it with the same code as the downloaded data s
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -175,17 +177,26 @@ def _label_image(labels: np.ndarray, *, with_palette: bool) -> Image.Image:
 
 def _publish(draft: Path, root: Path, manifest: dict[str, object], jobs: Iterable[_Job]) -> None:
     """Rename ``draft`` to ``root``, unless somebody else has published the same pair there."""
-    existing = _read_manifest(root)
-    if _is_whole(root, manifest, jobs):
-        return
-    _refuse_foreign(root)
-    if existing is not None:
-        _discard(root)
-    try:
+    with _alone_in(root.parent):
+        if _is_whole(root, manifest, jobs):
+            return
+        _refuse_foreign(root)
+        if _read_manifest(root) is not None:
+            _discard(root)
         os.rename(draft, root)
-    except OSError:
-        if _read_manifest(root) != manifest:  # Else another process was a moment faster.
-            raise
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time: of two that replace an outdated pair, the second must not take the first one's away."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        # some network file systems lock no folders; there the last one's pair stands
+        with contextlib.suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _refuse_foreign(root: Path) -> None:
