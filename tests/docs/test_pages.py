@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,12 @@ def test_yaml_blocks_are_yaml(page: str) -> None:
     for block in pages.blocks(TEXTS[page]):
         if block.language == "yaml":
             assert isinstance(yaml.safe_load(block.text), dict), f"{page}:{block.line}"
+
+
+def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    (paper,) = citation["references"]
+    assert (paper["title"], paper["year"]) == ("Decoupled Entropy Minimization", 2025)
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
