@@ -152,7 +152,7 @@ def environment() -> dict[str, Any]:
     """The machine and the versions."""
     packages = {name: metadata.version(name) for name in ("ray", "optuna") if is_installed(name)}
     return {
-        "cpu": processor(), "cpu_count": os.cpu_count(), "load_before": os.getloadavg()[0], **packages,
+        "cpu": processor()[0], "cpu_count": os.cpu_count(), "load_before": os.getloadavg()[0], **packages,
         "python": platform.python_version(), "platform": platform.platform(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": " ".join(["python", "benchmarks/scale.py", *sys.argv[1:]]),
