@@ -30,16 +30,18 @@ from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
 from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
+from seg.data.image_pixels import first_header, left_out
 from seg.data.labelled import labelled_sampler
 from seg.data.labels import ClassSet
 from seg.data.loader import batches
+from seg.data.pixel_format import PIXELS_FILE
 from seg.data.sampling import Sampler
 from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, build_network, classes_to_resume
+from seg.models.load_model import CLASSES_FILE, build_network, classes_to_resume, format_to_resume
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.models.pretrained import NETWORK_FILE, network_document
@@ -66,12 +68,16 @@ def train(config: TrainConfig) -> Path:
 def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
     path = Path(config.run_dir) if config.run_dir else None
-    saved, classes = None, config.classes
+    saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
-        classes = classes_to_resume(path, classes)
+        classes, pixels = classes_to_resume(path, classes), format_to_resume(path)
         saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps))
     with accelerator.main_process_first():
-        pair = open_pair(config.source, config.target, classes, config.validation_part, demo=config.demo)
+        pair = open_pair(
+            config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,
+            pixels=pixels, workers=config.workers,
+        )  # fmt: skip
+        config.check_style(pair.pixels)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
@@ -80,7 +86,7 @@ def _train(config: TrainConfig) -> Path:
     seed_everything(config.seed)
     state = build_state(
         config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes,
-        own=path if config.resume else None,
+        own=path if config.resume else None, bands=pair.pixels.bands,
     )  # fmt: skip
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
@@ -118,6 +124,7 @@ def build_state(
     resumed: bool = False,
     classes: ClassSet | None = None,
     own: Path | None = None,
+    bands: int = 3,
 ) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
@@ -128,9 +135,10 @@ def build_state(
         resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
         classes: what the outputs mean, which those of ``--model.start-from`` have to mean as well.
         own: the folder of a run that is continued.
+        bands: of the images.
     """
     settings, weights = config.model, config.weights
-    network = build_network(settings, num_classes, own, settings.encoder_weights)
+    network = build_network(settings, num_classes, own, settings.encoder_weights, bands)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
@@ -191,6 +199,8 @@ def _open(
         else:
             folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if saved is None:
+            if not pair.pixels.is_rgb:
+                folder.write_json(PIXELS_FILE, pair.pixels.document())
             folder.write_json(CLASSES_FILE, pair.classes.document())
             if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
                 folder.write_json(NETWORK_FILE, network_document(Path(str(config.model.start_from))))
@@ -221,7 +231,7 @@ def _steps(
     if METHODS[config.method].uses_target:
         target = batches(
             pair.target_train, config.batch_size, positions, (config.seed, _TARGET_STREAM),
-            config.target.augmentation, config.workers, process,
+            config.target.augmentation, config.workers, process, pixels=pair.pixels,
         )  # fmt: skip
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
@@ -237,7 +247,7 @@ def _labelled_batches(
         styled = len(pair.source_train)
     return batches(
         JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
-        settings.augmentation, config.workers, process, sampler, style, styled,
+        settings.augmentation, config.workers, process, sampler, style, styled, pair.pixels,
     )  # fmt: skip
 
 
@@ -279,7 +289,7 @@ def _print_summary(
     print(
         f"method   {config.method}{loss}{style}\n"
         f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
-        f"{len(pair.classes)} classes\n"
+        f"{len(pair.classes)} classes\n{_about_pixels(pair)}"
         f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
         f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
@@ -287,6 +297,20 @@ def _print_summary(
         f"results  {path}",
         flush=True,
     )
+
+
+def _about_pixels(pair: DomainPair) -> str:
+    """What the network sees of images that are no plain 8-bit RGB, a line each."""
+    lines = []
+    if not pair.pixels.is_rgb:
+        shown = ", ".join(str(band + 1) for band in pair.pixels.shown)
+        lines.append(
+            f"{pair.pixels.described}, normalised as measured on {pair.pixels.measured_on}; shown are bands {shown}"
+        )
+    first = {dataset.root: first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values()}
+    notes = [left_out(*found, pair.pixels) for found in first.values() if found is not None]
+    lines += [note for note in notes if note is not None]
+    return "".join(f"pixels   {line}\n" for line in lines)
 
 
 def _training_images(config: TrainConfig, pair: DomainPair) -> str:

@@ -18,6 +18,7 @@ from dem_apps.runtime.signals import StopRequest
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.image_io import flat_names
+from seg.data.pixel_format import resized_mask
 from seg.evaluate import OnSample, evaluate
 from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector
@@ -161,12 +162,16 @@ class TrainingRun:
         shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
         def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
+            if self.progress is not None:
+                self.progress.between_steps(f"scoring, image {index + 1:,} of {images:,}")
             if world_size() == 1:  # several processes can agree to stop between two steps alone
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
                 return
-            shown = self._to_look_at(index, sample, logits) if write else (sample.image, sample.label, logits)
-            tiles, picture = map_pictures(*shown, self.pair.classes)
+            shown = self._to_look_at(index, sample, logits) if write else (sample.preview(), sample.label, logits)
+            size = (shown[2].shape[2], shown[2].shape[1])
+            valid = None if sample.valid is None else resized_mask(sample.valid, size)
+            tiles, picture = map_pictures(*shown, self.pair.classes, valid)
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
@@ -181,7 +186,7 @@ class TrainingRun:
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None, Tensor]:
         """Image, train ids and logits of a picture: the demo's streets, drawn finer than the network saw them."""
         if self.pair.finer is None or sample.label is None:
-            return sample.image, sample.label, logits
+            return sample.preview(), sample.label, logits
         dataset = self.pair.target_val
         image, ids = self.pair.finer(dataset.files[index][0])
         larger = interpolate(logits[None], ids.shape, mode="bilinear", align_corners=False)[0]
