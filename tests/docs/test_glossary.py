@@ -65,7 +65,8 @@ EVIDENCE = SimpleNamespace(
 def reinforcement() -> list[str]:
     returns = {"sampled": 0.5, "greedy": 0.5}
     runs = [
-        Result("E-v0", f"{loss} {weight}", 0, returns, {}, {"loss": loss, "ent_coef": weight}, Path(), GoalTime(1, True))
+        Result("E-v0", f"{loss} {weight}", 0, returns, {}, {"loss": loss, "ent_coef": weight}, Path(),
+               GoalTime(1, True))
         for loss in ("none", "adadem") for weight in (0.1, 0.2, 0.3)
     ]  # fmt: skip
     tables = (markdown_table(runs, "none 0.1"), goal_table(runs, "none 0.1"), weights_table(runs))

@@ -28,7 +28,7 @@ TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.P
 COMMANDS = [command for page in pages.PAGES for command in pages.page_commands(page)] + [
     command for config in pages.CONFIGS for command in pages.header_commands(config)
 ]
-#: Of all pages that a user reads together; bars of tables and lines of code fences are no words.
+#: Of all pages that a user reads together; bars of tables and code fences are no words.
 MOST_WORDS = 20_000
 #: What reads the command line, by the name it has in the commands' modules.
 READERS = ("parse_config", "parse_search", "_options")
