@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -13,6 +14,7 @@ sys.path.insert(0, str(HERE.parent))  # the reference is made from the docstring
 
 project = "dem-apps"
 author = "The dem-apps authors"
+html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "index"
 exclude_patterns = ["results"]
@@ -44,6 +46,12 @@ def _add_menu(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = menu(source[0])
 
 
+def _classes_in_words(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """``num_classes: C.`` would begin a list, of which C. is an item."""
+    lines[:] = [re.sub(r": C\.$", ": the number of classes, C.", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _add_menu)
+    app.connect("autodoc-process-docstring", _classes_in_words, priority=400)  # before napoleon reads the arguments

@@ -18,6 +18,7 @@ from dem_apps.report.text_tables import write_csv
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.processes import Processes, launched_processes
 from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, parse_config, to_dict
@@ -120,12 +121,22 @@ class AdaptConfig(ObjectiveSettings):
 
 
 def adapt(config: AdaptConfig) -> Result:
-    """Do what the command does.
+    """Do what the command does; the processes of a launcher share the images of ``episodic`` adaptation.
 
     Raises:
         InputError: a network, folder or flag that does not fit.
     """
     config.check()
+    with launched_processes() as processes:
+        if processes.number > 1 and (config.mode != "episodic" or config.model is None):
+            raise InputError(
+                "--mode: several processes can share images that are adapted to one by one; give --mode episodic with "
+                "--model and --images, or start the command without torchrun"
+            )
+        return _adapted(config, processes)
+
+
+def _adapted(config: AdaptConfig, processes: Processes) -> Result:
     config = _with_demo(config)
     device = torch_device(config.device)
     trained = open_trained(str(config.model), config.weights)
@@ -136,15 +147,19 @@ def adapt(config: AdaptConfig) -> Result:
     labels = None if config.labels is None else Labels(Path(config.labels), folder.relative, classes)
     check_network(trained, folder.first())
     source = _source_batches(config, trained, size, device)
-    out = _out(config)
-    work = Work(out, _kept_settings(config), [path.as_posix() for path in folder.relative])
-    print(f"{'continuing' if work.resumed else 'adapting'}: {len(folder)} images, results in {out}", flush=True)
+    out = processes.gathered(_out(config) if processes.first else Path())[0]
+    work = Work(out, _kept_settings(config), [path.as_posix() for path in folder.relative], processes)
+    if processes.first:
+        print(f"{'continuing' if work.resumed else 'adapting'}: {len(folder)} images, results in {out}", flush=True)
     try:
         writer = PredictionWriter(work, folder, classes, labels, trained.align_corners)
-        outcome = Flow(trained, folder, writer, work, config.plan(trained, source)).run()
+        outcome = Flow(trained, folder, writer, work, config.plan(trained, source), processes).run()
+        processes.wait()  # until all rows are there
         result = Result(_kept_settings(config), classes, outcome, work.rows("before"), work.rows("after"))
-        _write(result, writer, trained, out)
-        work.finish(result.document())
+        processes.wait()  # until all have read them
+        if processes.first:
+            _write(result, writer, trained, out)
+            work.finish(result.document())
     except KeyboardInterrupt as stopped:
         number = stopped.number if isinstance(stopped, Interrupted) else signal.SIGINT
         raise Interrupted(number, f"stopped; the same command with --out {out} goes on from here") from stopped

@@ -23,6 +23,7 @@ from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.new_files import claim, into_new_folder
+from dem_apps.runtime.processes import Processes, launched_processes
 from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
@@ -76,7 +77,7 @@ class ExportConfig:
 
 
 def export(config: ExportConfig) -> int:
-    """Do what the command does.
+    """Do what the command does; the processes of a launcher share the images.
 
     Returns:
         how many images could not be read, did not fit into memory or have no finite prediction; the others are
@@ -85,8 +86,12 @@ def export(config: ExportConfig) -> int:
     Raises:
         InputError: a folder, run or flag that does not fit.
     """
+    with launched_processes() as processes:
+        return _exported(config, processes)
+
+
+def _exported(config: ExportConfig, processes: Processes) -> int:
     source, out = _checked(config)
-    cut = tiling(config.tile, config.tile_overlap)
     files = find_images(source)
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
@@ -95,27 +100,53 @@ def export(config: ExportConfig) -> int:
     if note is not None:
         print(note, flush=True)
     if config.batch_norm_after == "images":
-        runs = [_adapted(run, files) for run in runs]
-    names = output_names([file.relative_to(root) for file in files])
+        runs = [_adapted(run, files, processes) for run in runs]
+    images = [file.relative_to(root) for file in files]
+    pieces = list(zip(files, images, output_names(images), strict=True))
+    processes.wait()  # until all have seen that the folder is empty
+    with into_new_folder(out):
+        if processes.first:
+            _claim(out, runs[0].folder)
+        processes.wait()
+        try:
+            own = _export_share(runs, pieces, out, tiling(config.tile, config.tile_overlap), processes)
+            failed = sum(processes.gathered(own))
+            for run in runs:
+                run.tables.join(processes.gathered(run.tables), [image.as_posix() for image in images])
+        finally:
+            # also of an export that is interrupted: its pictures are there, so are their numbers
+            for run in runs if processes.first else ():
+                run.tables.write(run.folder)
+    if processes.first:
+        _say(runs, len(files), failed)
+    return failed
+
+
+def _claim(out: Path, first: Path) -> None:
+    """Make the folder; of two exports that found it empty one has it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
-    failed = 0
-    with into_new_folder(out):
-        # of two exports that found the folder empty one has it
-        runs[0].folder.mkdir(exist_ok=True)
-        claim(runs[0].folder / ENTROPY_TABLE, "--out")
-        try:
-            for file, name in track(zip(files, names, strict=True), len(files), "export"):
-                problem = _export_image(runs, file, file.relative_to(root), name, out, cut)
-                if problem is not None:
-                    failed += 1
-                    print(f"skipped: {problem}", file=sys.stderr, flush=True)
-        finally:
-            # also of an export that is interrupted: its pictures are there, so are their numbers
-            for run in runs:
-                run.tables.write(run.folder)
+    first.mkdir(exist_ok=True)
+    claim(first / ENTROPY_TABLE, "--out")
+
+
+def _export_share(
+    runs: list[RunPictures], pieces: Sequence[tuple[Path, Path, Path]], out: Path, cut: Tiling | None,
+    processes: Processes,
+) -> int:  # fmt: skip
+    """This process's images, each a file, its path in the folder and its output's name; how many cannot be had."""
+    failed, own = 0, processes.share(pieces)
+    for file, image, name in track(own, len(own), "export") if processes.first else own:
+        problem = _export_image(runs, file, image, name, out, cut)
+        if problem is not None:
+            failed += 1
+            print(f"skipped: {problem}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _say(runs: list[RunPictures], images: int, failed: int) -> None:
     for run in runs:
         mean = run.tables.mean_entropy()
         said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
@@ -123,8 +154,7 @@ def export(config: ExportConfig) -> int:
         whose = batch_norm_statistics(own.config, own.model, own.step, own.re_estimated_on)
         how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {whose}"
         print(f"{run.folder}: {run.title} ({how}), {said}")
-    print(f"exported {len(files) - failed} of {len(files)} images" + (f", skipped {failed}" if failed else ""))
-    return failed
+    print(f"exported {images - failed} of {images} images" + (f", skipped {failed}" if failed else ""))
 
 
 @torch.inference_mode()
@@ -161,7 +191,7 @@ def predict(
     return entropy_maps.Prediction.of_bands(bands, image.valid)
 
 
-def _adapted(run: RunPictures, files: Sequence[Path]) -> RunPictures:
+def _adapted(run: RunPictures, files: Sequence[Path], processes: Processes) -> RunPictures:
     """With a network that has the images' statistics, at the size that it sees; what cannot be read is left out."""
     model, device = run.loaded.model, next(run.loaded.model.parameters()).device
     check_there_are_statistics(model, run.title)
@@ -174,7 +204,7 @@ def _adapted(run: RunPictures, files: Sequence[Path]) -> RunPictures:
             return None
 
     try:
-        model = re_estimated(model, spread_batches(read, len(files), device))
+        model = re_estimated(model, spread_batches(read, len(files), device, (processes.rank, processes.number)))
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise

@@ -7,6 +7,7 @@ A grid is rows (environments, data sets) × arms (what is compared) × seeds, ea
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ class _Grid:
     folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
     report_only: bool = option(False, "train nothing, report what is finished")
     out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
+    shard: str | None = option(
+        None, "train the I-th of N parts of the grid (from 0) and report nothing, for arrays of a batch system",
+        value="I/N",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -149,8 +154,21 @@ def run_benchmark(
         refuse_files_of_others(out, report_files)
     failures: dict[str, str] = {}
     if not config.report_only:
+        part = _part(cells, config.shard)
         executor = build_executor(config, environment, Path(str(config.folder)))
-        failures = run_grid(cells, executor, config.workers, GridProgress(cells, console()))
+        failures = run_grid(part, executor, config.workers, GridProgress(part, console()))
+    if config.shard is None or config.report_only:
+        _report(config, cells, failures, write_report, out)
+    for name, failure in failures.items():
+        print(f"failed: {name}: {failure}", file=sys.stderr)
+    return failures
+
+
+def _report(
+    config: GridConfig, cells: Cells, failures: Mapping[str, str],
+    write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str], out: Path,
+) -> None:  # fmt: skip
+    """Of what is finished."""
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]
     if finished:
@@ -158,9 +176,17 @@ def run_benchmark(
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)
     elif not failures:
         raise InputError(f"{config.folder}: no run of this grid is finished, so there is nothing to report")
-    for name, failure in failures.items():
-        print(f"failed: {name}: {failure}", file=sys.stderr)
-    return failures
+
+
+def _part(cells: Cells, shard: str | None) -> Cells:
+    """Every n-th job of all, so that parts are alike in what they hold."""
+    if shard is None:
+        return cells
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise InputError(f"--shard: expected I/N with I from 0 to N - 1, such as 0/4, got '{shard}'")
+    names = [job.name for jobs in cells.values() for job in jobs][int(found[1]) :: int(found[2])]
+    return {cell: [job for job in jobs if job.name in names] for cell, jobs in cells.items()}
 
 
 def _resolved(training: Training, settings: Mapping[str, Any], where: str) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.runtime.processes import ONE_PROCESS, Processes
 from dem_apps.runtime.progress import track
 from seg.adaptation.evidence import Evidence, Forward
 from seg.adaptation.image_folder import ImageFolder, same_size_batches
@@ -88,12 +89,15 @@ class Flow:
         writer: of predictions.
         work: what is done already.
         plan: how.
+        processes: that share the images; more than one in ``episodic`` only.
     """
 
     def __init__(
-        self, trained: TrainedNetwork, folder: ImageFolder, writer: PredictionWriter, work: Work, plan: Plan
-    ) -> None:
+        self, trained: TrainedNetwork, folder: ImageFolder, writer: PredictionWriter, work: Work, plan: Plan,
+        processes: Processes = ONE_PROCESS,
+    ) -> None:  # fmt: skip
         self.trained, self.folder, self.writer, self.work, self.plan = trained, folder, writer, work, plan
+        self._processes = processes
         self.network = trained.network
         self._saved = time.monotonic()
 
@@ -190,7 +194,10 @@ class Flow:
         """Every image for itself; the network is what it was afterwards."""
         adapter = self.plan.make()
         forward = _each_anew(adapter, self.network, self.plan.epochs)
-        check = looked_at(0, probe, forward, before, score)
+        # the first decides for all: on a GPU the same sum may come out another way
+        check = looked_at(0, probe, forward, before, score) if self._processes.first else None
+        check = self._processes.gathered(check)[0]
+        assert check is not None
         used = check if check.verdict.adapt else None
         self._finish_after(used is not None, set(), forward)
         adapter.reset()
@@ -200,7 +207,8 @@ class Flow:
     def _finish_after(self, used: bool, kept: set[str], forward: Forward) -> None:
         """The predictions that stand: those of ``kept`` as they are, else of ``forward``, or those of before."""
         stream, before, done = (self.work.rows(stage) for stage in ("stream", "before", "after"))
-        for index, path in enumerate(self.folder.relative):
+        self._processes.wait()  # until all have read what was done before
+        for index, path in self._processes.share(list(enumerate(self.folder.relative))):
             name = path.as_posix()
             if name in done:
                 continue
@@ -220,7 +228,9 @@ class Flow:
         """Write every image that has no row yet; what cannot be read is left out of the folder from now on."""
         done, broken = self.work.rows(stage), []
         missing = [i for i, path in enumerate(self.folder.relative) if path.as_posix() not in done]
-        for index in track(missing, len(missing), f"predicting {stage}"):
+        self._processes.wait()  # until all have read what was done before
+        missing = list(self._processes.share(missing))
+        for index in track(missing, len(missing), f"predicting {stage}") if self._processes.first else missing:
             try:
                 picture = self.folder.picture(index)
             except InputError as error:
@@ -230,7 +240,7 @@ class Flow:
                 broken.append(index)
                 continue
             self.writer.write(stage, index, forward(self.folder.seen(index, picture)[None])[0], picture)
-        self.folder.leave_out(broken)
+        self.folder.leave_out(index for part in self._processes.gathered(broken) for index in part)
         if not len(self.folder):
             raise InputError("--images: no image can be read")
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, make_folder, save_checkpoint, write_atomically
+from dem_apps.runtime.file_lock import FileLock
+from dem_apps.runtime.processes import ONE_PROCESS, Processes
 from dem_apps.runtime.run_claim import locked, refuse_ways_out
 from dem_apps.runtime.safe_io import parsed_json, read_json, read_text
 from dem_apps.runtime.validate import flag
@@ -28,6 +30,7 @@ class Work:
         out: the folder that is written to.
         settings: by field; another call with the same ones continues.
         images: paths of the images, in order; they must be the same as well.
+        processes: that adapt together; each writes rows of its own, and all call this and :meth:`close`.
 
     Attributes:
         resumed: whether there was something to continue.
@@ -37,19 +40,28 @@ class Work:
             another process.
     """
 
-    def __init__(self, out: Path, settings: dict[str, Any], images: list[str]) -> None:
+    def __init__(
+        self, out: Path, settings: dict[str, Any], images: list[str], processes: Processes = ONE_PROCESS
+    ) -> None:
         self.out, self.folder = out, out / _WORK
-        file = self.folder / _SETTINGS
+        self._processes, self._place = processes, {image: index for index, image in enumerate(images)}
+        self._lock: FileLock | None = None
+        self.resumed = self._begun(settings, images) if processes.first else False
+        self.resumed = processes.gathered(self.resumed)[0]
+
+    def _begun(self, settings: dict[str, Any], images: list[str]) -> bool:
+        """Take the folder; whether there was something to continue."""
+        out, file = self.out, self.folder / _SETTINGS
         _refuse_used(out, file)
         make_folder(out)
         make_folder(self.folder)
         self._lock = locked(self.folder)
         # as they come back from the file: without tuples
         wanted = json.loads(json.dumps({"settings": settings, "images": images}))
-        self.resumed = file.is_file()
+        resumed = file.is_file()
         try:
             _refuse_used(out, file)  # whoever had the lock before may have finished meanwhile
-            if self.resumed:
+            if resumed:
                 refuse_ways_out(out)
                 _refuse_other(out, read_json(file), wanted)
                 _mend(self.folder)
@@ -58,6 +70,7 @@ class Work:
         except BaseException:
             self._lock.release()
             raise
+        return resumed
 
     def rows(self, stage: str) -> dict[str, dict[str, Any]]:
         """What was said of each image in a stage, by its path; of an image that came twice the last.
@@ -65,17 +78,23 @@ class Work:
         Raises:
             InputError: a line that no adaptation writes.
         """
-        file = self.folder / f"{stage}.jsonl"
-        if not file.is_file():
-            return {}
-        rows = [parsed_json(line, str(file)) for line in read_text(file).splitlines()]
-        if not all(map(_is_row, rows)):
-            raise InputError(f"--out: {file} holds lines that are none of this command; give a new folder")
-        return {row["image"]: row for row in rows}
+        rows: dict[str, dict[str, Any]] = {}
+        files = sorted(self.folder.glob(f"{stage}.jsonl")) + sorted(self.folder.glob(f"{stage}.*.jsonl"))
+        for file in files:
+            for line in read_text(file).splitlines():
+                row = parsed_json(line, str(file))
+                if not _is_row(row) or row["image"] not in self._place:
+                    raise InputError(f"--out: {file} holds lines that are none of this command; give a new folder")
+                rows[row["image"]] = row
+        if len(files) < 2:
+            return rows
+        return dict(sorted(rows.items(), key=lambda item: self._place[item[0]]))
 
     def add_row(self, stage: str, row: dict[str, Any]) -> None:
         """Say it; what the row is about is on the disk already."""
-        with open(self.folder / f"{stage}.jsonl", "a", encoding="utf-8") as opened:
+        # a file for each process: a shared disk joins no lines that several machines append
+        own = "" if self._processes.first else f".{self._processes.rank}"
+        with open(self.folder / f"{stage}{own}.jsonl", "a", encoding="utf-8") as opened:
             opened.write(json.dumps(row) + "\n")
 
     def state(self) -> dict[str, Any] | None:
@@ -96,7 +115,8 @@ class Work:
 
     def close(self) -> None:
         """Let another process continue."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 def _is_row(row: Any) -> bool:

@@ -54,6 +54,19 @@ class EntropyTables:
         )
         return pixels
 
+    def join(self, parts: Sequence[EntropyTables], images: Sequence[str]) -> None:
+        """Hold what several processes have, each a part, as one process would have it.
+
+        Args:
+            parts: each image in one of them.
+            images: in their order; those without a row are left out.
+        """
+        place = {image: index for index, image in enumerate(images)}
+        rows = [row for part in parts for row in part._per_image]
+        of_classes = [row for part in parts for row in part._per_class]
+        self._per_image = sorted(rows, key=lambda row: place[row[0]])
+        self._per_class = sorted(of_classes, key=lambda row: place[row[0]])
+
     def mean_entropy(self) -> float | None:
         """Mean of the images' means, each image counting once; None before the first."""
         return float(np.mean([row[3] for row in self._per_image])) if self._per_image else None

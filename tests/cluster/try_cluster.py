@@ -1,6 +1,6 @@
 """Nodes and commands that die, on a cluster in network namespaces, and results that are those of one machine.
 
-    python tests/cluster/try_cluster.py [--only NAME] [--out FILE]
+    python tests/cluster/try_cluster.py [--only NAME] [--seeds N] [--out FILE]
 
 For each of a grid of twelve ``rl.train`` runs, the same with ``--collect``, and a ``seg.tune`` search: an unbroken
 local one, then on a head and two workers one in which a worker dies, and one whose command is killed and given again.
@@ -30,7 +30,7 @@ from namespaces import Cluster, permitted
 ROOT = Path(__file__).resolve().parents[2]
 GRID: dict[str, Any] = {
     "envs": {"MiniGrid-Empty-Random-5x5-v0": {}}, "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
-    "seeds": [0, 1, 2, 3, 4, 5], "train": {"timesteps": 20480, "eval_freq": 2048}, "baseline": "none",
+    "train": {"timesteps": 20480, "eval_freq": 2048}, "baseline": "none",
 }  # fmt: skip
 SEARCH = (
     "--config", "configs/seg/demo.yaml", "--trials", "6", "--steps", "30", "--share", "0.5", "--train.eval-every", "5",
@@ -55,6 +55,7 @@ def main() -> int:
     """Every case; status 1 if one differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("grid", "collected", "search"))
+    parser.add_argument("--seeds", type=int, default=6, help="of each of the grid's two arms")
     parser.add_argument("--out", type=Path, help="file for the figures")
     options = parser.parse_args()
     if (why := permitted()) is not None:
@@ -62,8 +63,8 @@ def main() -> int:
         return 77
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     work = Path(tempfile.mkdtemp(prefix="try-cluster-"))
-    (work / "grid.yaml").write_text(yaml.safe_dump(GRID))
-    grid = Case("rl.benchmark", ("--config", str(work / "grid.yaml")), "--folder", 12)
+    (work / "grid.yaml").write_text(yaml.safe_dump({**GRID, "seeds": list(range(options.seeds))}))
+    grid = Case("rl.benchmark", ("--config", str(work / "grid.yaml")), "--folder", 2 * options.seeds)
     search = Case("seg.tune", SEARCH, "--study-dir", 6)
     found: dict[str, Any] = {}
     try:

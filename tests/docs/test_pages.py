@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.P
 COMMANDS = [command for page in pages.PAGES for command in pages.page_commands(page)] + [
     command for config in pages.CONFIGS for command in pages.header_commands(config)
 ]
-#: Of all pages that a user reads together; bars of tables and lines of code fences are no words.
+#: Of all pages that a user reads together; bars of tables and code fences are no words.
 MOST_WORDS = 20_000
 #: What reads the command line, by the name it has in the commands' modules.
 READERS = ("parse_config", "parse_search", "_options")
@@ -228,3 +229,12 @@ def test_yaml_blocks_are_yaml(page: str) -> None:
     for block in pages.blocks(TEXTS[page]):
         if block.language == "yaml":
             assert isinstance(yaml.safe_load(block.text), dict), f"{page}:{block.line}"
+
+
+def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    (paper,) = citation["references"]
+    assert (paper["title"], paper["year"]) == ("Decoupled Entropy Minimization", 2025)
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)

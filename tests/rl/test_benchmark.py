@@ -199,6 +199,17 @@ def test_what_a_kill_left_before_the_first_checkpoint_is_cleared_but_nothing_els
     assert (second / "my notes.txt").read_text() == "mine"
 
 
+def test_parts_of_a_grid_are_the_grid(tmp_path: Path, trained: Trained, capsys: pytest.CaptureFixture) -> None:
+    for part in ("0/2", "1/2"):
+        trained(config(tmp_path / "grid", shard=part))
+    assert [len(list((tmp_path / "grid" / ENV / arm).glob("*/eval.json"))) for arm in ("none", "adadem")] == [3, 3]
+    assert "3 of 3 runs done" in capsys.readouterr().out
+    assert starts(tmp_path / "grid") == 6
+    assert not (tmp_path / "grid" / "report").exists()
+    trained(config(tmp_path / "grid", shard="1/2", report_only=True))
+    assert "6 of 6 runs" in capsys.readouterr().out
+
+
 def test_report_only_trains_nothing(tmp_path: Path, trained: Trained, capsys: pytest.CaptureFixture) -> None:
     trained(config(tmp_path / "grid", seeds=[0]))
     capsys.readouterr()
@@ -223,6 +234,7 @@ def test_report_only_trains_nothing(tmp_path: Path, trained: Trained, capsys: py
         ({"arms": {"../a": {}}}, "arms: '../a' cannot be the name of a folder"),
         ({"train": {"seed": 4}}, f"{ENV}, none: leave 'seed' out, the grid sets it"),
         ({"train": {"hyperparameters": {"n_stepps": 4}}}, "unknown key 'n_stepps'; did you mean 'n_steps'?"),
+        ({"shard": "2/2"}, "--shard: expected I/N with I from 0 to N - 1, such as 0/4, got '2/2'"),
         ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
     ],
 )

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
 from seg.export import ExportConfig, _gathered, _main, export, predict
+from seg.maps.entropy_tables import EntropyTables
 from seg.models.load_model import open_trained
 
 CPU = torch.device("cpu")
@@ -390,3 +393,49 @@ def test_what_is_not_finite_is_not_published(value, run, draw, tmp_path, monkeyp
         assert "nothing exported" in printed.out
         assert not list(out.rglob("*.png"))
         assert all("nan" not in table.read_text().lower() for table in out.rglob("*.csv"))
+
+
+@pytest.mark.slow
+def test_several_processes_share_the_images_and_write_what_one_does(
+    run, other_run, draw, tmp_path, tiny_pair, run_command
+):
+    for name in ("b.png", "a.png", "deep/c.png", "d.png", "e.png"):
+        draw(name)
+    (tmp_path / "images" / "broken.png").write_bytes(b"no image")
+    shutil.copytree(other_run, tmp_path / "other")
+    flags = ["--images", str(tmp_path / "images"), "--run", str(run), str(tmp_path / "other")]
+    one = run_command("seg.export", *flags, "--out", str(tmp_path / "one"))
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "3", "-m")
+    three = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "three"))
+    assert (one.returncode, three.returncode) == (1, 1)  # of the broken image
+    assert three.stdout.replace("three", "one") == one.stdout
+    first, second = ({file.relative_to(out): file.read_bytes() for file in out.rglob("*.*") if file.is_file()}
+                     for out in (tmp_path / "one", tmp_path / "three"))  # fmt: skip
+    assert len(first) == 2 * (5 * 4 + 2) + 5
+    assert second == first
+    again = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "three"))
+    assert again.stderr.count("holds files already") == 1  # said once
+
+    target = ["--run", str(run), "--target.root", str(tiny_pair.target_root), "--target.size", "64,32"]
+    for start, name in (((), "1"), (launcher, "2")):
+        out = ("--out", str(tmp_path / f"{name}.json"), "--save-predictions", str(tmp_path / f"p{name}"))
+        done = run_command(*start, "seg.evaluate", *target, *out)
+        assert done.returncode == 0, done.stderr
+    expected, found = (json.loads((tmp_path / name).read_text()) for name in ("1.json", "2.json"))
+    assert found["per_class_iu"] == expected["per_class_iu"]
+    assert found["mean_entropy"] == pytest.approx(expected["mean_entropy"], rel=1e-12)
+    first, second = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("p1", "p2"))
+    assert second == first
+    assert len(first) == 4
+
+
+def test_tables_of_several_processes_are_those_of_one():
+    names, whole = ("first.png", "second.png", "third.png"), EntropyTables(("a", "b"))
+    parts = [EntropyTables(("a", "b")) for _ in range(2)]
+    for index, name in enumerate(names):
+        classes, entropy = np.array([[0, index % 2]], np.uint8), np.array([[0.25, index / 3]], np.float32)
+        for tables in (whole, parts[index % 2]):
+            tables.add(name, classes, entropy)
+    parts[0].join(list(parts), names)
+    assert (parts[0]._per_image, parts[0]._per_class) == (whole._per_image, whole._per_class)
+    assert parts[0].mean_entropy() == whole.mean_entropy()

@@ -33,6 +33,7 @@ def connected(address: str) -> Any:
     _refuse_silent_address(address)
     # before the import, which reads it: nothing is sent to anybody, here or by the processes that it starts
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # its warnings would stand before the sentence
     import ray
 
     with signals_kept():  # it takes SIGTERM for its own, and a command has to save and say how to go on
@@ -112,10 +113,10 @@ def _why(address: str, error: Exception) -> str:
         return (
             f"--ray-address: the cluster at {address} has {there}, this machine {here}; install the same on all nodes"
         )
-    if "oken" in text and ("uthentication" in text or "RAY_AUTH" in text):
+    if "Failed to connect to Ray cluster" in text or "uthenticat" in text:  # somebody listens there, see above
         return (
-            f"--ray-address: the cluster at {address} asks for another token; set RAY_AUTH_MODE=token and "
-            "RAY_AUTH_TOKEN_PATH here as on its nodes"
+            f"--ray-address: what listens at {address} does not take this machine; if it is a cluster of Ray's with a "
+            "token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here as on its nodes"
         )
     if "raylet" in text or "No node info found" in text:
         return (

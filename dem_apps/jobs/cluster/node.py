@@ -181,7 +181,8 @@ class _Copies:
     """Brings a run here, and home again: at its end, and now and then before it, in case this node dies."""
 
     def __init__(self, order: Order, run: Path, archive: Path) -> None:
-        self._home, self._name, self._run, self._archive = order.home, f"{order.folder}/{order.run}", run, archive
+        self._home, self._name = order.home, str(Path(order.folder, order.run))
+        self._run, self._archive = run, archive
         self._sent: bytes | None = None
         self._next = time.monotonic() + _BETWEEN_COPIES
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def test_runs_come_home(make: Callable[..., RayExecutor], tmp_path: Path) -> Non
     assert stopped(executor, job("long", SAVES), tmp_path / "started.long").startswith("signal 15")
     assert Path("grid/long/checkpoints/last.json").read_text() == "saved\n"
     assert "dem-apps-job-" in Path("grid/long.log").read_text()  # where it ran
-    make(collect=True).run(job("long", SAVES), [])
+    make(collect=True).run(replace(job("long", SAVES), run=tmp_path / "grid" / "long"), [])
     assert job("long", "").score() == 0.7
     assert Path("grid/long.log").read_text().splitlines()[-1] == "resumed"
     assert Path("grid/long/checkpoints/last.json").is_file()
