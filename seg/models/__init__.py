@@ -19,6 +19,7 @@ from seg.models.smp_network import SMP_NETWORKS
 
 #: What :func:`build_model` itself asks for.
 _EVERY_NETWORKS = ("encoder", "num_classes", "weights", "bands")
+
 #: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
 NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
     "deeplabv2": DeepLabV2,
