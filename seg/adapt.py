@@ -140,6 +140,11 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
     config = _with_demo(config)
     device = torch_device(config.device)
     trained = open_trained(str(config.model), config.weights)
+    pixels = trained.preprocessing.pixels
+    if config.method == "lab" and not pixels.is_rgb:
+        raise InputError(
+            f"--method: lab knows the colours of 8-bit RGB, and {trained.spec} sees {pixels.described}; take another"
+        )
     classes = classes_of(trained, config.classes)
     trained.network.to(device)
     size = trained.preprocessing.size if config.size is None else (config.size[0], config.size[1])

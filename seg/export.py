@@ -97,7 +97,7 @@ def _exported(config: ExportConfig, processes: Processes) -> int:
     runs = _open_runs(config, out)
     first = first_header(files)
     note = None if first is None else left_out(*first, runs[0].loaded.pixels)
-    if note is not None:
+    if note is not None and processes.first:
         print(note, flush=True)
     if config.batch_norm_after == "images":
         runs = [_adapted(run, files, processes) for run in runs]

@@ -17,6 +17,9 @@ from seg.models.network import SegmentationNetwork
 from seg.models.pretrained import pretrained_network
 from seg.models.smp_network import SMP_NETWORKS
 
+#: What :func:`build_model` itself asks for.
+_EVERY_NETWORKS = ("encoder", "num_classes", "weights", "bands")
+
 #: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
 NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
     "deeplabv2": DeepLabV2,
@@ -85,6 +88,6 @@ def build_model(
     try:
         signature.bind(encoder, num_classes, weights=weights, **given)
     except TypeError as error:
-        own = [option for option in signature.parameters if option not in ("encoder", "num_classes", "weights")]
+        own = [option for option in signature.parameters if option not in _EVERY_NETWORKS]
         raise InputError(f"model: {name} {error}; its options are {', '.join(own) or 'none'}") from error
     return builder(encoder, num_classes, weights=weights, **given)

@@ -25,6 +25,7 @@ from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
 from seg.export import ExportConfig, _gathered, _main, export, predict
+from seg.maps.entropy_maps import Prediction
 from seg.maps.entropy_tables import EntropyTables
 from seg.models.load_model import open_trained
 
@@ -435,7 +436,7 @@ def test_tables_of_several_processes_are_those_of_one():
     for index, name in enumerate(names):
         classes, entropy = np.array([[0, index % 2]], np.uint8), np.array([[0.25, index / 3]], np.float32)
         for tables in (whole, parts[index % 2]):
-            tables.add(name, classes, entropy)
+            tables.add(name, Prediction(classes, entropy))
     parts[0].join(list(parts), names)
     assert (parts[0]._per_image, parts[0]._per_class) == (whole._per_image, whole._per_class)
     assert parts[0].mean_entropy() == whole.mean_entropy()
