@@ -409,15 +409,16 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     shutil.copytree(other_run, tmp_path / "other")
     flags = ["--images", str(tmp_path / "images"), "--run", str(run), str(tmp_path / "other")]
     one = run_command("seg.export", *flags, "--out", str(tmp_path / "one"))
-    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "3", "-m")
-    three = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "three"))
-    assert (one.returncode, three.returncode) == (1, 1)  # of the broken image
-    assert three.stdout.replace("three", "one") == one.stdout
+    # behind --, since torchrun takes --run for its own --run-path
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--")
+    two = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
+    assert (one.returncode, two.returncode) == (1, 1)  # of the broken image
+    assert two.stdout.replace("two", "one") == one.stdout
     first, second = ({file.relative_to(out): file.read_bytes() for file in out.rglob("*.*") if file.is_file()}
-                     for out in (tmp_path / "one", tmp_path / "three"))  # fmt: skip
+                     for out in (tmp_path / "one", tmp_path / "two"))  # fmt: skip
     assert len(first) == 2 * (5 * 4 + 2) + 5
     assert second == first
-    again = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "three"))
+    again = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
     assert again.stderr.count("holds files already") == 1  # said once
 
     target = ["--run", str(run), "--target.root", str(tiny_pair.target_root), "--target.size", "64,32"]
