@@ -1,5 +1,6 @@
 # make demo   a fresh machine to a page: .venv, both applications, then source, control and the best recipe side by side
 # make test   the same and what the tests need, then the whole fast suite
+# make docs   the site of docs/, in build/docs
 # make soak   kills trainings hundreds of times and compares what they come to; fuzzes what reads files
 # make check  format, lint, types, tests
 # make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
@@ -9,15 +10,33 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.installed-dev
+DOCS_READY := $(VENV)/.installed-docs
 LOWEST := .venv-lowest
 LOWEST_READY := $(LOWEST)/.installed
+# Cityscapes' own scores, for one test. Without its dependencies: one is the backport `typing`, older than the Python here.
+CITYSCAPES := --no-deps "cityscapesscripts>=2.2"
 
-.PHONY: demo test test-lowest check format lint types slow soak
+define INSTALLS
+Installing dem-apps and what it needs into $(VENV), once: some minutes, and about 5.4 GB on Linux, nearly all of it
+torch's build for GPUs. For its CPU build, less than 1.5 GB in all, press Ctrl-C and run
+    rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+then, with $(BIN)/pip for pip, the line that pytorch.org shows for "Pip" and "CPU", and this command again.
+endef
+export INSTALLS
 
+.PHONY: demo docs test test-lowest check format lint types slow soak
+
+# The first lines of the installation and of the run say what each takes.
 demo: $(INSTALLED)
-	run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
+	@echo "Three small trainings on drawn streets: about five minutes on two cores, and 0.1 GB below runs/ and in ~/.cache/dem-apps."
+	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/python -m seg.benchmark --config configs/seg/demo_comparison.yaml --folder $$run --workers 2 && \
 	$(BIN)/python -m dem_apps.report $$run/source/seed0 $$run/control/seed0 $$run/best/seed0 --out $$run/report.html
+
+# Warnings are errors, a link that leads nowhere among them. Nothing is fetched.
+docs: $(DOCS_READY)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
 test: $(READY)
@@ -29,7 +48,7 @@ test-lowest: $(LOWEST_READY)
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
-# Hours of bad luck in minutes, by hand: see docs/reliability.md.
+# Hours of bad luck in minutes, by hand: see docs/appendix.md.
 soak: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/kill_soak.py --kills 20 --out docs/results/soak_kills.json
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/fuzz_readers.py --seconds 600 --out docs/results/soak_fuzz.json
@@ -46,17 +65,24 @@ types: $(READY)
 	$(BIN)/mypy
 
 $(INSTALLED): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --upgrade pip
-	$(BIN)/python -m pip install -e ".[seg,rl]"
-	touch $@
+	@echo "$$INSTALLS"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --upgrade pip
+	@$(BIN)/python -m pip install -q -e ".[seg,rl]"
+	@touch $@
 
 $(READY): $(INSTALLED)
-	$(BIN)/python -m pip install -e ".[dev]"
+	$(BIN)/python -m pip install -q -e ".[dev]"
+	$(BIN)/python -m pip install -q $(CITYSCAPES)
+	touch $@
+
+$(DOCS_READY): $(INSTALLED)
+	$(BIN)/python -m pip install -q -e ".[docs]"
 	touch $@
 
 $(LOWEST_READY): pyproject.toml tests/lowest_versions.py $(READY)
 	$(PYTHON) -m venv $(LOWEST)
 	$(BIN)/python tests/lowest_versions.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --constraint $(LOWEST)/constraints.txt -e ".[dev]"
+	$(LOWEST)/bin/python -m pip install $(subst >=2.2,==2.2.0,$(CITYSCAPES))
 	touch $@

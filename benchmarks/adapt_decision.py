@@ -8,7 +8,7 @@ pictures of the source's world (``home``) and of the target's, as they are and c
 batches of two, once. The network is looked at as ``seg.adapt`` does, and scored with the labels at the same moments.
 Part ``decision`` runs methods × learning rates over three decades, some of them ruinous; part ``objectives`` runs
 methods × objectives × reductions at one rate. A row that stands in the file is not made again, so the same command
-continues. ``benchmarks/adapt_decision_tables.py`` makes the tables of docs/which_method.md.
+continues. ``benchmarks/adapt_decision_tables.py`` makes the tables of docs/adaptation.md.
 """
 
 from __future__ import annotations

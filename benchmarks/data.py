@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The table of docs/data.md."""
+    """The table of docs/benchmarks.md."""
     header = ["data", "work", "originals", *(f"{name}, images/s" for name in (PLAIN, UNCACHED, CACHED)), "speed-up"]
     rows = [
         [

@@ -26,7 +26,7 @@ from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.results.described_metrics import ACTIONS
-from rl.results.drawing import Style, legend_above, panels_of, save, styles
+from rl.results.drawing import Style, legend_above, outer_labels, panels_of, save, styles
 from rl.results.goal_figure import goal_figure
 from rl.results.goal_table import GOAL_NOTE, goal_table
 from rl.results.read_runs import Result, find_results, names, select, write_curves, write_runs
@@ -109,10 +109,8 @@ def curves_figure(results: Sequence[Result], actions: str) -> Figure:
                 drawn.append(lines[arm])
         _limit(panel, drawn)
         panel.set_xlim(left=0)
-    figure.supxlabel(
-        "environment steps (line: mean over seeds; band: 95 % interval, Student's t over seeds)", fontsize=10
-    )
-    figure.supylabel(f"return, {actions} actions")
+    steps = "environment steps (line: mean over seeds; band: 95 % interval, Student's t over seeds)"
+    outer_labels(figure, steps, f"return, {actions} actions")
     legend_above(figure, lines)
     return figure
 

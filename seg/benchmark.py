@@ -91,7 +91,7 @@ def _open_data(cells: Cells) -> None:
         train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
         data = (train.source, train.target, train.classes, train.validation_part, train.demo)
         if data not in opened:
-            open_pair(*data[:4], demo=train.demo)
+            open_pair(*data[:4], demo=train.demo, bands=train.bands, measure=False)
             opened.append(data)
 
 

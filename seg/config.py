@@ -18,7 +18,9 @@ from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
-from seg.data.style import STYLES
+from seg.data.layouts.find import AUTO
+from seg.data.pixel_format import PixelFormat
+from seg.data.style import RGB_STYLES, STYLES
 from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
 from seg.models.batch_norm import BATCH_NORM_POLICIES, resolved_policy
@@ -27,7 +29,8 @@ from seg.scores.unsupervised_scores import CRITERIA
 LOSSES = ("none", *OBJECTIVE_NAMES)
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
-LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}"
+LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
+LAYOUT_CHOICES = (AUTO, *LAYOUTS)
 PRECISIONS = ("float32", "bf16", "fp16")
 
 Settings = TypeVar("Settings")
@@ -55,7 +58,7 @@ class DataConfig:
     """One domain's data."""
 
     root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR")
-    layout: str = option("cityscapes", LAYOUT_HELP, LAYOUTS, value="NAME")
+    layout: str = option(AUTO, LAYOUT_HELP, LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None, "width and height to resize to; default: the images' own", at_least=1, value="W,H"
     )
@@ -69,7 +72,6 @@ class DataConfig:
 class SourceConfig(DataConfig):
     """The labelled images that training starts from, which may get the target's style."""
 
-    layout: str = option("gta5", LAYOUT_HELP, LAYOUTS, value="NAME")
     rare_class_temperature: float | None = option(
         None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
         at_least=0.0001,
@@ -127,6 +129,36 @@ class DemoConfig:
     gap: float = option(
         1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
     )
+
+
+@dataclass(frozen=True)
+class BandConfig:
+    """The bands of images that are no 8-bit RGB: TIFF, GeoTIFF, 16-bit PNG."""
+
+    number: int | None = option(
+        None, "bands that the network sees; default: all that the images have but transparency", at_least=1, at_most=512
+    )
+    shown: list[int] | None = option(
+        None, "those that pictures show as red, green and blue, from 1, such as 3,2,1; default: as the file says, or "
+        "the first", at_least=1, value="R,G,B",
+    )  # fmt: skip
+
+    def shown_from_0(self, bands: int) -> tuple[int, int, int] | None:
+        """``shown`` counted from 0.
+
+        Args:
+            bands: that there are.
+
+        Raises:
+            InputError: not three, or one that there is not.
+        """
+        if self.shown is None:
+            return None
+        if len(self.shown) != 3 or max(self.shown) > bands:
+            raise InputError(
+                f"--bands.shown: expected three of the bands 1 to {bands}, such as 3,2,1, got {self.shown}"
+            )
+        return self.shown[0] - 1, self.shown[1] - 1, self.shown[2] - 1
 
 
 @dataclass(frozen=True)
@@ -255,6 +287,7 @@ class TrainConfig(ObjectiveSettings):
     source: SourceConfig = section(SourceConfig, "source images, labelled")
     target: TargetDataConfig = section(TargetDataConfig, "target images, adapted to")
     demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
+    bands: BandConfig = section(BandConfig, "bands of images that are no 8-bit RGB")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
@@ -295,6 +328,18 @@ class TrainConfig(ObjectiveSettings):
             raise InputError(
                 f"--model.batch-norm: --method {self.method} passes no target image, so running statistics that target "
                 "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
+            )
+
+    def check_style(self, pixels: PixelFormat) -> None:
+        """What parsing could not check of the style, for it needs the images.
+
+        Raises:
+            InputError: a style of colours, of images that have none.
+        """
+        if self.source.style in RGB_STYLES and not pixels.is_rgb:
+            raise InputError(
+                f"--source.style: {self.source.style} knows 8-bit RGB alone, and these images have {pixels.described}; "
+                "leave it away, or take fourier, which takes any bands"
             )
 
     def batch_norm_policy(self, network: nn.Module) -> str:

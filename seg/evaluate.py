@@ -30,12 +30,11 @@ from dem_apps.runtime.new_files import into_new_folder, write_new
 from dem_apps.runtime.processes import Processes, launched_processes
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
-from seg.config import BATCH_NORM_AFTER, LAYOUT_HELP, TargetDataConfig
+from seg.config import BATCH_NORM_AFTER, LAYOUT_CHOICES, LAYOUT_HELP, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.layouts import LAYOUTS
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import resized_mask
 from seg.maps.label_ids import PredictionWriter
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.models.load_model import LoadedModel, open_trained
@@ -54,7 +53,7 @@ class TargetConfig:
     """Other data than the run's own target."""
 
     root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
-    layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUTS, value="NAME")
+    layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None, "width and height to resize images to; default: the run's", at_least=1, value="W,H"
     )
@@ -140,12 +139,13 @@ def evaluate(
         ignored = np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
         label = torch.from_numpy(ignored if sample.label is None else sample.label)
         size = (label.shape[0], label.shape[1])
-        image = normalised(sample.image)[None].to(device)
+        image = sample.normalised()[None].to(device)
         features, logits = predicted(model, image, size, align_corners, scales, flip, cut)
         if not features.isfinite().all():
             raise NotFiniteError(f"{sample.name}: the network's output is not finite; its weights are no use")
-        label_free.update(features)
-        scores.update(logits, label[None])
+        valid = None if sample.valid is None else torch.from_numpy(resized_mask(sample.valid, size[::-1]))[None]
+        label_free.update(features, valid)
+        scores.update(logits, label[None], valid)
         if on_sample is not None:
             on_sample(index, sample, logits[0])
     model.train(was_training)
@@ -224,6 +224,7 @@ def _score(config: EvaluateConfig, processes: Processes) -> None:
     writer = PredictionWriter(Path(config.save_predictions), loaded.classes) if config.save_predictions else None
     settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config.target))
     dataset = open_validation(settings.target, loaded.classes, settings.validation_part, demo=settings.demo)
+    dataset.pixels = loaded.pixels
     if config.batch_norm_after == "target":
         loaded = _adapted(loaded, settings.target, device)
     processes.wait()  # until all have seen that nothing is overwritten
@@ -264,7 +265,9 @@ def _adapted(loaded: LoadedModel, target: TargetDataConfig, device: torch.device
     """The network with the statistics of the target's training images."""
     check_there_are_statistics(loaded.model, "the run's network")
     images = "target images" if target == loaded.config.target else f"training images of {target.root}"
-    model = re_estimated_on(open_unlabelled(target, loaded.classes, demo=loaded.config.demo), loaded.model, device)
+    dataset = open_unlabelled(target, loaded.classes, demo=loaded.config.demo)
+    dataset.pixels = loaded.pixels
+    model = re_estimated_on(dataset, loaded.model, device)
     return dataclasses.replace(loaded, model=model, re_estimated_on=images)
 
 

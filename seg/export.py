@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
+from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.objectives.flags import given_options
@@ -29,8 +28,9 @@ from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
-from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names, read_image
-from seg.data.normalisation import normalised
+from seg.data.datasets import seen
+from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
+from seg.data.image_pixels import ImagePixels, first_header, left_out, read_pixels
 from seg.data.spread_batches import spread_batches
 from seg.evaluate import predicted
 from seg.maps import entropy_maps
@@ -40,7 +40,7 @@ from seg.methods import METHODS
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.load_model import LoadedModel, open_trained
 from seg.models.predictor import upsampled_bands
-from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, Tiling, tiled_logits, tiling
+from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, TilesOfImage, Tiling, tiled_logits, tiling
 from seg.scores.protocol import batch_norm_statistics
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
@@ -95,6 +95,10 @@ def _exported(config: ExportConfig, processes: Processes) -> int:
     files = find_images(source)
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
+    first = first_header(files)
+    note = None if first is None else left_out(*first, runs[0].loaded.pixels)
+    if note is not None:
+        print(note, flush=True)
     if config.batch_norm_after == "images":
         runs = [_adapted(run, files, processes) for run in runs]
     images = [file.relative_to(root) for file in files]
@@ -155,36 +159,36 @@ def _say(runs: list[RunPictures], images: int, failed: int) -> None:
 
 @torch.inference_mode()
 def predict(
-    loaded: LoadedModel, image: NDArray[np.uint8], size: tuple[int, int] | None, cut: Tiling | None = None
+    loaded: LoadedModel, image: ImagePixels, size: tuple[int, int] | None, cut: Tiling | None = None
 ) -> entropy_maps.Prediction:
     """Classes and entropy at the image's own resolution.
 
     Args:
         loaded: the run's network.
-        image: (H, W, 3) RGB.
+        image: as it was read.
         size: (width, height) that the network sees; None is the image's own.
-        cut: tiles that this goes by where it is larger; its logits are then upsampled band by band.
+        cut: tiles that this goes by where it is larger; each is normalised when it is its turn, and the logits are
+            upsampled a few rows at a time, so that of all that is large there is one copy.
 
     Raises:
         NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
     """
-    batch = normalised(_seen(image, size))[None].to(next(loaded.model.parameters()).device)
-    whole, align_corners = (image.shape[0], image.shape[1]), loaded.config.model.align_corners
+    device, align_corners = next(loaded.model.parameters()).device, loaded.config.model.align_corners
+    whole = (image.values.shape[0], image.values.shape[1])
     if cut is None:
+        batch = loaded.pixels.normalised(*seen(image, loaded.pixels, size))[None].to(device)
         logits = predicted(loaded.model, batch, whole, align_corners)[1]
     else:
-        logits = tiled_logits(lambda tile: loaded.model(tile)["main"], batch, cut)
+        as_read = size is None or size == whole[::-1]
+        values, valid = (image.values, image.valid) if as_read else seen(image, loaded.pixels, size)
+        tiles = TilesOfImage(values, valid, loaded.pixels, device)
+        logits = tiled_logits(lambda tile: loaded.model(tile)["main"], tiles, cut)
     if not logits.isfinite().all():
         raise NotFiniteError("the network's output is not finite; its weights are no use")
     if cut is None:
-        return entropy_maps.Prediction.of(logits[0])
-    return entropy_maps.Prediction.of_bands(band[0] for band in upsampled_bands(logits, whole, align_corners))
-
-
-def _seen(image: NDArray[np.uint8], size: tuple[int, int] | None) -> NDArray[np.uint8]:
-    if size is None or size == (image.shape[1], image.shape[0]):
-        return image
-    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
+        return entropy_maps.Prediction.of(logits[0], image.valid)
+    bands = (band[0] for band in upsampled_bands(logits, whole, align_corners))
+    return entropy_maps.Prediction.of_bands(bands, image.valid)
 
 
 def _adapted(run: RunPictures, files: Sequence[Path], processes: Processes) -> RunPictures:
@@ -192,9 +196,10 @@ def _adapted(run: RunPictures, files: Sequence[Path], processes: Processes) -> R
     model, device = run.loaded.model, next(run.loaded.model.parameters()).device
     check_there_are_statistics(model, run.title)
 
-    def read(index: int) -> NDArray[np.uint8] | None:
+    def read(index: int) -> Tensor | None:
         try:
-            return _seen(read_image(files[index]), run.size)
+            pixels = run.loaded.pixels
+            return pixels.normalised(*seen(read_pixels(files[index], pixels), pixels, run.size))
         except InputError:  # said where the image would be exported
             return None
 
@@ -239,6 +244,11 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
     for path, loaded in zip(paths, opened, strict=True):
         if loaded.classes != opened[0].classes:
             raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
+        if (loaded.pixels.bands, loaded.pixels.dtype) != (opened[0].pixels.bands, opened[0].pixels.dtype):
+            raise InputError(
+                f"--run: {path} sees {loaded.pixels.described}, and {paths[0]} {opened[0].pixels.described}; export "
+                "them one after the other"
+            )
     titles = [_title(loaded.config) for loaded in opened]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
@@ -296,7 +306,7 @@ def _export_image(
 ) -> str | None:
     """Everything of one image; a sentence if it cannot be had."""
     try:
-        image = read_image(file)
+        image = read_pixels(file, runs[0].loaded.pixels)
         predictions = [predict(run.loaded, image, run.size, cut) for run in runs]
     except NotFiniteError as error:
         return f"{file}: {error}"
@@ -306,13 +316,15 @@ def _export_image(
         if not _out_of_memory(error):
             raise
         return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
+    shown, place = runs[0].loaded.pixels.preview(image.values, image.valid), image.place
+    del image  # of a large scene the largest
     rows, pixels = [], np.zeros(len(runs[0].loaded.classes), np.int64)
     for run, prediction in zip(runs, predictions, strict=True):
-        own = run.tables.add(relative.as_posix(), prediction.classes, prediction.entropy)
-        rows.append(run.write(name, image, prediction, own))
+        own = run.tables.add(relative.as_posix(), prediction)
+        rows.append(run.write(name, shown, prediction, own, place))
         pixels += own
     if len(runs) > 1:
-        picture = entropy_maps.comparison(image, rows, runs[0].names(pixels))
+        picture = entropy_maps.comparison(shown, rows, runs[0].names(pixels))
         entropy_maps.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
 

@@ -69,7 +69,7 @@ def export_model(config: ExportModelConfig) -> Path:
     run, out = Path(str(config.run)), Path(str(config.out))
     loaded = open_trained(run, config.checkpoint, torch.device("cpu"))
     size = loaded.config.target.size
-    preprocessing = Preprocessing(size=None if size is None else (size[0], size[1]))
+    preprocessing = Preprocessing.of(loaded.pixels, None if size is None else (size[0], size[1]), Preprocessing.origin)
     with new_folder(out, "--out") as folder:
         kind = write_model(loaded, preprocessing, folder)
         lines = [f"{kind:8} {out} for {_LIBRARIES[kind]}"]
@@ -78,9 +78,8 @@ def export_model(config: ExportModelConfig) -> Path:
             width, height = config.size or size or (512, 512)
             trained = _trained(loaded, preprocessing)
             difference = write_onnx(trained, folder / ONNX_FILE, (width, height))
-            onnx = (
-                f"images (1, 3, {height}, {width}), normalised, to logits (1, {len(loaded.classes)}, {height}, {width})"
-            )
+            before, after = ((1, count, height, width) for count in (loaded.pixels.bands, len(loaded.classes)))
+            onnx = f"images {before}, normalised, to logits {after}"
             lines.append(f"onnx     {out / ONNX_FILE}: {onnx}; its logits differ by up to {difference:.2g}")
         card = _card(run, loaded, preprocessing, kind, onnx)
         write_bytes(folder / CARD_FILE, card.encode())
@@ -105,6 +104,7 @@ def _card(run: Path, loaded: LoadedModel, preprocessing: Preprocessing, kind: st
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
     size = "any size" if preprocessing.size is None else f"{preprocessing.size[0]} × {preprocessing.size[1]}"
     config = loaded.config
+    pixels = "RGB from 0 to 1" if loaded.pixels.is_rgb else f"{loaded.pixels.described} as they are"
     parts = [
         "---", f"library_name: {_LIBRARIES[kind]}", "pipeline_tag: image-segmentation", "---", "",
         f"# {config.model.name} for {len(loaded.classes)} classes", "",
@@ -112,7 +112,7 @@ def _card(run: Path, loaded: LoadedModel, preprocessing: Preprocessing, kind: st
         f"objective {config.loss}.", "",
         "```python", _SNIPPETS[kind], "```", "",
         "## Images", "",
-        f"RGB from 0 to 1, minus ({mean}), divided by ({std}); trained to see {size}. Logits are upsampled to the "
+        f"{pixels}, minus ({mean}), divided by ({std}); trained to see {size}. Logits are upsampled to the "
         f"image bilinearly with align_corners={config.model.align_corners}.", "",
         *([f"`{ONNX_FILE}` maps {onnx}.", ""] if onnx else []),
         "## Classes", "", "| output | class |", "|---|---|", classes, "",

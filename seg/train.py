@@ -12,7 +12,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
-from torch import nn
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
@@ -33,13 +32,14 @@ from seg.data.domains import DomainPair, open_pair
 from seg.data.labelled import labelled_sampler
 from seg.data.labels import ClassSet
 from seg.data.loader import batches
+from seg.data.pixel_format import PIXELS_FILE
 from seg.data.sampling import Sampler
 from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
-from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, build_network, classes_to_resume
+from seg.models.batch_norm import set_up_batch_norm
+from seg.models.load_model import CLASSES_FILE, build_network, classes_to_resume, format_to_resume
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.models.pretrained import NETWORK_FILE, network_document
@@ -52,6 +52,7 @@ from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch, PolySchedule
 from seg.training.repeated_sgd import RepeatedSGD
 from seg.training.run import TrainingRun
+from seg.training.summary import print_summary
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
@@ -66,12 +67,16 @@ def train(config: TrainConfig) -> Path:
 def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
     path = Path(config.run_dir) if config.run_dir else None
-    saved, classes = None, config.classes
+    saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
-        classes = classes_to_resume(path, classes)
+        classes, pixels = classes_to_resume(path, classes), format_to_resume(path)
         saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps))
     with accelerator.main_process_first():
-        pair = open_pair(config.source, config.target, classes, config.validation_part, demo=config.demo)
+        pair = open_pair(
+            config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,
+            pixels=pixels, workers=config.workers,
+        )  # fmt: skip
+        config.check_style(pair.pixels)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
@@ -80,7 +85,7 @@ def _train(config: TrainConfig) -> Path:
     seed_everything(config.seed)
     state = build_state(
         config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes,
-        own=path if config.resume else None,
+        own=path if config.resume else None, bands=pair.pixels.bands,
     )  # fmt: skip
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
@@ -118,6 +123,7 @@ def build_state(
     resumed: bool = False,
     classes: ClassSet | None = None,
     own: Path | None = None,
+    bands: int = 3,
 ) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
@@ -128,9 +134,10 @@ def build_state(
         resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
         classes: what the outputs mean, which those of ``--model.start-from`` have to mean as well.
         own: the folder of a run that is continued.
+        bands: of the images.
     """
     settings, weights = config.model, config.weights
-    network = build_network(settings, num_classes, own, settings.encoder_weights)
+    network = build_network(settings, num_classes, own, settings.encoder_weights, bands)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
@@ -191,10 +198,12 @@ def _open(
         else:
             folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if saved is None:
+            if not pair.pixels.is_rgb:
+                folder.write_json(PIXELS_FILE, pair.pixels.document())
             folder.write_json(CLASSES_FILE, pair.classes.document())
             if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
                 folder.write_json(NETWORK_FILE, network_document(Path(str(config.model.start_from))))
-        _print_summary(config, pair, path, accelerator, state.model)
+        print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
         progress = Progress(config.max_steps, state.step)
@@ -221,7 +230,7 @@ def _steps(
     if METHODS[config.method].uses_target:
         target = batches(
             pair.target_train, config.batch_size, positions, (config.seed, _TARGET_STREAM),
-            config.target.augmentation, config.workers, process,
+            config.target.augmentation, config.workers, process, pixels=pair.pixels,
         )  # fmt: skip
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
@@ -237,7 +246,7 @@ def _labelled_batches(
         styled = len(pair.source_train)
     return batches(
         JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
-        settings.augmentation, config.workers, process, sampler, style, styled,
+        settings.augmentation, config.workers, process, sampler, style, styled, pair.pixels,
     )  # fmt: skip
 
 
@@ -265,44 +274,6 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
     print(f"report:       {report_command(run.path)}")
-
-
-def _print_summary(
-    config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
-) -> None:
-    loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
-    style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
-    parts = config.model.architecture().items()
-    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
-    labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
-    processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
-    print(
-        f"method   {config.method}{loss}{style}\n"
-        f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
-        f"{len(pair.classes)} classes\n"
-        f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
-        f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
-        f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
-        f"{config.max_steps} steps, seed {config.seed}\n"
-        f"results  {path}",
-        flush=True,
-    )
-
-
-def _training_images(config: TrainConfig, pair: DomainPair) -> str:
-    """Where they come from, how many there are and how many of the target's are labelled."""
-    roots = [root for root in (None if pair.source_train is None else config.source.root, config.target.root) if root]
-    temperature = config.source.rare_class_temperature
-    rare = "" if temperature is None else f"rare classes first, T = {temperature:g}"
-    if pair.source_train is None:
-        source, notes = "no source", [rare]
-    else:
-        source, notes = f"{len(pair.source_train)} source" + (f" ({rare})" if rare else ""), []
-    if pair.target_labelled is not None:
-        notes.insert(0, f"{len(pair.target_labelled)} of them with labels")
-    noted = "; ".join(note for note in notes if note)
-    target = f"{len(pair.target_train)} target" + (f" ({noted})" if noted else "")
-    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {target}"
 
 
 def _main() -> None:

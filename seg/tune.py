@@ -82,7 +82,10 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> 
     config.check()
     trial_config = trial_settings(config, train)
     # before the trials, which would all draw the demo pair or all find data missing
-    pair = open_pair(train.source, train.target, train.classes, trial_config.validation_part, demo=train.demo)
+    pair = open_pair(
+        train.source, train.target, train.classes, trial_config.validation_part, demo=train.demo, bands=train.bands,
+        measure=False,
+    )  # fmt: skip
     open_validation(
         train.target, pair.classes, (config.share, 1.0), demo=train.demo
     )  # nothing left to judge on is an error, too

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from optuna.trial import FrozenTrial
 from rich.table import Table
 
@@ -96,4 +97,5 @@ def _draw_course(axes: Axes, trials: Sequence[FrozenTrial], score_name: str) -> 
     axes.plot(numbers, values, "o", markersize=4, label="trial")
     axes.step(numbers, np.maximum.accumulate(values) if values else [], where="post", label="best so far")
     axes.set(xlabel="trial", ylabel=score_name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # half a trial is none
     axes.legend(loc="lower right", fontsize="small")

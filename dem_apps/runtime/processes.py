@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from dem_apps.runtime.launcher import leave_group
 
@@ -89,12 +91,12 @@ def launched_processes(joint: bool) -> Iterator[Processes]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    store, rank, number = next(dist.rendezvous("env://"))
+    store, rank, number = next(rendezvous("env://"))
     store.set_timeout(_LONGEST_WAIT)
     if joint:
-        own = dist.PrefixStore("group", store)
+        own = PrefixStore("group", store)
         dist.init_process_group(backend, store=own, rank=rank, world_size=number, timeout=_LONGEST_WAIT)
-    processes = Processes(rank, number, dist.PrefixStore("meetings", store))
+    processes = Processes(rank, number, PrefixStore("meetings", store))
     yield processes
     leave_group()
     processes.wait()

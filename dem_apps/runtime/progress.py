@@ -17,6 +17,8 @@ Item = TypeVar("Item")
 
 #: Between the plain lines of work that has no news of its own.
 _SECONDS_BETWEEN_LINES = 15.0
+#: Of work that has news now and then, which says that it is alive at least once a minute.
+_LONGEST_SILENCE = 30.0
 
 
 class Progress:
@@ -27,12 +29,20 @@ class Progress:
         done: steps that were made before, which took none of the time.
         title: stands before the bar.
         unit: what the steps are called.
+        silence: seconds after which a plain line says how far it is, where there was none.
     """
 
-    def __init__(self, total: int, done: int = 0, title: str = "training", unit: str = "steps") -> None:
-        self.total, self._title, self._unit = total, title, unit
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        title: str = "training",
+        unit: str = "steps",
+        silence: float = _LONGEST_SILENCE,
+    ) -> None:
+        self.total, self._title, self._unit, self._longest_silence = total, title, unit, silence
         self._done_before = done
-        self._started = time.monotonic()
+        self._started = self._spoke = time.monotonic()
         self._bar: rich.progress.Progress | None = None
         console = Console()
         # a dumb terminal, such as an editor's, cannot move its cursor: rich would show nothing until the end
@@ -47,9 +57,16 @@ class Progress:
             self._bar.start()
 
     def update(self, done: int) -> None:
-        """Show in the bar, where there is one, that so many steps are done."""
+        """Show in the bar that so many steps are done; without one by a line, if there was none for long."""
         if self._bar is not None:
             self._bar.update(self._task, completed=min(done, self.total), rate=self._rate_text(done))
+        elif self._silence() > self._longest_silence:
+            self.line(done)
+
+    def between_steps(self, text: str) -> None:
+        """Work that makes no steps, such as scoring, is under way: a plain line, if there was none for long."""
+        if self._bar is None and self._silence() > self._longest_silence:
+            self._say(f"{self._title}: {text}")
 
     def note(self, step: int, text: str) -> None:
         """Show news of a training, such as the latest evaluation, as a line of its own."""
@@ -57,17 +74,25 @@ class Progress:
             # above the bar, which has no room for more in a narrow terminal
             self._bar.console.print(f"step {step:,}  {text}", markup=False, highlight=False)
         else:
-            print(f"step {step:,}/{self.total:,}  {text}  {self._outlook(step)}", flush=True)
+            self._say(f"step {step:,}/{self.total:,}  {text}  {self._outlook(step)}")
 
     def line(self, done: int) -> None:
         """A plain line where there is no bar."""
         if self._bar is None:
-            print(f"{self._title}: {done:,}/{self.total:,}  {self._outlook(done)}", flush=True)
+            self._say(f"{self._title}: {done:,}/{self.total:,}  {self._outlook(done)}")
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._bar is not None:
             self._bar.stop()
+
+    def _silence(self) -> float:
+        """Seconds since the last line."""
+        return time.monotonic() - self._spoke
+
+    def _say(self, line: str) -> None:
+        self._spoke = time.monotonic()
+        print(line, flush=True)
 
     def _rate(self, done: int) -> float:
         return (done - self._done_before) / max(time.monotonic() - self._started, 1e-9)
@@ -84,14 +109,10 @@ class Progress:
 
 def track(items: Iterable[Item], total: int, title: str, unit: str = "images") -> Iterator[Item]:
     """The items one by one, with the progress of whoever takes them; without a terminal a line now and then."""
-    progress = Progress(total, title=title, unit=unit)
-    last = time.monotonic()
+    progress = Progress(total, title=title, unit=unit, silence=_SECONDS_BETWEEN_LINES)
     try:
         for done, item in enumerate(items, start=1):
             yield item
             progress.update(done)
-            if time.monotonic() - last > _SECONDS_BETWEEN_LINES:
-                last = time.monotonic()
-                progress.line(done)
     finally:
         progress.close()

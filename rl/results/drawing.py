@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -45,13 +46,30 @@ def panels_of(envs: Sequence[str]) -> tuple[Figure, dict[str, Axes]]:
     figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel, env in zip(panels, envs, strict=False):
-        panel.set_title(printable(short(env)), fontsize=11, parse_math=False)  # a dollar in a name is no formula
+        title_above(panel, env)
         panel.xaxis.set_major_formatter(FuncFormatter(steps_text))
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.grid(alpha=0.3)
     for panel in panels[len(envs) :]:
         panel.axis("off")
     return figure, dict(zip(envs, panels, strict=False))
+
+
+def title_above(panel: Axes, env: str) -> None:
+    """Name a panel's environment, in as many lines as it takes; a dollar in a name is no formula."""
+    panel.set_title(_lines(printable(short(env)), 2.8, 11), fontsize=11, parse_math=False)
+
+
+def outer_labels(figure: Figure, across: str, up: str = "") -> None:
+    """Say once what all panels have on their axes; no line is longer than the figure is wide, or high."""
+    figure.supxlabel(_lines(across, figure.get_figwidth(), 10), fontsize=10)
+    if up:
+        figure.supylabel(_lines(up, figure.get_figheight(), 11), fontsize=11)
+
+
+def _lines(text: str, inches: float, points: int) -> str:
+    """A letter is rarely wider than six tenths of its height; the rest is margin."""
+    return textwrap.fill(text, max(12, int(72 * inches / (0.6 * points)) - 3))
 
 
 def legend_above(figure: Figure, lines: Mapping[str, Line2D]) -> None:

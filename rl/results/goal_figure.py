@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from rl.results.drawing import legend_above, panels_of, styles
+from rl.results.drawing import legend_above, outer_labels, panels_of, styles
 from rl.results.goal_table import goal_times
 from rl.results.kaplan_meier import arrivals
 from rl.results.read_runs import Result, names
@@ -33,7 +33,7 @@ def goal_figure(results: Sequence[Result]) -> Figure | None:
             panel.fill_between(found.steps, found.low, found.high, step="post", color=colour, alpha=0.13, linewidth=0)
         panel.set_xlim(left=0)
         panel.set_ylim(-0.03, 1.03)
-    figure.supxlabel("environment steps (stair: Kaplan and Meier; band: 95 % interval, pointwise)", fontsize=10)
-    figure.supylabel("share of runs that have reached the goal")
+    steps = "environment steps (stair: Kaplan and Meier; band: 95 % interval, pointwise)"
+    outer_labels(figure, steps, "share of runs that have reached the goal")
     legend_above(figure, lines)
     return figure

@@ -10,11 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from dem_apps.errors import printable
 from dem_apps.report.intervals import mean_interval
-from rl.results.drawing import Style, legend_above, steps_text, styles
+from rl.results.drawing import Style, legend_above, outer_labels, steps_text, styles, title_above
 from rl.results.read_runs import Result, names
-from rl.results.returns_table import short
 from rl.results.weights import NONE, by_weight, returns_of, steps_of
 
 
@@ -33,7 +31,7 @@ def weights_figure(results: Sequence[Result]) -> Figure | None:
     lines: dict[str, Line2D] = {}
     for column, (env, of_env) in enumerate(found.items()):
         score, time = panels[0][column], panels[1][column]
-        score.set_title(printable(short(env)), fontsize=11, parse_math=False)
+        title_above(score, env)
         for term, runs in of_env.items():
             lines[term] = _draw(score, {weight: returns_of(group) for weight, group in runs.items()}, style[term], term)
             _draw(time, {weight: steps_of(group, results, env) for weight, group in runs.items()}, style[term], term)
@@ -43,7 +41,7 @@ def weights_figure(results: Sequence[Result]) -> Figure | None:
         time.yaxis.set_major_formatter(FuncFormatter(steps_text))
     panels[0][0].set_ylabel("return, sampled actions")
     panels[1][0].set_ylabel("steps to the goal\n(restricted mean)")
-    figure.supxlabel("weight of the entropy term (mean over seeds; bars: 95 % interval, Student's t)", fontsize=10)
+    outer_labels(figure, "weight of the entropy term (mean over seeds; bars: 95 % interval, Student's t)")
     legend_above(figure, lines)
     return figure
 

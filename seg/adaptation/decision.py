@@ -1,6 +1,6 @@
 """Whether an adapted network may take the place of the one that it was, told without a label.
 
-The thresholds were chosen by ``benchmarks/adapt_decision.py`` on half of its corruptions; docs/which_method.md says how
+The thresholds were chosen by ``benchmarks/adapt_decision.py`` on half of its corruptions; docs/adaptation.md says how
 often the answer is right on the other half. Entropy says little: it falls in good adaptations and in bad ones, and a
 network that has collapsed is certain, and steady under every view. What tells them apart is how steady the classes are
 that the network *began* with, a lost one counting 0, and how many classes there are.

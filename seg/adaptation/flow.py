@@ -155,7 +155,8 @@ class Flow:
         for indices in track(batches[rounds.step :], len(batches) - rounds.step, "adapting", "batches"):
             if rounds.stopped:
                 break
-            logits = rounds.learn(self._prepared(self.folder.batch(indices)))
+            images, valid = self.folder.masked_batch(indices)
+            logits = rounds.learn(self._prepared(images), valid)
             if logits is None:
                 break
             if self.plan.mode == "online":

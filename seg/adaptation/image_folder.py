@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.data.image_io import find_images, output_names, read_image, upright_size
+from seg.data.datasets import seen
+from seg.data.image_io import find_images, output_names
+from seg.data.image_pixels import ImagePixels, read_header, read_pixels, refuse_other
 from seg.models.preprocessing import Preprocessing
 
 
@@ -50,7 +51,9 @@ class ImageFolder:
         found: list[tuple[Path, tuple[int, int]]] = []
         for file in find_images(source):
             try:
-                found.append((file, self._seen(size or upright_size(file))))
+                header = read_header(file)
+                refuse_other(file, header, preprocessing.pixels)
+                found.append((file, self._seen(size or header.size)))
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
         if not found:
@@ -68,21 +71,33 @@ class ImageFolder:
         for name in ("files", "sizes", "relative", "names"):
             setattr(self, name, [getattr(self, name)[index] for index in kept])
 
-    def picture(self, index: int) -> NDArray[np.uint8]:
-        """(H, W, 3) RGB.
+    def picture(self, index: int) -> ImagePixels:
+        """An image as it is.
 
         Raises:
             InputError: the file is damaged.
         """
-        return read_image(self.files[index])
+        return read_pixels(self.files[index], self.preprocessing.pixels)
 
-    def seen(self, index: int, picture: NDArray[np.uint8] | None = None) -> Tensor:
+    def preview(self, index: int) -> NDArray[np.uint8]:
+        """(H, W, 3) for people.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        picture = self.picture(index)
+        return self.preprocessing.pixels.preview(picture.values, picture.valid)
+
+    def seen(self, index: int, picture: ImagePixels | None = None) -> Tensor:
         """(3, h, w) as the network takes it, on the device; ``picture`` saves reading it again."""
+        return self._seen_with_mask(index, picture)[0]
+
+    def _seen_with_mask(
+        self, index: int, picture: ImagePixels | None = None
+    ) -> tuple[Tensor, NDArray[np.bool_] | None]:
         picture = self.picture(index) if picture is None else picture
-        width, height = self.sizes[index]
-        if picture.shape[:2] != (height, width):
-            picture = np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC))
-        return self.preprocessing.normalised(picture).to(self.device)
+        values, valid = seen(picture, self.preprocessing.pixels, self.sizes[index])
+        return self.preprocessing.normalised(values, valid).to(self.device), valid
 
     def first(self) -> Tensor:
         """(3, h, w), the first image that can be read.
@@ -99,7 +114,17 @@ class ImageFolder:
 
     def batch(self, indices: Sequence[int]) -> Tensor:
         """(B, 3, h, w) of images that are seen at one size."""
-        return torch.stack([self.seen(index) for index in indices])
+        return self.masked_batch(indices)[0]
+
+    def masked_batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """The same, and (B, h, w) bool: False where an image holds no data; None where all of them do everywhere."""
+        images, masks = zip(*(self._seen_with_mask(index) for index in indices), strict=True)
+        batch = torch.stack(images)
+        if all(mask is None for mask in masks):
+            return batch, None
+        whole = torch.ones(batch.shape[2:], dtype=torch.bool)
+        valid = torch.stack([whole if mask is None else torch.from_numpy(mask) for mask in masks])
+        return batch, valid.to(self.device)
 
     def of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
         """Batches in this order; one ends where the size changes."""

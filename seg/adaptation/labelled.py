@@ -17,8 +17,10 @@ from dem_apps.errors import InputError
 from dem_apps.report.intervals import LEVEL
 from seg.data.datasets import spans
 from seg.data.image_io import read_index_image
+from seg.data.label_colors import read_colored_ids
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.layouts.layout import Layout
+from seg.data.pixel_format import resized_mask
 
 _RESAMPLES = 2000
 
@@ -44,22 +46,26 @@ class Labels:
             raise InputError(
                 f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
             )
-        self._classes = len(classes)
+        self._set, self._classes = classes, len(classes)
         self._train_ids, self._known = Layout(pairs=lambda _root, _split: []).train_ids(classes)
 
-    def confusion(self, image: Path, predicted: NDArray[np.uint8]) -> list[list[int]] | None:
+    def confusion(
+        self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None
+    ) -> list[list[int]] | None:
         """Pixels by label and prediction, (C, C); None for an image without a label.
 
         Args:
             image: its path below the folder of images.
             predicted: train ids, of any size.
+            valid: where the image holds data, of the same size; None is everywhere.
 
         Raises:
             InputError: a label image that cannot be read, or with an id that no class has.
         """
         if image not in self.files:
             return None
-        ids = read_index_image(self.files[image])
+        file = self.files[image]
+        ids = read_colored_ids(file, self._set) if self._set.by_color else read_index_image(file)
         if not self._known[ids].all():
             unknown = int(ids[~self._known[ids]].min())
             raise InputError(
@@ -70,6 +76,8 @@ class Labels:
             size = (label.shape[1], label.shape[0])
             predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST), np.uint8)
         counted = label != IGNORE_INDEX
+        if valid is not None:
+            counted &= valid if valid.shape == label.shape else resized_mask(valid, (label.shape[1], label.shape[0]))
         pairs = label[counted].astype(np.int64) * self._classes + predicted[counted]
         table: list[list[int]] = np.bincount(pairs, minlength=self._classes**2).reshape(self._classes, -1).tolist()
         return table

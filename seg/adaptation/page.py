@@ -163,7 +163,7 @@ def _gallery(result: Result, writer: PredictionWriter) -> _Part:
     shown = folder.spread(_IMAGES)
     for index in shown:
         name = folder.relative[index].as_posix()
-        photo = _embedded(Picture("before", name, _VIEWS[0], folder.files[index]), folder.picture(index))
+        photo = _embedded(Picture("before", name, _VIEWS[0], folder.files[index]), folder.preview(index))
         embedded += [photo, Embedded(Picture("after", name, _VIEWS[0], folder.files[index]), *_same(photo))]
         for view in _VIEWS[1:]:
             for stage in _STAGES:

@@ -21,13 +21,16 @@ from seg.adaptation.evidence import Forward
 from seg.adaptation.image_folder import ImageFolder
 from seg.adaptation.labelled import Labels
 from seg.adaptation.work import Work
+from seg.data.image_pixels import ImagePixels
 from seg.data.labels import ClassSet
 from seg.maps import entropy_maps
-from seg.maps.run_pictures import output_path
+from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.predictor import upsampled
 
 #: Of the pictures of an image and stage.
 KINDS = ("prediction", "entropy", "pred_labelIds")
+#: Beside them, of an image that says where it lies.
+GEOTIFFS = ("prediction", "entropy")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class PredictionWriter:
         stage: str,
         index: int,
         logits: Tensor,
-        picture: NDArray[np.uint8] | None = None,
+        picture: ImagePixels | None = None,
         row_of: str | None = None,
     ) -> None:
         """Files and row of one image.
@@ -62,7 +65,7 @@ class PredictionWriter:
             stage: ``before`` or ``after``.
             index: of the image.
             logits: (C, h, w).
-            picture: (H, W, 3), where it has been read already.
+            picture: the image, where it has been read already.
             row_of: the stage that the row is kept for, where it is another.
 
         Raises:
@@ -72,21 +75,25 @@ class PredictionWriter:
         if not bool(logits.isfinite().all()):
             raise NotFiniteError(f"{relative}: the network's output is not finite; its weights are no use")
         picture = self.folder.picture(index) if picture is None else picture
-        size = (picture.shape[0], picture.shape[1])
+        size = (picture.values.shape[0], picture.values.shape[1])
         with torch.inference_mode():
-            prediction = entropy_maps.Prediction.of(upsampled(logits[None], size, self.align_corners)[0])
+            prediction = entropy_maps.Prediction.of(upsampled(logits[None], size, self.align_corners)[0], picture.valid)
         tiles: dict[str, NDArray[np.uint8]] = {
             **prediction.tiles(self.classes.colors),
-            "pred_labelIds": self.classes.to_ids()[prediction.classes],
+            "pred_labelIds": prediction.ids(self.classes),
         }
         for kind, tile in tiles.items():
             entropy_maps.save_panel(self.file(stage, index, kind), Image.fromarray(tile))
+        if picture.place is not None:
+            write_geotiffs(lambda kind: self._output(stage, index, kind), prediction, self.classes, picture.place)
+        classes, entropy = prediction.counted
         row: dict[str, Any] = {
             "image": relative.as_posix(),
-            "pixels": np.bincount(prediction.classes.ravel(), minlength=len(self.classes)).tolist(),
-            "entropy": float(prediction.entropy.mean()),
+            "pixels": np.bincount(classes.ravel(), minlength=len(self.classes)).tolist(),
+            "entropy": float(entropy.mean()) if entropy.size else 0.0,
         }
-        if self.labels is not None and (table := self.labels.confusion(relative, prediction.classes)) is not None:
+        table = None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid)
+        if table is not None:
             row["confusion"] = table
         self.work.add_row(row_of or stage, row)
 
@@ -103,18 +110,22 @@ class PredictionWriter:
                 continue
             picture = self.folder.picture(index)
             logits = forward(self.folder.seen(index, picture)[None])
-            size = (picture.shape[0], picture.shape[1])
+            size = (picture.values.shape[0], picture.values.shape[1])
             predicted = upsampled(logits, size, self.align_corners)[0].argmax(0).to(torch.uint8).cpu().numpy()
-            found.append(np.asarray(self.labels.confusion(relative, predicted), np.int64))
+            found.append(np.asarray(self.labels.confusion(relative, predicted, picture.valid), np.int64))
         return found
 
     def copy(self, stage: str, other: str, index: int) -> None:
         """An image's files of one stage as those of another."""
-        for kind in KINDS:
-            place = self.file(other, index, kind)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(place, self.file(stage, index, kind).read_bytes())
+        for kind in [f"{kind}.png" for kind in KINDS] + [f"{kind}.tif" for kind in GEOTIFFS]:
+            before, place = self._output(stage, index, kind), self._output(other, index, kind)
+            if kind.endswith(".png") or before.is_file():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(place, before.read_bytes())
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Where an image's picture of a kind is written to."""
-        return output_path(self.work.out / stage, self.folder.names[index], f"{kind}.png")
+        return self._output(stage, index, f"{kind}.png")
+
+    def _output(self, stage: str, index: int, kind: str) -> Path:
+        return output_path(self.work.out / stage, self.folder.names[index], kind)

@@ -125,10 +125,13 @@ class Rounds:
         self.best_step: int | None = None
         self.stopped = ""
 
-    def learn(self, images: Tensor) -> Tensor | None:
-        """Adapt to a batch; its prediction, or None where the loss was not finite, after which nothing is learnt."""
+    def learn(self, images: Tensor, valid: Tensor | None = None) -> Tensor | None:
+        """Adapt to a batch; its prediction, or None where the loss was not finite, after which nothing is learnt.
+
+        Nothing is learnt of pixels for which ``valid``, (B, H, W), is False.
+        """
         try:
-            logits = self.adapter(images)
+            logits = self.adapter(images, valid)
         except NotFiniteError:
             self.stopped = f"the loss was not finite at batch {self.step + 1}"
             return None

@@ -15,7 +15,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint, make_folder, save_check
 from dem_apps.runtime.file_lock import FileLock
 from dem_apps.runtime.processes import ONE_PROCESS, Processes
 from dem_apps.runtime.run_claim import locked, refuse_ways_out
-from dem_apps.runtime.safe_io import read_json, read_text
+from dem_apps.runtime.safe_io import parsed_json, read_json, read_text
 from dem_apps.runtime.validate import flag
 
 #: Written last: a folder that has it is finished.
@@ -73,9 +73,19 @@ class Work:
         return resumed
 
     def rows(self, stage: str) -> dict[str, dict[str, Any]]:
-        """What was said of each image in a stage, by its path; of an image that came twice the last."""
+        """What was said of each image in a stage, by its path; of an image that came twice the last.
+
+        Raises:
+            InputError: a line that no adaptation writes.
+        """
+        rows: dict[str, dict[str, Any]] = {}
         files = sorted(self.folder.glob(f"{stage}.jsonl")) + sorted(self.folder.glob(f"{stage}.*.jsonl"))
-        rows = {row["image"]: row for file in files for row in map(json.loads, read_text(file).splitlines())}
+        for file in files:
+            for line in read_text(file).splitlines():
+                row = parsed_json(line, str(file))
+                if not _is_row(row) or row["image"] not in self._place:
+                    raise InputError(f"--out: {file} holds lines that are none of this command; give a new folder")
+                rows[row["image"]] = row
         if len(files) < 2:
             return rows
         return dict(sorted(rows.items(), key=lambda item: self._place[item[0]]))
@@ -107,6 +117,20 @@ class Work:
         """Let another process continue."""
         if self._lock is not None:
             self._lock.release()
+
+
+def _is_row(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("image"), str)
+        and isinstance(row.get("entropy"), (int, float))
+        and _are_counts(row.get("pixels"))
+        and ("confusion" not in row or (isinstance(row["confusion"], list) and all(map(_are_counts, row["confusion"]))))
+    )
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
 def _refuse_used(out: Path, settings: Path) -> None:

@@ -23,14 +23,20 @@ cache   write decoded, resized copies once, which training then reads instead of
 
 def _check(config: TrainConfig) -> None:
     pair = open_pair(
-        config.source, config.target, config.classes, config.validation_part, labels_must_exist=False, demo=config.demo
-    )
+        config.source, config.target, config.classes, config.validation_part, labels_must_exist=False, demo=config.demo,
+        bands=config.bands, measure=False,
+    )  # fmt: skip
     if check_pair(pair, config.workers):
         sys.exit(1)
 
 
 def _cache(config: TrainConfig) -> None:
-    pair = open_pair(config.source, config.target, config.classes, config.validation_part, demo=config.demo)
+    pair = open_pair(
+        config.source, config.target, config.classes, config.validation_part, demo=config.demo, bands=config.bands,
+        measure=False,
+    )  # fmt: skip
+    if not pair.pixels.is_rgb:
+        print(f"images with {pair.pixels.described} are read as they are, and of their labels alone copies are kept")
     splits = pair.splits()
     if not config.reads_target_images():
         del splits["target train"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.errors import InputError, nearest
+from seg.data.datasets import Sample
 from seg.data.labels import IGNORE_INDEX
+from seg.data.pixel_format import RGB, PixelFormat
 
 # Without this its import asks the network for a newer release and waits where there is none to reach.
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -24,17 +27,24 @@ _FOREIGN = ("FrequencyMasking", "TimeMasking")
 _MAKE_TENSORS = ("ToTensorV2", "ToTensor3D")
 #: Two labels that a transform is tried on; what is between them shows that it mixes labels.
 _TRIED = (3, 200)
+#: How a mask of the pixels that hold data travels beside a label.
+_VALID = "valid"
 
 
-def build_augmentation(steps: list[dict[str, Any]]) -> Augmentation:
+def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
     """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
 
     Where a transform moves pixels in from outside the image, the label there is ``IGNORE_INDEX`` (albumentations
     would write 0, the first class) unless ``fill_mask`` is given. Dropouts keep the label, as albumentations does.
 
+    Args:
+        steps: the list.
+        pixels: of the images. Where these are no 8-bit RGB, only transforms of space are taken: those of colours know
+            the range from 0 to 255, and most of them three channels.
+
     Raises:
-        InputError: an unknown transform, arguments that it does not take, or a transform after which images are no
-            uint8 RGB any more or labels are others.
+        InputError: an unknown transform, arguments that it does not take, one of colours where there are none, or a
+            transform after which images are no uint8 RGB any more or labels are others.
     """
     transforms = []
     for step in steps:
@@ -42,6 +52,11 @@ def build_augmentation(steps: list[dict[str, Any]]) -> Augmentation:
             raise InputError(f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}")
         ((name, arguments),) = step.items()
         _check_name(name)
+        if not pixels.is_rgb and not issubclass(getattr(albumentations, name), albumentations.DualTransform):
+            raise InputError(
+                f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
+                "leave it out, or take one that moves pixels, such as HorizontalFlip, RandomCrop or Affine"
+            )
         try:
             with warnings.catch_warnings():
                 # an argument that is not known is only warned about; advice to use another transform is no error
@@ -50,34 +65,38 @@ def build_augmentation(steps: list[dict[str, Any]]) -> Augmentation:
         except (TypeError, ValueError, UserWarning) as error:
             raise InputError(f"augmentation '{name}': {' '.join(str(error).split())}") from error
         _try(name, dict(arguments or {}))
-    return albumentations.Compose(transforms)
+    return albumentations.Compose(transforms, additional_targets={_VALID: "mask"})
 
 
-def apply_augmentation(
-    augmentation: Augmentation, image: NDArray[np.uint8], label: NDArray[np.uint8] | None, seed: int, name: str
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
-    """(H, W, 3) and (H, W) or None → the same, augmented, at any size.
+def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
+    """A sample, augmented, at any size.
+
+    Of images that are no 8-bit RGB, pixels that are moved in from outside hold no data.
 
     Args:
         augmentation: of :func:`build_augmentation`.
-        image: RGB.
-        label: train ids.
+        sample: with its label, if it has one.
         seed: all of the augmentation's random numbers follow from it.
-        name: of the image, for errors.
 
     Raises:
         InputError: the augmentation cannot take the image, or gives something else than an image and its label.
     """
     augmentation.set_random_seed(seed)
-    parts = {"image": image} if label is None else {"image": image, "mask": label}
+    image, name = sample.image, sample.name
+    parts: dict[str, Any] = {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
+    if not sample.pixels.is_rgb or sample.valid is not None:
+        parts[_VALID] = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid.astype(np.uint8)
     try:
         augmented = augmentation(**parts)
     except Exception as error:  # a crop larger than the image, …: the transforms' errors have no common class
         raise InputError(f"{name}: augmentation failed: {' '.join(str(error).split())}") from error
-    problem = _problem(augmented["image"], augmented.get("mask"))
+    problem = _problem(augmented["image"], augmented.get("mask"), sample.pixels)
     if problem is not None:
         raise InputError(f"{name}: augmentation {problem}")
-    return augmented["image"], augmented.get("mask")
+    valid: NDArray[np.bool_] | None = augmented[_VALID] == 1 if _VALID in parts else None
+    if valid is not None and valid.all():
+        valid = None
+    return replace(sample, image=augmented["image"], label=augmented.get("mask"), valid=valid)
 
 
 def _check_name(name: Any) -> None:
@@ -119,7 +138,7 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
             result = _transform(name, {**arguments, "p": 1.0})(image=image, mask=label)
         except Exception:  # larger than this image, or in need of more: the images of the training will tell
             return
-    problem = _problem(result["image"], result["mask"])
+    problem = _problem(result["image"], result["mask"], RGB)
     if problem is not None:
         raise InputError(f"augmentation '{name}': {problem}")
     strange = set(np.unique(result["mask"]).tolist()) - {*_TRIED, IGNORE_INDEX, *given}
@@ -130,12 +149,15 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
         )
 
 
-def _problem(image: Any, label: Any) -> str | None:
+def _problem(image: Any, label: Any, pixels: PixelFormat) -> str | None:
     """What keeps an image or its label from being one, as half a sentence."""
     kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {getattr(image, 'shape', '()')}"
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+    if not pixels.is_rgb:
+        if not isinstance(image, np.ndarray) or image.dtype != np.float32 or image.shape[2:] != (pixels.bands,):
+            return f"makes images {kind}, and training takes float32 in {pixels.bands} bands"
+    elif not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         return f"makes images {kind}, and training takes uint8 and normalises them itself; leave it out"
-    if image.ndim != 3 or image.shape[2] != 3:
+    elif image.ndim != 3 or image.shape[2] != 3:
         return f"makes images {kind}, and training takes three channels"
     if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
         return f"makes labels {label.dtype} of shape {label.shape} beside images of shape {image.shape}"

@@ -10,6 +10,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,9 +24,12 @@ from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.domains import DomainPair
-from seg.data.image_io import TURNED, as_rgb, decode
+from seg.data.image_pixels import ImagePixels, left_out, read_header, read_pixels
+from seg.data.label_colors import label_colors
 from seg.data.labels import IGNORE_INDEX
 from seg.data.parallel_map import in_order
+from seg.data.pixel_format import PixelFormat
+from seg.data.rasters import Header, is_tiff
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
@@ -47,6 +51,7 @@ class FileReport:
         counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
         unknown: ids of its label that are not in the table.
         known: those that are.
+        colors: of its label, where that cannot be read as it is meant and is a picture.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -56,6 +61,7 @@ class FileReport:
     counts: NDArray[np.int64] | None = None
     unknown: frozenset[int] = frozenset()
     known: frozenset[int] = frozenset()
+    colors: frozenset[tuple[int, int, int]] = frozenset()
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
@@ -94,7 +100,20 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
 
 
 def _classes_that_fit(checked: list[FileReport]) -> str | None:
-    """A file of classes for labels whose ids are not in the table, as of masks in black and white."""
+    """A file of classes for labels whose ids are not in the table, as of masks in black and white or in colours."""
+    colors = sorted(frozenset[tuple[int, int, int]]().union(*(report.colors for report in checked)))
+    if len(colors) > _MOST_IDS:
+        return (
+            f"the labels are pictures in more than {_MOST_IDS} colours: no masks, or some that were smoothed, "
+            "resized or saved as JPEG; save one colour per class, as PNG"
+        )
+    if len(colors) > 1:
+        rows = "".join(f"- {{name: class {place}, color: {list(color)}}}\n" for place, color in enumerate(colors))
+        return (
+            f"the labels are pictures in {len(colors)} colours; with names of yours this file reads them (--classes "
+            "FILE; a colour that nothing counts goes to a list 'ignored' instead):\n\n"
+            f"labels: colors\nclasses:\n{rows}"
+        )
     unknown = frozenset[int]().union(*(report.unknown for report in checked))
     ids = sorted(unknown.union(*(report.known for report in checked)))
     if not unknown or len(ids) > _MOST_IDS:
@@ -134,32 +153,42 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
             f"{image_file}: known to be bad in the data set as published (nearly blank, or of another size than its "
             "label); better excluded"
         )
+    valid = None
     try:
-        image = decode(image_file)
-        report.size = image.size
-        report.warnings += _damage(image_file)
-        if label_file is not None and TURNED in image.info:
+        header = read_header(image_file)
+        image = read_pixels(image_file, dataset.pixels)
+        report.size, valid = (image.values.shape[1], image.values.shape[0]), image.valid
+        report.warnings += _damage(image_file, header)
+        if (note := left_out(image_file, header, dataset.pixels)) is not None:
+            report.notes.append(note)
+        if label_file is not None and image.turned != 1:
             report.warnings.append(
-                f"{image_file}: is turned upright as its EXIF says (orientation {image.info[TURNED]}), and its label "
+                f"{image_file}: is turned upright as its EXIF says (orientation {image.turned}), and its label "
                 "is read as it stands; if it was drawn on the pixels as they are stored, remove the orientation"
             )
-        if _is_blank(Image.fromarray(as_rgb(image, image_file))):
+        if image.valid is not None and not image.valid.any():
+            report.warnings.append(f"{image_file}: no pixel of the image holds data")
+        elif _is_blank(image, dataset.pixels):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
     except InputError as error:
         report.errors.append(str(error))
     if label_file is not None:
-        _check_label(dataset, image_file, label_file, report)
+        _check_label(dataset, image_file, label_file, report, valid)
     return report
 
 
-def _check_label(dataset: SegmentationDataset, image_file: Path, file: Path, report: FileReport) -> None:
+def _check_label(
+    dataset: SegmentationDataset, image_file: Path, file: Path, report: FileReport, valid: NDArray[np.bool_] | None
+) -> None:
     if not file.is_file():
         report.errors.append(f"{image_file}: its label {file} is missing")
         return
     try:
-        ids = dataset.layout.read_ids(file)
+        ids = dataset.read_ids(file)
     except InputError as error:
         report.errors.append(str(error))
+        with suppress(InputError):
+            report.colors = frozenset(label_colors(file, _MOST_IDS))
         return
     report.warnings += _damage(file)
     size = (ids.shape[1], ids.shape[0])
@@ -177,14 +206,18 @@ def _check_label(dataset: SegmentationDataset, image_file: Path, file: Path, rep
             f"{file}: label id {spans(unknown)} is not in the table, which has {spans(dataset.known_ids)}"
         )
         return
+    if valid is not None and valid.shape == ids.shape:  # as training sees it
+        pixels = np.bincount(np.where(valid, ids, IGNORE_INDEX).ravel(), minlength=256)
     per_train_id = np.bincount(dataset.train_ids, weights=pixels, minlength=256).astype(np.int64)
     report.counts = np.append(per_train_id[: len(dataset.classes)], per_train_id[IGNORE_INDEX])
     if not report.counts[:-1].any():
         report.warnings.append(f"{file}: every pixel of the label is ignored")
 
 
-def _damage(file: Path) -> list[str]:
+def _damage(file: Path, header: Header | None = None) -> list[str]:
     """A sentence when checksums inside the file do not fit, although its pixels could be decoded."""
+    if header is not None and not header.is_rgb and is_tiff(file):
+        return []  # Pillow does not know all of them, and GDAL has read every block
     with opened_image(file) as picture:
         try:
             picture.verify()
@@ -193,8 +226,11 @@ def _damage(file: Path) -> list[str]:
     return []
 
 
-def _is_blank(image: Image.Image) -> bool:
-    counts = np.cumsum(image.convert("L").histogram())
+def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
+    if not pixels.is_rgb:
+        seen = image.values if image.valid is None else image.values[image.valid]
+        return bool((seen.reshape(-1, pixels.bands).min(0) == seen.reshape(-1, pixels.bands).max(0)).all())
+    counts = np.cumsum(Image.fromarray(image.values).convert("L").histogram())
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
 

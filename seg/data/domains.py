@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.cache import cache_dir
-from seg.config import DataConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.data.band_statistics import measured_format
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import LARGEST_SIDE
+from seg.data.image_pixels import first_header, refuse_other
 from seg.data.labels import ClassSet, load_classes
-from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+from seg.data.layouts.find import AUTO, found_layout
+from seg.data.pixel_format import RGB, PixelFormat
+from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
+
+#: The domains, and how the built-in world keeps them.
+_DEMO_SOURCE, _DEMO_TARGET = ("source", "gta5"), ("target", "cityscapes")
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,8 @@ class DomainPair:
         target_val: for scores, with labels where there are any.
         classes: of all of them.
         target_labelled: the training images of the target whose labels may be read; None, as ever, for none.
+        pixels: what the network sees of the images of all of them.
+        finer: of the demo pair, the file of a validation image to a larger picture of it and its label ids.
     """
 
     source_train: SegmentationDataset | None
@@ -32,6 +45,8 @@ class DomainPair:
     target_val: SegmentationDataset
     classes: ClassSet
     target_labelled: SegmentationDataset | None = None
+    pixels: PixelFormat = RGB
+    finer: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -54,6 +69,10 @@ def open_pair(
     validation_part: Sequence[float] = (0.0, 1.0),
     labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
+    bands: BandConfig | None = None,
+    pixels: PixelFormat | None = None,
+    measure: bool = True,
+    workers: int = 0,
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
@@ -64,6 +83,11 @@ def open_pair(
         validation_part: see :func:`open_validation`.
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
         demo: which built-in world, where no root is given; None is the demo's own.
+        bands: how many are asked for, and which are shown; None leaves both to the images.
+        pixels: what the network sees, where that is known; None looks at the images, and measures those that are no
+            8-bit RGB.
+        measure: False is for who only looks at the files: nothing is measured or refused.
+        workers: processes that measure.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label, a
@@ -73,8 +97,8 @@ def open_pair(
     source_root, target_root = _roots(source, target, demo, needs_source=not instead)
     classes = load_classes(classes_file)
     source_train = None if instead else SegmentationDataset(
-        source_root, source.layout, "train", labelled=True, size=_size(source, "source"),
-        classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
+        source_root, _layout(source, source_root, "train", classes, _DEMO_SOURCE), "train", labelled=True,
+        size=_size(source, "source"), classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
     )  # fmt: skip
     # the target's training labels are never opened, but for those of the labelled part
     target_train = open_unlabelled(target, classes, target_root)
@@ -83,7 +107,37 @@ def open_pair(
     if target.labelled_part:
         target_labelled = _open_labelled(target, target.labelled_part, classes, target_root, labels_must_exist)
         _refuse_scored(target_labelled, target_val, target.labelled_part)
-    return DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    world = demo or DemoConfig()
+    finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
+    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled, finer=finer)
+    if pixels is None:
+        pixels = _pixels(pair, bands or BandConfig(), measure, workers)
+    for dataset in pair.splits().values():
+        dataset.pixels = pixels
+    return dataclasses.replace(pair, pixels=pixels)
+
+
+def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:
+    """What the images are, by the first labelled one; the first ones of the other splits have to be of its kind."""
+    files = [image for image, _ in pair.labelled[0].files]
+    first = first_header(files)
+    if first is None:
+        return RGB  # whoever reads them says what is wrong
+    file, header = first
+    number = bands.number or header.bands
+    if header.is_rgb and number in (header.bands, 3):
+        wanted = RGB
+    else:
+        shown = bands.shown_from_0(number) or header.colours or (0, min(1, number - 1), min(2, number - 1))
+        wanted = PixelFormat(number, header.dtype, (0.0,) * number, (1.0,) * number, shown)
+    if not measure:
+        return wanted
+    refuse_other(file, header, wanted)
+    for dataset in pair.splits().values():
+        other = first_header([image for image, _ in dataset.files])
+        if other is not None:
+            refuse_other(*other, wanted)
+    return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
 
 
 def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, needs_source: bool) -> tuple[Path, Path]:
@@ -104,8 +158,9 @@ def _open_labelled(
     """The first ``part`` of a fixed shuffle of the target's training images, so that a small part lies in a larger."""
     try:
         return SegmentationDataset(
-            root, target.layout, "train", labelled=True, size=_size(target, "target"), classes=classes,
-            exclude=target.exclude, part=(0.0, part), labels_must_exist=labels_must_exist,
+            root, _layout(target, root, "train", classes, _DEMO_TARGET), "train", labelled=True,
+            size=_size(target, "target"), classes=classes, exclude=target.exclude,
+            part=(0.0, part), labels_must_exist=labels_must_exist,
         )  # fmt: skip
     except InputError as error:
         raise InputError(f"--target.labelled-part: {error}") from error
@@ -136,8 +191,10 @@ def open_unlabelled(
     Raises:
         InputError: a folder that is missing or empty.
     """
+    root = _target_root(target, root, demo)
+    layout = _layout(target, root, "train", classes, _DEMO_TARGET)
     return SegmentationDataset(
-        _target_root(target, root, demo), target.layout, "train", labelled=False, size=_size(target, "target"),
+        root, layout, "train", labelled=False, size=_size(target, "target"),
         classes=classes, exclude=target.exclude,
     )  # fmt: skip
 
@@ -168,11 +225,20 @@ def open_validation(
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
+    root = _target_root(target, root, demo)
     return SegmentationDataset(
-        _target_root(target, root, demo), target.layout, "val",
+        root, _layout(target, root, "val", classes, _DEMO_TARGET), "val",
         labelled=None, size=_size(target, "target"), resize_labels=False,
         classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
+
+
+def _layout(data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str]) -> str:
+    """The layout of a domain: as it is asked for, the demo's where there is no root, else by looking at the folder."""
+    domain, layout = of_demo
+    if data.layout != AUTO:
+        return data.layout
+    return layout if data.root is None else found_layout(root, split, classes.names, f"--{domain}.layout")
 
 
 def _target_root(target: DataConfig, root: Path | None, demo: DemoConfig | None) -> Path:

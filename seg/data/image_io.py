@@ -1,4 +1,4 @@
-"""Images as people have them, of any format, size and mode, and label images, whose pixels are ids."""
+"""Pictures as people have them, of any format, size and mode, and label images, whose pixels are ids."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
+from seg.data import rasters
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 #: Pixels of a side that an image may be resized to.
@@ -32,7 +34,7 @@ _TURNS = {
 _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: What labels come in: a format that rounds numbers, as JPEG does, makes other classes of them.
-LOSSLESS = ("PNG",)
+LOSSLESS = ("PNG", "TIFF")
 
 
 def find_images(source: Path) -> list[Path]:
@@ -109,25 +111,19 @@ def distinct(names: Sequence[str]) -> list[str]:
     return result
 
 
-def read_image(file: Path) -> NDArray[np.uint8]:
-    """Any image as (H, W, 3) uint8 RGB, the same in training, scores, copies and exports: see :func:`decode`.
-
-    Raises:
-        InputError: a file that is damaged, too large, or has no scale of its own (floating point).
-    """
-    return as_rgb(decode(file), file)
-
-
 def decode(file: Path) -> Image.Image:
     """An image file's pixels, upright as its EXIF says; of several frames the first.
 
     What was turned has ``info[TURNED]``: its orientation, 2 to 8.
 
     Raises:
-        InputError: it is missing, damaged, cut short or too large.
+        InputError: it is missing, damaged, cut short or too large, or has more than 8 bits, which would be cut.
     """
     with opened_image(file) as picture:
-        orientation = _orientation(picture)
+        deep = deep_type(picture)
+        if deep is not None:
+            raise InputError(f"{file}: {_deep(deep)}")
+        orientation = orientation_of(picture)
         picture.load()
         if orientation not in _TURNS:
             return picture
@@ -143,11 +139,11 @@ def upright_size(file: Path) -> tuple[int, int]:
         InputError: it is missing, no image or too large.
     """
     with opened_image(file) as picture:
-        orientation = _orientation(picture)
+        orientation = orientation_of(picture)
         return (picture.height, picture.width) if orientation in _SIDEWAYS else picture.size
 
 
-def _orientation(picture: Image.Image) -> int:
+def orientation_of(picture: Image.Image) -> int:
     """The EXIF orientation of an image that is not decoded yet; 1 is upright."""
     if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
         return 1  # Pillow would decode the pixels to look for one behind them
@@ -162,15 +158,21 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def read_index_image(file: Path) -> NDArray[np.uint8]:
-    """Ids of a PNG with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
+    """Ids of a PNG or TIFF with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
+
+    A TIFF may have numbers of more bits that are ids all the same; where it holds no data the id is 255.
 
     Raises:
         InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
     """
+    if rasters.is_tiff(file) and rasters.available():
+        return rasters.read_ids(file)
     with opened_image(file, LOSSLESS) as picture:
+        if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
+            raise InputError(f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without")
         tiles = getattr(picture, "tile", [])
         stored = tiles[0][3] if tiles else None  # .args from Pillow 11 on
-        orientation = _orientation(picture)
+        orientation = orientation_of(picture)
         picture.load()
     if picture.mode not in ("P", "L"):
         raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
@@ -181,18 +183,48 @@ def read_index_image(file: Path) -> NDArray[np.uint8]:
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
-    """A decoded image of any mode as (H, W, 3) uint8; ``file`` names it in errors.
+    """A decoded 8-bit image of any mode as (H, W, 3) uint8; ``file`` names it in errors.
 
-    An alpha channel, in which renderers keep anything, is dropped; 16 bits become 8 with 65535 as white.
+    An alpha channel, in which renderers keep anything, is dropped.
 
     Raises:
-        InputError: an image without a scale of its own.
+        InputError: an image with more than 8 bits, whose scale nobody knows.
     """
-    if picture.mode.startswith("I"):
-        values = np.asarray(picture)
-        if values.min() < 0 or values.max() > 65535:
-            raise InputError(f"{file}: a 32-bit image has no scale of its own; save it with 8 or 16 bits")
-        return np.repeat((values / 257.0).round().astype(np.uint8)[..., None], 3, axis=2)
-    if picture.mode == "F":
-        raise InputError(f"{file}: a floating-point image has no scale of its own; save it with 8 or 16 bits")
+    if picture.mode.startswith("I") or picture.mode == "F":
+        raise InputError(f"{file}: {_deep('float32' if picture.mode == 'F' else 'uint16')}")
     return np.asarray(picture.convert("RGB"))
+
+
+def deep_type(picture: Image.Image) -> str | None:
+    """numpy's name of an image's numbers where they have more than 8 bits, before it is decoded; None for 8."""
+    if picture.mode == "F":
+        return "float32"
+    if picture.mode.startswith("I"):
+        return "int32" if picture.mode == "I" and picture.format not in ("PNG", "PPM") else "uint16"
+    tiles = getattr(picture, "tile", [])
+    stored = tiles[0][3] if tiles else None  # .args from Pillow 11 on
+    # 16-bit colours would be cut where they are decoded: PNG and TIFF say it in a name, PPM by its largest number
+    parts = stored if isinstance(stored, tuple) else (stored,)
+    if isinstance(parts[0], str) and ";16" in parts[0]:
+        return "uint16"
+    return "uint16" if picture.format == "PPM" and len(parts) > 1 and _is_beyond_a_byte(parts[1]) else None
+
+
+def turned(values: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """(H, W, …) pixels as they are stored, upright as the EXIF orientation says."""
+    if orientation in _SIDEWAYS:
+        values = values.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        values = values[::-1]
+    return values[:, ::-1] if orientation in (2, 3, 6, 7) else values
+
+
+def _is_beyond_a_byte(largest: Any) -> bool:
+    return isinstance(largest, int) and largest > 255
+
+
+def _deep(dtype: str) -> str:
+    return (
+        f"holds {dtype}, and the network sees 8-bit RGB; make 8-bit copies, with the range of the data from black to "
+        "white, or train on such images"
+    )

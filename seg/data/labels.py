@@ -96,12 +96,16 @@ class ClassSet:
         colors: C RGB colours for people.
         ids: what a label image in the class set's own numbering holds for each class.
         ignored: ids of label images that no loss and no metric counts; 255 always is one of them.
+        by_color: whether label images are pictures in the classes' colours instead, and hold no ids.
+        ignored_colors: of those the colours that nothing counts.
     """
 
     names: tuple[str, ...]
     colors: tuple[tuple[int, int, int], ...]
     ids: tuple[int, ...]
     ignored: tuple[int, ...] = ()
+    by_color: bool = False
+    ignored_colors: tuple[tuple[int, int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -118,7 +122,9 @@ class ClassSet:
             {"name": name, "color": list(color), "id": label_id}
             for name, color, label_id in zip(self.names, self.colors, self.ids, strict=True)
         ]
-        return {"classes": rows, "ignored": list(self.ignored)}
+        if not self.by_color:
+            return {"classes": rows, "ignored": list(self.ignored)}
+        return {"labels": "colors", "classes": rows, "ignored": [list(color) for color in self.ignored_colors]}
 
 
 CITYSCAPES_CLASSES = ClassSet(
@@ -163,6 +169,8 @@ def load_classes(file: str | None) -> ClassSet:
     left out of all of them, and so may everything but the names: ``[background, crop, weed]``. A class may have the id
     255, which otherwise is ignored.
 
+    With ``labels: colors`` label images are pictures in the classes' colours, and ``ignored`` is a list of colours.
+
     Args:
         file: its path, or the names themselves with commas between.
 
@@ -174,7 +182,13 @@ def load_classes(file: str | None) -> ClassSet:
     if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
         return _named(file)
     document = _read_yaml(file)
-    _known_keys(file, document, ("classes", "ignored"))
+    _known_keys(file, document, ("labels", "classes", "ignored"))
+    kind = document.get("labels", "ids")
+    if kind not in ("ids", "colors"):
+        raise InputError(
+            f"{file}, labels: expected ids, or colors of pictures in the classes' colours, found {shown(kind)}"
+        )
+    by_color = kind == "colors"
     rows = document.get("classes")
     if not isinstance(rows, list) or not 2 <= len(rows) <= 255:
         count = f"{len(rows)} of them" if isinstance(rows, list) else f"{type(rows).__name__}"
@@ -183,12 +197,17 @@ def load_classes(file: str | None) -> ClassSet:
     parsed = [_class_row(f"{file}, classes[{index}]", row, index) for index, row in enumerate(rows)]
     names, colors, ids = (tuple(column) for column in zip(*parsed, strict=True))
     ignored = [] if document.get("ignored") is None else document["ignored"]
-    if not isinstance(ignored, list) or not all(_is_byte(item) for item in ignored):
-        raise InputError(f"{file}, ignored: expected a list of ids from 0 to 255, found {shown(ignored)}")
-    for what, values in (("name", names), ("id", ids)):
+    fits = _is_color if by_color else _is_byte
+    if not isinstance(ignored, list) or not all(fits(item) for item in ignored):
+        what = "colours [R, G, B]" if by_color else "ids from 0 to 255"
+        raise InputError(f"{file}, ignored: expected a list of {what}, found {shown(ignored)}")
+    for what, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
         twice = next((value for value, count in Counter(values).items() if count > 1), None)
         if twice is not None:
             raise InputError(f"{file}, classes: the {what} {twice!r} is given to more than one class")
+    if by_color:
+        nothing = tuple(sorted({(color[0], color[1], color[2]) for color in ignored}))
+        return ClassSet(names, colors, ids, by_color=True, ignored_colors=nothing)
     both = sorted(set(ids) & set(ignored))
     if both:
         raise InputError(f"{file}, ignored: the id {both[0]} is that of class '{names[ids.index(both[0])]}'")
@@ -233,7 +252,7 @@ def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int
         raise InputError(f"{where}, name: expected a text of 1 to {_LONGEST_NAME} characters, found {shown(name)}")
     if control_character(name) is not None or "\n" in name:
         raise InputError(f"{where}, name: holds a control character, as in {name!r}")
-    if not isinstance(color, list) or len(color) != 3 or not all(_is_byte(channel) for channel in color):
+    if not isinstance(color, list) or not _is_color(color):
         raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {shown(color)}")
     if not _is_byte(label_id):
         raise InputError(f"{where}, id: expected a number from 0 to 255, found {shown(label_id)}")
@@ -244,6 +263,10 @@ def _known_keys(where: str, mapping: dict[str, Any], known: tuple[str, ...]) -> 
     for key in mapping:
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+
+
+def _is_color(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(_is_byte(channel) for channel in value)
 
 
 def _is_byte(value: object) -> bool:

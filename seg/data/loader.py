@@ -20,13 +20,13 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError
 from seg.data.augmentation import Augmentation, apply_augmentation, build_augmentation
-from seg.data.datasets import Sample, Samples
-from seg.data.normalisation import normalised
+from seg.data.datasets import Samples
+from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.sampling import Draws, Passes, Sampler
 
 Batch = dict[str, Any]
-#: Changes an image, (H, W, 3) uint8 RGB, by what the sample's own random numbers say; see :mod:`seg.data.style`.
-Style = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
+#: Changes an image, (H, W, B), by what the sample's own random numbers say; see :mod:`seg.data.style`.
+Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 
 def batches(
@@ -40,9 +40,10 @@ def batches(
     sampler: Sampler | None = None,
     style: Style | None = None,
     styled: int | None = None,
+    pixels: PixelFormat = RGB,
 ) -> Iterator[Batch]:
     """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
-    ``draw``.
+    ``draw``; ``valid`` (B, H, W) bool where an image has pixels without data.
 
     ``draw`` (B,) int64 holds a random number from 0 to 2**62 - 1 per sample, a function of ``seed`` and the sample's
     position in the stream alone: what a method draws for a sample (which classes it pastes, how it changes colours) is
@@ -64,6 +65,7 @@ def batches(
         style: changes the images before the augmentation.
         styled: of that many samples of ``dataset``, from the first on; None for all. Labelled target images, which come
             after the source's, have the target's style already.
+        pixels: of the images, for the augmentation.
 
     Raises:
         InputError: a file that cannot be read, an id that is not in the table, or a batch that cannot be shared out.
@@ -74,7 +76,7 @@ def batches(
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
     positions = _Positions(steps, batch_size, rank * share, share)
     sampler = sampler or Passes(len(dataset), (*seed, Draws.ORDER))
-    transform = build_augmentation(augmentation) if augmentation else None
+    transform = build_augmentation(augmentation, pixels) if augmentation else None
     styled = 0 if style is None else len(dataset) if styled is None else styled
     loader = DataLoader(
         _Stream(dataset, sampler, positions, seed, transform, style, styled), batch_size=share, num_workers=workers,
@@ -115,6 +117,10 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     for sample in samples:
         if isinstance(sample, InputError):
             return sample
+    whole = [sample for sample in samples if isinstance(sample, dict)]
+    if any("valid" in sample for sample in whole):
+        for sample in whole:  # of a batch all or none, so that they can be stacked
+            sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
     names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in samples}  # type: ignore[index]
     if len(names) > 1:
         differing = ", ".join(f"{name} is {width}x{height}" for (width, height), name in names.items())
@@ -183,18 +189,16 @@ class _Stream(Dataset[Batch | InputError]):
             # before the augmentation, as FDA does: of the whole image, without the borders that a rotation brings in,
             # and so that what the augmentation does to colours is not undone
             sample = replace(sample, image=self._style(sample.image, self._random(Draws.STYLE, position)))
-        image, label = self._augmented(sample, position)
+        if self._augmentation is not None:
+            seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
+            sample = apply_augmentation(self._augmentation, sample, seed)
         draw = int(self._random(Draws.METHOD, position).integers(2**62))
-        batch: Batch = {"name": sample.name, "image": normalised(image), "draw": draw}
-        if label is not None:
-            batch["label"] = torch.from_numpy(label.astype(np.int64))
+        batch: Batch = {"name": sample.name, "image": sample.normalised(), "draw": draw}
+        if sample.label is not None:
+            batch["label"] = torch.from_numpy(sample.label.astype(np.int64))
+        if sample.valid is not None:
+            batch["valid"] = torch.from_numpy(np.ascontiguousarray(sample.valid))
         return batch
-
-    def _augmented(self, sample: Sample, position: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
-        if self._augmentation is None:
-            return sample.image, sample.label
-        seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
-        return apply_augmentation(self._augmentation, sample.image, sample.label, seed, sample.name)
 
     def _random(self, purpose: Draws, position: int) -> np.random.Generator:
         return np.random.default_rng([*self._seed, purpose, position])

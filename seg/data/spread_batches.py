@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-
-from seg.data.normalisation import normalised
 
 #: Images per batch. Fixed, so that statistics do not depend on the training's batch size or number of processes.
 IMAGES = 8
 
 
 def spread_batches(
-    read: Callable[[int], NDArray[np.uint8] | None], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
+    read: Callable[[int], Tensor | None], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
 ) -> Iterator[Tensor]:
     """Yields (B, 3, H, W) normalised images on the device, B at most ``IMAGES``.
 
@@ -25,7 +21,7 @@ def spread_batches(
     and no batch is left with the rest. Within it, images of different sizes come apart.
 
     Args:
-        read: gives image i, (H, W, 3) uint8 RGB, or None to leave it out.
+        read: gives image i, (3, H, W) normalised, or None to leave it out.
         count: how many images there are.
         device: where the batches go.
         process: (rank, number of processes); together they yield every batch once.
@@ -34,5 +30,9 @@ def spread_batches(
     rank, processes = process
     for first in range(rank, number, processes):
         images = [image for index in range(first, count, number) if (image := read(index)) is not None]
-        for _, same in groupby(sorted(images, key=np.shape), key=np.shape):
-            yield torch.stack([normalised(image) for image in same]).to(device)
+        for _, same in groupby(sorted(images, key=_shape), key=_shape):
+            yield torch.stack(list(same)).to(device)
+
+
+def _shape(image: Tensor) -> tuple[int, ...]:
+    return tuple(image.shape)

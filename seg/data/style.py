@@ -25,7 +25,7 @@ _NO_AMPLITUDE = 1e-4
 _NO_CONTRAST = 0.1
 
 
-def fourier(image: NDArray[np.uint8], reference: NDArray[np.uint8], beta: float) -> NDArray[np.uint8]:
+def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArray[Any]:
     """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
 
     FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
@@ -36,13 +36,16 @@ def fourier(image: NDArray[np.uint8], reference: NDArray[np.uint8], beta: float)
     0.05. It also cuts decimals off, so that images darken by half a grey level.
 
     Args:
-        image: (H, W, 3) RGB.
-        reference: (H', W', 3) RGB, resized where it is of another size.
+        image: (H, W, 3) RGB, or (H, W, B) float32 in the files' units.
+        reference: (H', W', 3) RGB or B bands, resized where it is of another size.
         beta: from 0 to 0.5, where every amplitude is exchanged along the shorter side.
     """
     height, width = image.shape[:2]
     if reference.shape != image.shape:
-        reference = cv2.resize(reference, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        # OpenCV takes four bands at a time
+        parts = [reference[..., first : first + 3] for first in range(0, reference.shape[2], 3)]
+        parts = [cv2.resize(part, (width, height), interpolation=cv2.INTER_AREA) for part in parts]
+        reference = np.concatenate([part.reshape(height, width, -1) for part in parts], axis=2)
     spectrum, other = (scipy.fft.rfft2(each.astype(np.float32), axes=(0, 1)) for each in (image, reference))
     b = int(beta * min(height, width))
     # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
@@ -52,7 +55,8 @@ def fourier(image: NDArray[np.uint8], reference: NDArray[np.uint8], beta: float)
     exchanged = np.abs(low) > _NO_AMPLITUDE * height * width
     exchanged[b, 0] = True
     spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
-    return _as_bytes(scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1)))
+    result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
+    return _as_bytes(result) if image.dtype == np.uint8 else result.astype(np.float32)
 
 
 def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -97,6 +101,8 @@ _PLAIN: dict[str, Callable[[NDArray[np.uint8], NDArray[np.uint8]], NDArray[np.ui
 }  # fmt: skip
 #: The names of the styles, as settings have them.
 STYLES = ("fourier", *_PLAIN)
+#: Those that know no other number of bands than three, of 8 bits.
+RGB_STYLES = tuple(_PLAIN)
 
 
 class TargetStyle:
@@ -115,8 +121,8 @@ class TargetStyle:
         self._beta = beta
         self._probability = probability
 
-    def __call__(self, image: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.uint8]:
-        """The image, (H, W, 3) uint8 RGB, in its style.
+    def __call__(self, image: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+        """The image, (H, W, 3) uint8 RGB or of ``fourier`` (H, W, B) float32, in its style.
 
         Args:
             image: the source's.

@@ -5,6 +5,8 @@ Training, checks and exports read it with the same code as the downloaded data s
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -22,6 +24,8 @@ from seg.demo.street.looks import target_look
 from seg.demo.street.world import GAME_STREET, WORLD_VERSION, Domain, draw_street
 
 CITY = "demostadt"
+#: Width and height of the pair's pictures, and how many times finer they are drawn again for people to look at.
+SIZE, FINER = (192, 96), 4
 MANIFEST = "manifest.json"
 
 
@@ -49,7 +53,7 @@ def ensure_demo_pair(
     *,
     seed: int = 0,
     gap: float = 1.0,
-    size: tuple[int, int] = (192, 96),
+    size: tuple[int, int] = SIZE,
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
@@ -78,7 +82,7 @@ def write_demo_pair(
     *,
     seed: int = 0,
     gap: float = 1.0,
-    size: tuple[int, int] = (192, 96),
+    size: tuple[int, int] = SIZE,
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
@@ -122,6 +126,21 @@ def write_demo_pair(
     return _pair(root)
 
 
+def finer_picture(image: Path, *, seed: int = 0, gap: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """A validation image of the target as :func:`seg.demo.street.world.draw_street` draws it with more pixels.
+
+    Args:
+        image: its file, of a pair of this seed and gap.
+        seed: of the pair.
+        gap: likewise.
+
+    Returns:
+        the picture, (384, 768, 3) RGB uint8, and its label ids, (384, 768) uint8.
+    """
+    index = int(image.name.split("_")[1])
+    return draw_street(target_look(seed, gap), "val", index, seed=seed, size=SIZE, finer=FINER)
+
+
 def _jobs(counts: tuple[int, int, int], camera: Domain) -> Iterator[_Job]:
     source_train, target_train, target_val = counts
     for index in range(source_train):
@@ -158,17 +177,26 @@ def _label_image(labels: np.ndarray, *, with_palette: bool) -> Image.Image:
 
 def _publish(draft: Path, root: Path, manifest: dict[str, object], jobs: Iterable[_Job]) -> None:
     """Rename ``draft`` to ``root``, unless somebody else has published the same pair there."""
-    existing = _read_manifest(root)
-    if _is_whole(root, manifest, jobs):
-        return
-    _refuse_foreign(root)
-    if existing is not None:
-        _discard(root)
-    try:
+    with _alone_in(root.parent):
+        if _is_whole(root, manifest, jobs):
+            return
+        _refuse_foreign(root)
+        if _read_manifest(root) is not None:
+            _discard(root)
         os.rename(draft, root)
-    except OSError:
-        if _read_manifest(root) != manifest:  # Else another process was a moment faster.
-            raise
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time: of two that replace an outdated pair, the second must not take the first one's away."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        # some network file systems lock no folders; there the last one's pair stands
+        with contextlib.suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _refuse_foreign(root: Path) -> None:

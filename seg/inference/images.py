@@ -15,7 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.data.image_io import as_rgb, find_images, read_image
+from seg.data.image_io import as_rgb, find_images
+from seg.data.image_pixels import ImagePixels, read_pixels
+from seg.data.pixel_format import RGB, PixelFormat, kind_of
 
 _EXPECTED = (
     "expected a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1, or a "
@@ -32,19 +34,46 @@ def is_many(images: Any) -> bool:
     return isinstance(images, Sequence)
 
 
-def each_image(images: Any) -> Iterator[NDArray[np.uint8]]:
+def each_image(images: Any, pixels: PixelFormat = RGB) -> Iterator[ImagePixels]:
     """Every image of :func:`is_many` kinds, read when it is its turn."""
-    yield from map(rgb, find_images(Path(images)) if isinstance(images, (str, Path)) else images)
+    files = find_images(Path(images)) if isinstance(images, (str, Path)) else images
+    yield from (one_image(image, pixels) for image in files)
 
 
-def rgb(image: Any) -> NDArray[np.uint8]:
-    """One image as (H, W, 3) uint8 RGB; its grey is repeated, and an alpha channel is dropped.
+def one_image(image: Any, pixels: PixelFormat = RGB) -> ImagePixels:
+    """One image as a network sees it: of 8-bit RGB, grey is repeated and an alpha channel is dropped.
 
     Raises:
-        InputError: something else than an image, or numbers whose scale nobody knows.
+        InputError: something else than an image, numbers whose scale nobody knows, or other bands than the network's.
     """
     if isinstance(image, (str, Path)):
-        return read_image(Path(image))
+        return read_pixels(Path(image), pixels)
+    if pixels.is_rgb:
+        return ImagePixels(_rgb(image))
+    if isinstance(image, (np.ndarray, Tensor)):
+        return _bands(image, pixels)
+    raise InputError(
+        f"image: got a {type(image).__name__}; expected a path, an array (H, W, {pixels.bands}) or a tensor "
+        f"({pixels.bands}, H, W) of {pixels.described}, or a list of these"
+    )
+
+
+def _bands(image: Any, pixels: PixelFormat) -> ImagePixels:
+    """NaN holds no data."""
+    values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
+    if values.ndim == 3 and isinstance(image, Tensor):
+        values = values.transpose(1, 2, 0)
+    if values.ndim == 2:
+        values = values[..., None]
+    if values.ndim != 3 or values.shape[2] != pixels.bands or 0 in values.shape:
+        raise InputError(f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}")
+    if kind_of(values.dtype.name) != kind_of(pixels.dtype):
+        raise InputError(f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units")
+    valid = np.isfinite(values).all(2)
+    return ImagePixels(values, None if valid.all() else valid)
+
+
+def _rgb(image: Any) -> NDArray[np.uint8]:
     if isinstance(image, Image.Image):
         return as_rgb(image, Path(getattr(image, "filename", None) or "image"))
     if isinstance(image, Tensor):

@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
+from seg.data.datasets import seen
+from seg.data.image_pixels import ImagePixels
 from seg.data.labels import ClassSet, named_classes
-from seg.inference.images import each_image, is_many, rgb
+from seg.inference.images import each_image, is_many, one_image
 from seg.inference.predicted_image import PredictedImage
 from seg.models.tiles import Tiling, tiled_logits, tiling
 from seg.models.trained import TrainedNetwork, open_trained
@@ -50,29 +49,33 @@ class ImagePredictor:
 
         Args:
             images: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1;
-                or many: a list of these, a folder, an array (B, H, W, 3) or a tensor (B, 3, H, W).
+                or many: a list of these, a folder, an array (B, H, W, 3) or a tensor (B, 3, H, W). Of a network that
+                sees other bands: files, arrays (H, W, bands) or tensors (bands, H, W) of the numbers it was trained on.
 
         Raises:
             InputError: something that is no image, or of a size that the network does not take.
         """
-        return list(self.each(images)) if is_many(images) else self._predicted(rgb(images))
+        return (
+            list(self.each(images))
+            if is_many(images)
+            else self._predicted(one_image(images, self.trained.preprocessing.pixels))
+        )
 
     def each(self, images: Any) -> Iterator[PredictedImage]:
         """The same of many images one after the other, for as many as there are."""
-        yield from map(self._predicted, each_image(images))
+        yield from map(self._predicted, each_image(images, self.trained.preprocessing.pixels))
 
     def __repr__(self) -> str:
         names = ", ".join(self.class_set.names[:4]) + (", …" if self.trained.num_classes > 4 else "")
         return f"ImagePredictor({self.trained.spec}; {self.trained.num_classes} classes: {names})"
 
     @torch.inference_mode()
-    def _predicted(self, image: NDArray[np.uint8]) -> PredictedImage:
-        seen = image
-        if self.size is not None and self.size != (image.shape[1], image.shape[0]):
-            seen = np.asarray(Image.fromarray(image).resize(self.size, Image.Resampling.BICUBIC))
-        batch = self.trained.preprocessing.normalised(seen)[None].to(self.device)
+    def _predicted(self, image: ImagePixels) -> PredictedImage:
+        preprocessing = self.trained.preprocessing
+        batch = preprocessing.normalised(*seen(image, preprocessing.pixels, self.size))[None].to(self.device)
         logits = tiled_logits(self._logits, batch, self.cut)
-        return PredictedImage(image, logits.float().cpu(), self.class_set, self.trained.align_corners)
+        shown = preprocessing.pixels.preview(image.values, image.valid)
+        return PredictedImage(shown, logits.float().cpu(), self.class_set, self.trained.align_corners, image.valid)
 
     def _logits(self, tile: Tensor) -> Tensor:
         # where sides are continued to multiples, pixels are what can be cut off again
@@ -104,7 +107,7 @@ def load(
     Raises:
         InputError: a network that cannot be read, a size or a tile that makes no sense.
 
-    >>> import tempfile, segmentation_models_pytorch as smp
+    >>> import tempfile, numpy as np, segmentation_models_pytorch as smp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
     ...     predictor = load(folder, device="cpu")

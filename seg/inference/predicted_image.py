@@ -28,10 +28,11 @@ class PredictedImage:
     """A prediction at the size of its image. In a notebook it shows itself.
 
     Args:
-        image: (H, W, 3) uint8 RGB.
+        image: (H, W, 3) uint8 RGB; of other bands what is shown of them.
         logits: (1, C, h, w) float32, on the CPU.
         class_set: names and colours of the C classes.
         align_corners: of the upsampling of logits.
+        valid: (H, W), False where the image holds no data and nothing is counted; None is everywhere.
 
     Raises:
         NotFiniteError: logits with NaN or infinity.
@@ -41,6 +42,7 @@ class PredictedImage:
     logits: Tensor
     class_set: ClassSet
     align_corners: bool
+    valid: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if not self.logits.isfinite().all():
@@ -70,21 +72,21 @@ class PredictedImage:
     @property
     def shares(self) -> dict[str, float]:
         """The share of the pixels that each predicted class has, by name, the largest first."""
-        pixels = np.bincount(self.classes.ravel(), minlength=len(self.names))
+        pixels = np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
         order = pixels.argsort(kind="stable")[::-1]
         return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
         tiles = self._maps.tiles(self.class_set.colors)
-        pixels = np.bincount(self.classes.ravel(), minlength=len(self.names))
+        pixels = np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
         names = entropy_maps.legend(pixels, self.class_set)
         return entropy_maps.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
 
     def __repr__(self) -> str:
         height, width = self._size
         largest = ", ".join(f"{name} {share:.0%}" for name, share in list(self.shares.items())[:3])
-        return f"PredictedImage({width} × {height}; {largest}; mean entropy {self.entropy.mean():.3f})"
+        return f"PredictedImage({width} × {height}; {largest}; {self._entropy_text})"
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
@@ -99,6 +101,11 @@ class PredictedImage:
         )
 
     @property
+    def _entropy_text(self) -> str:
+        entropy = self._maps.counted[1]
+        return f"mean entropy {entropy.mean():.3f}" if entropy.size else "no data"
+
+    @property
     def _size(self) -> tuple[int, int]:
         return self.image.shape[0], self.image.shape[1]
 
@@ -106,4 +113,4 @@ class PredictedImage:
     @torch.inference_mode()
     def _maps(self) -> entropy_maps.Prediction:
         bands = upsampled_bands(self.logits, self._size, self.align_corners)
-        return entropy_maps.Prediction.of_bands(band[0] for band in bands)
+        return entropy_maps.Prediction.of_bands((band[0] for band in bands), self.valid)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
 from dem_apps.runtime.checkpoint import write_atomically
-from seg.data.labels import ClassSet
+from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.maps.error_maps import wrong_pixels
 
 Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
@@ -69,33 +69,54 @@ class Prediction:
     Args:
         classes: (H, W) uint8 train ids.
         entropy: (H, W) float32, 0 to 1: Shannon entropy / log C.
+        valid: (H, W), False where the image holds no data and nothing counts; None is everywhere.
     """
 
     classes: NDArray[np.uint8]
     entropy: NDArray[np.float32]
+    valid: NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(cls, logits: Tensor) -> Prediction:
+    def of(cls, logits: Tensor, valid: NDArray[np.bool_] | None = None) -> Prediction:
         """From (C, H, W) logits."""
-        return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), normalised_entropy(logits))
+        return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), normalised_entropy(logits), valid)
 
     @classmethod
-    def of_bands(cls, bands: Iterable[Tensor]) -> Prediction:
+    def of_bands(cls, bands: Iterable[Tensor], valid: NDArray[np.bool_] | None = None) -> Prediction:
         """From (C, ·, W) logits that lie below each other, one of them in memory at a time."""
         parts = [cls.of(band) for band in bands]
-        return cls(np.concatenate([part.classes for part in parts]), np.concatenate([part.entropy for part in parts]))
+        classes, entropy = (np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "entropy"))
+        return cls(classes, entropy, valid)
 
     @property
     def caption(self) -> str:
         """The mean entropy, for a title."""
-        return f"mean {self.entropy.mean():.2f}"
+        entropy = self.counted[1]
+        return f"mean {entropy.mean():.2f}" if entropy.size else "no data"
+
+    @property
+    def counted(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Classes and entropy of the pixels that count; (H, W) each where all do, else (N,)."""
+        return (
+            (self.classes, self.entropy) if self.valid is None else (self.classes[self.valid], self.entropy[self.valid])
+        )
 
     def tiles(self, palette: Sequence[Colour]) -> dict[str, NDArray[np.uint8]]:
-        """(H, W, 3) ``prediction`` and ``entropy`` in colours."""
-        return {
+        """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched, which neither is."""
+        tiles = {
             "prediction": coloured_prediction(self.classes, palette),
             "entropy": coloured_entropy(self.entropy),
         }
+        if self.valid is not None:
+            nothing = ~self.valid
+            for tile in tiles.values():
+                tile[nothing] = _hatch(nothing.shape)[nothing]
+        return tiles
+
+    def ids(self, classes: ClassSet) -> NDArray[np.uint8]:
+        """(H, W) what label images in the class set's numbering hold; ``IGNORE_INDEX`` where there is no data."""
+        ids: NDArray[np.uint8] = classes.to_ids()[self.classes]
+        return ids if self.valid is None else np.where(self.valid, ids, np.uint8(IGNORE_INDEX))
 
 
 def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
@@ -108,16 +129,23 @@ def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDA
     """(H, W) train ids → (H, W, 3) colours as of a prediction; ignored pixels are hatched, which no class is."""
     counted = label < len(palette)
     coloured = coloured_prediction(np.where(counted, label, 0), palette)
-    stripe = max(2, max(label.shape) // 100)
-    diagonals = np.add.outer(np.arange(label.shape[0]), np.arange(label.shape[1])) // stripe % 2
-    hatch = np.asarray(_IGNORED, np.uint8)[diagonals]
-    return np.where(counted[..., None], coloured, hatch)
+    return np.where(counted[..., None], coloured, _hatch(label.shape))
+
+
+def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """(H, W, 3) stripes in two greys."""
+    stripe = max(2, max(shape) // 100)
+    # counted in bytes: of a large scene the numbers would take eight times as much as its pixels
+    rows, columns = (np.arange(side) % (2 * stripe) for side in shape)
+    diagonals = np.add.outer(rows.astype(np.uint16), columns.astype(np.uint16)) // np.uint16(stripe) % 2
+    hatch: NDArray[np.uint8] = np.asarray(_IGNORED, np.uint8)[diagonals.astype(np.uint8)]
+    return hatch
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
     """(H, W) in 0 to 1 → (H, W, 3) in the perceptual map magma; the scale never adapts to the image."""
     colours = _magma()
-    index = (entropy * len(colours)).astype(np.intp).clip(0, len(colours) - 1)
+    index = (entropy * np.float32(len(colours))).clip(0, len(colours) - 1).astype(np.uint8)
     coloured: NDArray[np.uint8] = colours[index]
     return coloured
 
@@ -131,7 +159,11 @@ def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8], share: floa
 
 
 def map_pictures(
-    image: NDArray[np.uint8], label: NDArray[np.uint8] | None, logits: Tensor, classes: ClassSet
+    image: NDArray[np.uint8],
+    label: NDArray[np.uint8] | None,
+    logits: Tensor,
+    classes: ClassSet,
+    valid: NDArray[np.bool_] | None = None,
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
     """What a training shows of one image: its tiles by name, as reports read them, and the panel.
 
@@ -140,19 +172,20 @@ def map_pictures(
         label: (H', W') train ids, or None: then there is no such tile, and none of what is wrong.
         logits: (C, H', W').
         classes: names and colours of the C classes.
+        valid: (H', W'), False where the image holds no data.
 
     Returns:
         (H, W, 3) uint8 ``image`` and ``overlay``; ``prediction``, ``entropy``, ``label``, ``wrong`` and
         ``confidently-wrong`` of (H', W', 3); and the panel.
     """
-    prediction = Prediction.of(logits)
+    prediction = Prediction.of(logits, valid)
     tiles = {"image": image, **prediction.tiles(classes.colors)}
     at_image_size = Image.fromarray(tiles["prediction"]).resize(image.shape[1::-1], Image.Resampling.NEAREST)
     tiles["overlay"] = overlay(image, np.asarray(at_image_size))
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction.classes, tiles["prediction"], prediction.entropy)
-    names = legend(np.bincount(prediction.classes.ravel(), minlength=len(classes)), classes)
+    names = legend(np.bincount(prediction.counted[0].ravel(), minlength=len(classes)), classes)
     return tiles, panel(image, tiles["prediction"], tiles["entropy"], prediction.caption, names)
 
 

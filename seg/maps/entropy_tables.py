@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.runtime.checkpoint import write_atomically
+from seg.maps.entropy_maps import Prediction
 
 #: The table of images, which is the last that an export writes and the first that it makes.
 ENTROPY_TABLE = "entropy.csv"
@@ -29,23 +30,23 @@ class EntropyTables:
         self._per_image: list[list[Any]] = []
         self._per_class: list[list[Any]] = []
 
-    def add(self, image: str, classes: NDArray[np.uint8], entropy: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Count one image.
+    def add(self, image: str, prediction: Prediction) -> NDArray[np.int64]:
+        """Count the pixels of one image that hold data.
 
         Args:
             image: its name.
-            classes: (H, W) predicted train ids.
-            entropy: (H, W), 0 to 1.
+            prediction: of it.
 
         Returns:
             (C,) the pixels of each class.
         """
+        height, width = prediction.classes.shape
+        classes, entropy = prediction.counted
         pixels = np.bincount(classes.ravel(), minlength=len(self._names))
         sums = np.bincount(classes.ravel(), entropy.ravel(), len(self._names))
-        height, width = classes.shape
-        top = int(pixels.argmax())
-        mean = sums.sum() / classes.size
-        self._per_image.append([image, width, height, mean, self._names[top], pixels[top] / classes.size])
+        top, size = int(pixels.argmax()), max(classes.size, 1)
+        mean = sums.sum() / size
+        self._per_image.append([image, width, height, mean, self._names[top], pixels[top] / size])
         self._per_class.extend(
             [image, name, pixels[index], sums[index] / pixels[index]]
             for index, name in enumerate(self._names)

@@ -13,7 +13,8 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.new_files import write_new
 from seg.data.datasets import Sample
 from seg.data.image_io import cut
-from seg.data.labels import ClassSet
+from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.pixel_format import resized_mask
 
 
 class PredictionWriter:
@@ -50,6 +51,9 @@ class PredictionWriter:
         self._written[name] = sample.name
         self._folder.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
-        Image.fromarray(self._ids[logits.argmax(0).cpu()].numpy()).save(content, format="PNG")
+        ids = self._ids[logits.argmax(0).cpu()].numpy()
+        if sample.valid is not None:
+            ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
+        Image.fromarray(ids).save(content, format="PNG")
         # another command may write to the folder meanwhile
         write_new(self._folder / name, content.getvalue(), "--save-predictions")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.runtime.checkpoint import write_atomically
+from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.rasters import Georeference, write_geotiff
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import EntropyTables
 from seg.models.load_model import LoadedModel
@@ -44,7 +47,12 @@ class RunPictures:
     legend: bool = True
 
     def write(
-        self, name: Path, image: NDArray[np.uint8], prediction: entropy_maps.Prediction, pixels: NDArray[np.int64]
+        self,
+        name: Path,
+        image: NDArray[np.uint8],
+        prediction: entropy_maps.Prediction,
+        pixels: NDArray[np.int64],
+        place: Georeference | None = None,
     ) -> entropy_maps.Row:
         """Write one image's files; returns its row of a comparison.
 
@@ -53,6 +61,7 @@ class RunPictures:
             image: (H, W, 3) RGB.
             prediction: at the image's size.
             pixels: (C,) how many were predicted as each class.
+            place: where the image lies; then prediction and entropy are written as GeoTIFF as well.
         """
         classes = self.loaded.classes
         tiles = prediction.tiles(classes.colors)
@@ -63,9 +72,11 @@ class RunPictures:
         if "png16" in self.raw:
             pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
         if self.label_ids:
-            pictures["pred_labelIds"] = Image.fromarray(classes.to_ids()[prediction.classes])
+            pictures["pred_labelIds"] = Image.fromarray(prediction.ids(classes))
         for kind, picture in pictures.items():
             entropy_maps.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
+        if place is not None:
+            write_geotiffs(lambda kind: output_path(self.folder, name, kind), prediction, classes, place)
         if "npz" in self.raw:
             content = io.BytesIO()
             nats = prediction.entropy * np.float32(math.log(len(classes)))
@@ -78,6 +89,30 @@ class RunPictures:
     def names(self, pixels: NDArray[np.int64]) -> list[tuple[str, entropy_maps.Colour]]:
         """For a legend: the predicted classes, (C,) pixels each, the largest first."""
         return entropy_maps.legend(pixels, self.loaded.classes) if self.legend else []
+
+
+def write_geotiffs(
+    path: Callable[[str], Path], prediction: entropy_maps.Prediction, classes: ClassSet, place: Georeference
+) -> None:
+    """Write a prediction where its image lies: ``prediction.tif``, label ids, and ``entropy.tif``, 0 to 1.
+
+    Pixels without data are 255 in the first, whose other numbers have the classes' colours, and NaN in the second.
+
+    Args:
+        path: the file of a kind.
+        prediction: of the image.
+        classes: names, ids and colours.
+        place: of the image.
+    """
+    colours = [(0, 0, 0)] * 256
+    for label_id, colour in zip(classes.ids, classes.colors, strict=True):
+        colours[label_id] = colour
+    names = ", ".join(f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True))
+    write_geotiff(path("prediction.tif"), prediction.ids(classes), place, IGNORE_INDEX, names, colours)
+    entropy = prediction.entropy
+    if prediction.valid is not None:
+        entropy = np.where(prediction.valid, entropy, np.float32(np.nan))
+    write_geotiff(path("entropy.tif"), entropy, place, math.nan, "Shannon entropy / log of the number of classes")
 
 
 def output_path(folder: Path, name: Path, kind: str) -> Path:

@@ -20,7 +20,7 @@ from dem_apps.runtime.settings import option
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
 from seg.models.predictor import Predictor
-from seg.training.optimization import MicroBatch, Values, update
+from seg.training.optimization import MicroBatch, Values, update, valid_pixels
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.
@@ -74,6 +74,7 @@ class AdvEnt(Method):
         self.optimizers = {"adversary_optimizer": self.optimizer}
         self._source: list[dict[str, Tensor]] = []
         self._target: list[dict[str, Tensor]] = []
+        self._valid: list[Tensor | None] = []
 
     def after_source(self, logits: dict[str, Tensor]) -> None:
         """Keep what the discriminators learn from."""
@@ -83,9 +84,11 @@ class AdvEnt(Method):
         """The objective and the fooling loss, which share a forward."""
         logits = self.network(batch.target["image"], "target")
         self._target.append({head: values.detach() for head, values in logits.items()})
-        objective, values = self.objectives(logits)
+        valid = valid_pixels(batch.target, logits["main"].device)
+        self._valid.append(valid)
+        objective, values = self.objectives(logits, valid)
         with self.network.accelerator.autocast():
-            fooling, of_fooling = self.adversary.fooling_loss(logits)
+            fooling, of_fooling = self.adversary.fooling_loss(logits, valid)
         values |= {name: value.detach() for name, value in of_fooling.items()}
         return fooling if objective is None else objective + fooling, values
 
@@ -94,12 +97,13 @@ class AdvEnt(Method):
         accelerator = self.network.accelerator
         self.optimizer.zero_grad()
         logged = []
-        for source, target in zip(self._source, self._target, strict=True):
+        for batch, source, target, valid in zip(batches, self._source, self._target, self._valid, strict=True):
             with accelerator.autocast():
-                loss, values = self.adversary.discriminator_loss(source, target)
+                of_source = valid_pixels(batch.source, accelerator.device)
+                loss, values = self.adversary.discriminator_loss(source, target, of_source, valid)
             accelerator.backward(loss / len(batches))
             logged.append({name: value.detach() for name, value in values.items()})
-        self._source, self._target = [], []
+        self._source, self._target, self._valid = [], [], []
         return update(self.adversary, self.optimizer, logged, batches, step)
 
 
@@ -117,11 +121,12 @@ class Adversary(nn.Module):
         self.weights = dict(weights)
         self.discriminators = nn.ModuleDict({head: build_discriminator(num_classes, channels) for head in weights})
 
-    def fooling_loss(self, logits: Mapping[str, Tensor]) -> tuple[Tensor, Values]:
+    def fooling_loss(self, logits: Mapping[str, Tensor], valid: Tensor | None = None) -> tuple[Tensor, Values]:
         """What the network minimises on target: its maps should be taken for source. No gradient for discriminators.
 
         Args:
             logits: (B, C, H, W) per head, target images, at the images' size.
+            valid: (B, H, W), False where an image holds no data and its map is 0; None is everywhere.
 
         Returns:
             the weighted sum over heads, and the losses per head to log.
@@ -132,19 +137,27 @@ class Adversary(nn.Module):
         values = {}
         for head, discriminator in self.discriminators.items():
             fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-            verdict = torch.func.functional_call(discriminator, fixed, _judged(logits[head], "target"))
+            verdict = torch.func.functional_call(discriminator, fixed, _judged(logits[head], "target", valid))
             values[f"target/fooling_{head}"] = _cross_entropy(verdict, _SOURCE)
         total = torch.stack(
             [self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators]
         ).sum()
         return total, values
 
-    def discriminator_loss(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[Tensor, Values]:
+    def discriminator_loss(
+        self,
+        source: Mapping[str, Tensor],
+        target: Mapping[str, Tensor],
+        valid_source: Tensor | None = None,
+        valid_target: Tensor | None = None,
+    ) -> tuple[Tensor, Values]:
         """What the discriminators minimise: source is 0, target is 1, each domain counts half. None for the network.
 
         Args:
             source: (B, C, H, W) logits per head, source images.
             target: the same of target images.
+            valid_source: as of :meth:`fooling_loss`.
+            valid_target: likewise.
 
         Returns:
             the sum over heads, and the losses per head to log.
@@ -155,8 +168,11 @@ class Adversary(nn.Module):
         values = {}
         for head, discriminator in self.discriminators.items():
             losses = [
-                _cross_entropy(discriminator(_judged(logits[head].detach(), domain)), label)
-                for logits, label, domain in ((source, _SOURCE, "source"), (target, _TARGET, "target"))
+                _cross_entropy(discriminator(_judged(logits[head].detach(), domain, valid)), label)
+                for logits, label, domain, valid in (
+                    (source, _SOURCE, "source", valid_source),
+                    (target, _TARGET, "target", valid_target),
+                )
             ]
             values[f"discriminator/loss_{head}"] = (losses[0] + losses[1]) / 2
         return torch.stack(list(values.values())).sum(), values
@@ -177,15 +193,16 @@ def weighted_self_information(logits: Tensor) -> Tensor:
     return -log_p.exp() * log_p / math.log(logits.shape[1])
 
 
-def _judged(logits: Tensor, domain: str) -> Tensor:
-    """The map that a discriminator sees of (B, C, H, W) logits."""
+def _judged(logits: Tensor, domain: str, valid: Tensor | None) -> Tensor:
+    """The map that a discriminator sees of (B, C, H, W) logits; 0, as of a certain pixel, where there is no data."""
     height, width = logits.shape[-2:]
     if min(height, width) < _SMALLEST_SIDE:
         raise InputError(
             f"--method advent: discriminators judge regions of {_SMALLEST_SIDE} × {_SMALLEST_SIDE} pixels, and the "
             f"{domain} images are {width} × {height}; give a larger --{domain}.size, or another method"
         )
-    return weighted_self_information(logits)
+    judged = weighted_self_information(logits)
+    return judged if valid is None else judged * valid[:, None]
 
 
 def _cross_entropy(verdict: Tensor, label: float) -> Tensor:

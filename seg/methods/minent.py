@@ -10,7 +10,7 @@ from torch import Tensor
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
 from seg.models.predictor import Predictor
-from seg.training.optimization import MicroBatch, Values
+from seg.training.optimization import MicroBatch, Values, valid_pixels
 
 
 class MinEnt(Method):
@@ -27,5 +27,5 @@ class MinEnt(Method):
         """See :meth:`HeadObjectives.forward`."""
         with torch.set_grad_enabled(bool(self.objectives.objectives)):
             logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(logits)
+        loss, values = self.objectives(logits, valid_pixels(batch.target, logits["main"].device))
         return loss, values

@@ -45,24 +45,35 @@ class PseudoLabels(nn.Module):
             self.register_buffer("seen", torch.tensor(0))
 
     @torch.no_grad()
-    def forward(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W) logits of the teacher → labels (B, H, W) int64 and weights (B, H, W) float32, 0 to 1."""
+    def forward(self, logits: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(B, C, H, W) logits of the teacher → labels (B, H, W) int64 and weights (B, H, W) float32, 0 to 1.
+
+        Where ``valid``, (B, H, W), is False a pixel weighs 0 and is no part of any share or mean.
+        """
         p = logits.float().softmax(1)
         confidence, label = p.max(1)
         if self.weighting == "adaptive":
-            self._follow(p, confidence)
+            self._follow(p, confidence, valid)
             thresholds = self.confidence * self.probability / self.probability.max()
-            return label, (confidence >= thresholds[label]).float()
+            sure = (confidence >= thresholds[label]).float()
+            return label, sure if valid is None else sure * valid
         sure = (confidence >= self.threshold).float()
+        if valid is not None:
+            sure = sure * valid
         if self.weighting == "pixel":
             return label, sure
-        return label, sure.mean((1, 2), keepdim=True).expand_as(sure)
+        if valid is None:
+            return label, sure.mean((1, 2), keepdim=True).expand_as(sure)
+        share = sure.sum((1, 2), keepdim=True) / valid.sum((1, 2), keepdim=True).clamp_min(1)
+        return label, share * valid
 
-    def _follow(self, p: Tensor, confidence: Tensor) -> None:
+    def _follow(self, p: Tensor, confidence: Tensor, valid: Tensor | None) -> None:
+        if valid is not None:
+            p, confidence = p.movedim(1, -1)[valid].T[None, ..., None], confidence[valid]
         count = torch.tensor([float(confidence.numel())], device=p.device, dtype=torch.float64)
         sums = torch.cat([confidence.double().sum()[None], p.double().sum((0, 2, 3)), count])
         (sums,) = summed_over_processes(sums)
-        means = (sums[:-1] / sums[-1]).float()
+        means = (sums[:-1] / sums[-1].clamp_min(1)).float()
         moved = torch.where(self.seen == 0, 1.0, 1.0 - _KEPT)
         self.confidence.lerp_(means[0], moved)
         self.probability.lerp_(means[1:], moved)

@@ -24,7 +24,7 @@ from seg.methods.method import Method
 from seg.methods.pseudo_labels import WEIGHTINGS, PseudoLabels
 from seg.methods.views import MIXES, generators, hidden, pasted_pixels, recoloured
 from seg.models.predictor import Predictor
-from seg.training.optimization import MicroBatch, Values
+from seg.training.optimization import MicroBatch, Values, valid_pixels
 
 #: Of the draws of one sample: strong views take two each from 2 on.
 _MASK = 1
@@ -106,11 +106,12 @@ class SelfTraining(Method):
         """The student's loss on its views of the micro-batch's target images."""
         device = self.network.accelerator.device
         images = batch.target["image"].to(device, non_blocking=True)
-        label, weight = self._labelled(images)
+        valid = valid_pixels(batch.target, device)
+        label, weight = self._labelled(images, valid)
         values = {"target/pseudo_label_weight": weight.mean()}
         losses = []
         for view in range(self.settings.views if self._views_teach() else 0):
-            loss, of_view = self._view_loss(batch, images, label, weight, purpose=2 + 2 * view)
+            loss, of_view = self._view_loss(batch, images, label, weight, valid, purpose=2 + 2 * view)
             losses.append(loss / self.settings.views)
             values |= of_view
         if self.settings.mask_ratio > 0:
@@ -137,11 +138,11 @@ class SelfTraining(Method):
         return self.teacher.model
 
     @torch.no_grad()
-    def _labelled(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The teacher's labels (B, H, W) and their weights, 0 in ignored rows."""
+    def _labelled(self, images: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The teacher's labels (B, H, W) and their weights, 0 in ignored rows and where there is no data."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
-        label, weight = self.pseudo_labels(self.teacher(images, "target")["main"])
+        label, weight = self.pseudo_labels(self.teacher(images, "target")["main"], valid)
         self.teacher.model.train(was_training)
         top, bottom = self.settings.ignored_rows
         if top or bottom:
@@ -155,7 +156,13 @@ class SelfTraining(Method):
         return self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
 
     def _view_loss(
-        self, batch: MicroBatch, images: Tensor, label: Tensor, weight: Tensor, purpose: int
+        self,
+        batch: MicroBatch,
+        images: Tensor,
+        label: Tensor,
+        weight: Tensor,
+        valid: Tensor | None,
+        purpose: int,
     ) -> tuple[Tensor, Values]:
         """Of one strong view of all images of the micro-batch."""
         draws = batch.target["draw"]
@@ -173,7 +180,7 @@ class SelfTraining(Method):
             images = recoloured(images, generators(draws, purpose + 1))
         logits = self.network(images, "target")
         loss = self._cross_entropy(logits, label, weight)
-        objective, values = self.objectives(logits, ~pasted)
+        objective, values = self.objectives(logits, ~pasted if valid is None else ~pasted & valid)
         values["target/pseudo_label_loss"] = loss.detach()
         return (loss if objective is None else loss + objective), values
 

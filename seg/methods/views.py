@@ -69,8 +69,11 @@ def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
 def recoloured(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
     """Brightness, contrast, saturation and hue jittered, and blurred, each image for itself: (B, 3, H, W) → the same.
 
-    With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022).
+    With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022). Images of other than three
+    bands have no colours that could be jittered, and are blurred alone.
     """
+    if images.shape[1] != len(MEAN):
+        return torch.stack([_blurred(image, *_draws(draw)[0]) for image, draw in zip(images, draws, strict=True)])
     mean, std = (torch.from_numpy(values).to(images.device)[:, None, None] for values in (MEAN, STD))
     colours = (images * std + mean).clamp(0, 1)
     jittered = torch.stack([_jittered(image, draw) for image, draw in zip(colours, draws, strict=True)])
@@ -78,16 +81,26 @@ def recoloured(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
 
 
 def _jittered(image: Tensor, draw: torch.Generator) -> Tensor:
-    often, blurred, *strengths, sigma = torch.rand(7, generator=draw).tolist()
-    order = torch.randperm(4, generator=draw).tolist()
+    (blurred, sigma), often, strengths, order = _draws(draw)
     if often < _JITTER_PROBABILITY:
         for which in order:
             change = _JITTER * (2 * strengths[which] - 1)
             image = _CHANGES[which](image, change)
-    if blurred < _BLUR_PROBABILITY:
-        low, high = _BLUR_SIGMA
-        image = F.gaussian_blur(image, [5, 5], [low + sigma * (high - low)])
-    return image
+    return _blurred(image, blurred, sigma)
+
+
+def _draws(draw: torch.Generator) -> tuple[tuple[float, float], float, list[float], list[int]]:
+    """Whether and how much to blur, whether to jitter, how much each time, and in which order."""
+    often, blurred, *strengths, sigma = torch.rand(7, generator=draw).tolist()
+    return (blurred, sigma), often, strengths, torch.randperm(4, generator=draw).tolist()
+
+
+def _blurred(image: Tensor, drawn: float, sigma: float) -> Tensor:
+    if drawn >= _BLUR_PROBABILITY:
+        return image
+    low, high = _BLUR_SIGMA
+    blurred: Tensor = F.gaussian_blur(image, [5, 5], [low + sigma * (high - low)])
+    return blurred
 
 
 _CHANGES = (

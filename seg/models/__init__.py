@@ -33,6 +33,7 @@ def build_model(
     output_stride: int | None = None,
     depth: int | None = None,
     weights: str | None = None,
+    bands: int = 3,
     **options: Any,
 ) -> SegmentationNetwork:
     """A segmentation network by name.
@@ -48,10 +49,13 @@ def build_model(
         output_stride: input pixels per feature of the encoder; None is the network's default.
         depth: stages of the encoder in use; None is the network's default.
         weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
+        bands: of the images. With another number than 3 pretrained weights of the first convolution are repeated over
+            the bands and scaled, so that its outputs keep their size.
         options: of that network alone.
 
     Returns:
-        a module that maps (B, 3, H, W) images to ``{"main": (B, C, h, w)}``, and ``"aux"`` where its ``heads`` say so.
+        a module that maps (B, 3, H, W) images, or so many bands, to ``{"main": (B, C, h, w)}``, and ``"aux"`` where its
+        ``heads`` say so.
 
     Raises:
         InputError: a name that is not known, an option that the network does not have or does not take so, or weights
@@ -70,6 +74,14 @@ def build_model(
     options |= {"depth": depth, "output_stride": output_stride}
     given = {option: value for option, value in options.items() if value is not None}
     signature = inspect.signature(builder)
+    if bands != 3:
+        if "bands" not in signature.parameters:
+            takes = [other for other, its in NETWORKS.items() if "bands" in inspect.signature(its).parameters]
+            raise InputError(
+                f"model: {name} sees three bands, red, green and blue, and the images have {bands}; networks that see "
+                f"any number are {', '.join(takes)}"
+            )
+        given["bands"] = bands
     try:
         signature.bind(encoder, num_classes, weights=weights, **given)
     except TypeError as error:

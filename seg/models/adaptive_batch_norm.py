@@ -76,7 +76,7 @@ def check_there_are_statistics(model: nn.Module, whose: str = "the network") -> 
 def re_estimated_on(dataset: SegmentationDataset, model: nn.Module, device: torch.device) -> nn.Module:
     """:func:`re_estimated` on every image of a data set, as it is read, shared out over the processes."""
     process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
-    return re_estimated(model, spread_batches(lambda index: dataset[index].image, len(dataset), device, process))
+    return re_estimated(model, spread_batches(lambda index: dataset[index].normalised(), len(dataset), device, process))
 
 
 def _with_statistics(model: nn.Module) -> list[_BatchNorm]:

@@ -27,6 +27,7 @@ class DeepLabV2(SegmentationNetwork):
         weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
         depth: stages of the encoder in use, 3 to 5.
         output_stride: input pixels per feature; 4 needs a ResNet-like encoder.
+        bands: of the images.
 
     Raises:
         InputError: an unknown encoder, a stride it cannot have, or weights that cannot be had.
@@ -35,12 +36,18 @@ class DeepLabV2(SegmentationNetwork):
     heads = ("main", "aux")
 
     def __init__(
-        self, encoder: str, num_classes: int, weights: str | None = None, depth: int = 5, output_stride: int = 8
+        self,
+        encoder: str,
+        num_classes: int,
+        weights: str | None = None,
+        depth: int = 5,
+        output_stride: int = 8,
+        bands: int = 3,
     ) -> None:
         super().__init__()
         if output_stride not in OUTPUT_STRIDES:
             raise InputError(f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}")
-        self.encoder, channels = _build_encoder(encoder, output_stride, depth, weights)
+        self.encoder, channels = _build_encoder(encoder, output_stride, depth, weights, bands)
         aux_channels, main_channels = channels[-2:]
         self.main_head = AtrousHead(main_channels, num_classes)
         self.auxiliary_head = AtrousHead(aux_channels, num_classes)  # named so in checkpoints
@@ -51,10 +58,12 @@ class DeepLabV2(SegmentationNetwork):
         return {"main": self.main_head(features[-1]), "aux": self.auxiliary_head(features[-2])}
 
 
-def _build_encoder(name: str, output_stride: int, depth: int, weights: str | None) -> tuple[nn.Module, list[int]]:
+def _build_encoder(
+    name: str, output_stride: int, depth: int, weights: str | None, bands: int
+) -> tuple[nn.Module, list[int]]:
     with encoder_errors(f"encoder '{name}' with output stride {output_stride}, depth {depth}", name, weights):
         encoder = smp.encoders.get_encoder(
-            name, depth=depth, weights=weights, output_stride=16 if output_stride == 16 else 8
+            name, in_channels=bands, depth=depth, weights=weights, output_stride=16 if output_stride == 16 else 8
         )
     if output_stride == 4:
         _dilate_for_stride_4(name, encoder)

@@ -15,6 +15,7 @@ from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.settings import from_dict
 from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import ClassSet, load_classes
+from seg.data.pixel_format import RGB, PixelFormat, read_format
 from seg.models import build_model
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.network import SegmentationNetwork
@@ -36,6 +37,7 @@ class LoadedModel:
         checkpoint: the name of the checkpoint that was read, never ``auto``.
         step: the training step that it was saved at.
         re_estimated_on: the images that batch normalisation's running statistics were re-estimated on, if they were.
+        pixels: what the network sees of an image.
     """
 
     config: TrainConfig
@@ -44,6 +46,7 @@ class LoadedModel:
     checkpoint: str
     step: int
     re_estimated_on: str | None = None
+    pixels: PixelFormat = RGB
 
 
 def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedModel:
@@ -67,14 +70,15 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     if _encoder_alone(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     classes = run_classes(run, config.classes)
-    model = build_network(config.model, len(classes), own=run)  # the checkpoint brings every weight
+    pixels = read_format(run)
+    model = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
     step = restore.checked_step(state, where)
-    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, step, state.get(RE_ESTIMATED_ON))
+    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, step, state.get(RE_ESTIMATED_ON), pixels)
 
 
 def build_network(
-    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None
+    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
 ) -> SegmentationNetwork:
     """The network of a run's settings, with random weights.
 
@@ -83,11 +87,12 @@ def build_network(
         num_classes: C.
         own: the run folder, whose copy of a description wins over the folder that the settings name.
         weights: of the encoder, by name.
+        bands: of the images.
     """
     architecture = settings.architecture()
     if own is not None and (own / NETWORK_FILE).is_file():
         architecture["encoder"] = str(own)
-    return build_model(**architecture, num_classes=num_classes, weights=weights)
+    return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
 def run_classes(run: Path, file: str | None) -> ClassSet:
@@ -123,6 +128,11 @@ def classes_to_resume(run: Path, file: str | None) -> str | None:
             "another run"
         )
     return str(own)
+
+
+def format_to_resume(run: Path) -> PixelFormat | None:
+    """What the network of a run that is continued sees; None where the run has not begun."""
+    return read_format(run) if (run / CLASSES_FILE).is_file() else None
 
 
 def saved_weights(run: Path) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import write_bytes
+from seg.data.pixel_format import PIXELS_FILE
 from seg.models.formats.exported import write_exported
 from seg.models.formats.preprocessor import PREPROCESSOR_FILE, preprocessor_document
 from seg.models.load_model import CLASSES_FILE, LoadedModel
@@ -43,8 +44,11 @@ def write_model(loaded: LoadedModel, preprocessing: Preprocessing, folder: Path)
     else:
         kind = "seg"
         settings = loaded.config.model
-        write_exported(folder, model, settings.architecture(), len(classes), settings.align_corners)
+        bands = {} if loaded.pixels.is_rgb else {"bands": loaded.pixels.bands}
+        write_exported(folder, model, {**settings.architecture(), **bands}, len(classes), settings.align_corners)
     documents = {PREPROCESSOR_FILE: preprocessor_document(preprocessing), CLASSES_FILE: classes.document()}
+    if not loaded.pixels.is_rgb:
+        documents[PIXELS_FILE] = loaded.pixels.document()
     for name, document in documents.items():
         write_bytes(folder / name, (json.dumps(document, indent=2) + "\n").encode())
     return kind
@@ -52,7 +56,8 @@ def write_model(loaded: LoadedModel, preprocessing: Preprocessing, folder: Path)
 
 def _as_smp(model: SmpNetwork, num_classes: int, folder: Path) -> None:
     """By the library's own network, which is asked whether it says the same."""
-    images = torch.randn(1, 3, _SIDE, _SIDE, generator=torch.Generator().manual_seed(0))
+    bands = model.arguments.get("in_channels", 3)
+    images = torch.randn(1, bands, _SIDE, _SIDE, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         logits = model(images)["main"]
     arguments = dict(model.arguments)

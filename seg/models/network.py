@@ -8,7 +8,9 @@ from torch import nn
 
 
 class SegmentationNetwork(nn.Module):
-    """(B, 3, H, W) images, RGB in ImageNet's normalisation → logits (B, C, h, w) by head, at any resolution h × w.
+    """(B, 3, H, W) images → logits (B, C, h, w) by head, at any resolution h × w.
+
+    Images are RGB in ImageNet's normalisation, or other bands in that of the run.
 
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights; see
     :func:`parameter_groups`. Whoever calls the network brings its logits to the images' or the labels' size.

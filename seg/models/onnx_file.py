@@ -49,7 +49,9 @@ def write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> fl
     """
     runtime = _runtime()
     module = _AtImageSize(trained).eval()
-    images = torch.randn(1, 3, size[1], size[0], generator=torch.Generator().manual_seed(0))
+    images = torch.randn(
+        1, trained.preprocessing.channels, size[1], size[0], generator=torch.Generator().manual_seed(0)
+    )
     try:
         with _silent():
             torch.onnx.export(

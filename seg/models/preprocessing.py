@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import cv2
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from seg.data.normalisation import MEAN, STD
+from seg.data.pixel_format import RGB, PixelFormat
 
 IMAGENET_MEAN, IMAGENET_STD = (tuple(round(float(value), 3) for value in values) for values in (MEAN, STD))
 ORDERS = ("rgb", "bgr")
@@ -33,6 +35,7 @@ class Preprocessing:
         multiple: the network takes sides that are multiples of it; who calls it continues images to such.
         size: (width, height) that the network was made to see, or None for the images' own.
         origin: where all this was read, for people.
+        pixels: of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
 
     Raises:
         InputError: another number of channels than 3, numbers that are not finite, a deviation that is not positive.
@@ -44,8 +47,18 @@ class Preprocessing:
     multiple: int = 1
     size: tuple[int, int] | None = None
     origin: str = "ImageNet's mean and deviation, as nothing else was named"
+    pixels: PixelFormat = RGB
+
+    @classmethod
+    def of(cls, pixels: PixelFormat, size: tuple[int, int] | None, origin: str) -> Preprocessing:
+        """That of a run."""
+        if pixels.is_rgb:
+            return cls(size=size, origin=origin)
+        return cls(pixels.mean, pixels.std, size=size, origin="as its training images were measured", pixels=pixels)
 
     def __post_init__(self) -> None:
+        if not self.pixels.is_rgb:
+            return  # it has been looked at
         finite = all(math.isfinite(value) for value in (*self.mean, *self.std))
         if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0:
             raise InputError(
@@ -62,12 +75,20 @@ class Preprocessing:
         """Of an image."""
         return len(self.mean)
 
-    def normalised(self, image_hwc: NDArray[np.uint8]) -> Tensor:
-        """(H, W, 3) uint8 RGB → (3, H, W) float32 as the network takes it; its size is not changed."""
+    def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
+        """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; its size is not changed.
+
+        Where ``valid`` is False the image holds no data and becomes 0.
+        """
+        if not self.pixels.is_rgb:
+            return self.pixels.normalised(image_hwc, valid)
         values = cv2.LUT(image_hwc, self._table)
         if self.order == "bgr":
             values = values[..., ::-1]
-        return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+        result = torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+        if valid is not None:
+            result[:, torch.from_numpy(~valid)] = 0.0
+        return result
 
     @cached_property
     def _table(self) -> NDArray[np.float32]:

@@ -37,13 +37,16 @@ def network_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def pretrained_network(encoder: str, num_classes: int, weights: str | None = None) -> SegmentationNetwork:
+def pretrained_network(
+    encoder: str, num_classes: int, weights: str | None = None, bands: int = 3
+) -> SegmentationNetwork:
     """The network that a folder describes, with random weights and as many classes.
 
     Args:
         encoder: the folder.
         num_classes: C.
         weights: None; they come by ``--model.start-from``.
+        bands: of the images.
 
     Raises:
         InputError: a folder that describes none, or a network that cannot be built.
@@ -52,5 +55,10 @@ def pretrained_network(encoder: str, num_classes: int, weights: str | None = Non
         raise InputError("--model.encoder-weights: a pretrained network has its own; leave it away")
     document = network_document(Path(encoder))
     if transformers_network.is_transformers(document):
+        if bands != 3:
+            raise InputError(
+                f"--model.name: the network of {encoder} sees three bands, red, green and blue, and the images have "
+                f"{bands}; take one of segmentation-models-pytorch"
+            )
         return TransformersNetwork(transformers_network.network_of_config(document, num_classes, encoder))
-    return smp_network.network_of_config(document, num_classes, encoder)
+    return smp_network.network_of_config(document, num_classes, encoder, bands)

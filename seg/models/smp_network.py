@@ -48,6 +48,7 @@ class SmpNetwork(SegmentationNetwork):
         encoder: see :class:`seg.models.deeplabv2.DeepLabV2`; ``dpt`` takes vision transformers of timm alone.
         num_classes: C.
         weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
+        bands: of the images.
         options: ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
             library's names, such as ``decoder_attention_type="scse"``; the library's defaults for the rest.
 
@@ -57,11 +58,20 @@ class SmpNetwork(SegmentationNetwork):
     """
 
     def __init__(
-        self, architecture: str, encoder: str, num_classes: int, weights: str | None = None, **options: Any
+        self,
+        architecture: str,
+        encoder: str,
+        num_classes: int,
+        weights: str | None = None,
+        *,
+        bands: int = 3,
+        **options: Any,
     ) -> None:
         super().__init__()
         parameters = inspect.signature(smp.MODEL_ARCHITECTURES_MAPPING[architecture]).parameters
         arguments = _arguments(architecture, parameters, options)
+        if bands != 3:
+            arguments["in_channels"] = bands
         with encoder_errors(f"model: {architecture} with encoder {encoder}", encoder, weights):
             network = _created(architecture, encoder, num_classes, weights, arguments)
         self.encoder, self.decoder = network.encoder, network.decoder
@@ -129,16 +139,17 @@ def outputs_of(config: Mapping[str, Any], where: str) -> int:
     return outputs
 
 
-def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -> SmpNetwork:
+def network_of_config(config: Mapping[str, Any], num_classes: int, where: str, bands: int | None = None) -> SmpNetwork:
     """The network of the library's ``config.json`` with random weights and as many classes.
 
     Args:
         config: its content.
         num_classes: C, which may be another than the file's.
         where: what to call the file in errors.
+        bands: of the images, which may be another number than the file's; None is the file's.
 
     Raises:
-        InputError: an architecture, an encoder or an option that is not known, or images of other than three channels.
+        InputError: an architecture, an encoder or an option that is not known.
     """
     names = {architecture.__name__: name for name, architecture in smp.MODEL_ARCHITECTURES_MAPPING.items()}
     named = config.get(_CLASS_KEY)
@@ -147,9 +158,9 @@ def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -
             f"{where}: {_CLASS_KEY} is '{named}'{nearest(str(named), names)}; expected one of {', '.join(names)}, as "
             "save_pretrained of segmentation-models-pytorch 0.4 and later writes it"
         )
-    channels = config.get("in_channels", 3)
-    if channels != 3:
-        raise InputError(f"{where}: in_channels is {channels}, and images here have 3, red, green and blue")
+    channels = config.get("in_channels", 3) if bands is None else bands
+    if not isinstance(channels, int) or channels < 1:
+        raise InputError(f"{where}: in_channels is {channels!r:.50}; expected a number from 1 on")
     ours = {theirs: name for name, theirs in _NAMES.items()}
     options = {
         ours.get(name, name): value
@@ -157,7 +168,9 @@ def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -
         if not name.startswith("_") and name not in _NOT_OPTIONS_OF_CONFIG
     }
     try:
-        return SmpNetwork(names[named], str(config.get("encoder_name", "resnet34")), num_classes, None, **options)
+        return SmpNetwork(
+            names[named], str(config.get("encoder_name", "resnet34")), num_classes, None, bands=channels, **options
+        )
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 

@@ -62,10 +62,19 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     found = _found(source, model)
     own = model.state_dict()
     given = found.weights.fitted(model)
-    notes = []
-    if _of_the_encoder(given, own):
+    notes: list[str] = []
+    alone = _of_the_encoder(given, own)
+    if alone:
         given |= {name: value for name, value in own.items() if not name.startswith(_ENCODER)}
         notes.append(f"{FLAG}: {source} brings an encoder, and the heads begin at random")
+    repeated = _over_bands(given, own)
+    if repeated:
+        before, now = given[repeated[0]].shape[1], own[repeated[0]].shape[1]
+        notes.append(
+            f"{FLAG}: {source} sees {before} bands and this training {now}, so the weights of its first convolution "
+            f"are repeated over them ({', '.join(repeated)})"
+        )
+        given |= {name: _repeated(given[name], now) for name in repeated}
     replaced, theirs = _of_other_classes(given, own)
     if replaced:
         names = ", ".join(sorted(replaced)[:_SHOWN]) + (", …" if len(replaced) > _SHOWN else "")
@@ -75,7 +84,7 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
             f"begins at random ({names})"
         )
         given |= {name: own[name] for name in replaced}
-    elif classes is not None and found.classes is not None and not notes:
+    elif classes is not None and found.classes is not None and not alone:
         _refuse_other_classes(source, found.classes, classes)
     try:
         load_weights(model, given, str(source))
@@ -143,6 +152,23 @@ def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
             return set(), 0
         pairs.add((ours[0], theirs[0]))
     return (different, next(iter(pairs))[1]) if len(pairs) == 1 else (set(), 0)
+
+
+def _over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
+    """Names of the encoder's convolutions that differ by the number of bands that they see and by nothing else."""
+    found = []
+    for name, value in own.items():
+        theirs = tuple(given[name].shape) if isinstance(given.get(name), Tensor) else ()
+        ours = tuple(value.shape)
+        if len(ours) == len(theirs) == 4 and name.startswith(_ENCODER) and ours[1] != theirs[1]:
+            found += [name] if (ours[0], *ours[2:]) == (theirs[0], *theirs[2:]) else []
+    return found
+
+
+def _repeated(weight: Tensor, bands: int) -> Tensor:
+    """(O, B', k, k) over B bands in turn, scaled so that bands alike give what they gave before."""
+    theirs = weight.shape[1]
+    return weight[:, [band % theirs for band in range(bands)]] * (theirs / bands)
 
 
 def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> None:

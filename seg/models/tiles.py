@@ -12,13 +12,17 @@ Shapes: B batch, C classes, H × W the image's size, h × w that of its logits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
+from seg.data.pixel_format import PixelFormat
 
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
@@ -58,7 +62,46 @@ def tiling(side: int | None, overlap: int | None) -> Tiling | None:
     return Tiling(side, overlap)
 
 
-def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor, cut: Tiling | None) -> Tensor:
+class Sliceable(Protocol):
+    """Images (B, 3, H, W), normalised, as a tensor has them or as they are made when they are asked for."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """(B, 3, H, W)."""
+
+    def __getitem__(self, parts: tuple[slice, ...]) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class TilesOfImage:
+    """One image whose tiles are normalised when it is their turn: the whole of a 16-bit scene would be twice as large.
+
+    Args:
+        values: (H, W, B) as read.
+        valid: (H, W), False where it holds no data; None is everywhere.
+        pixels: what becomes 0 and 1.
+        device: where tiles go.
+    """
+
+    values: NDArray[Any]
+    valid: NDArray[np.bool_] | None
+    pixels: PixelFormat
+    device: torch.device
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """(1, B, H, W)."""
+        height, width, bands = self.values.shape
+        return (1, bands, height, width)
+
+    def __getitem__(self, parts: tuple[slice, ...]) -> Tensor:
+        """(1, B, h, w) of ``[:, :, rows, columns]``."""
+        place = parts[2:]
+        valid = None if self.valid is None else self.valid[place]
+        return self.pixels.normalised(self.values[place], valid)[None].to(self.device)
+
+
+def tiled_logits(forward: Callable[[Tensor], Tensor], images: Sliceable, cut: Tiling | None) -> Tensor:
     """What a network gives on images, by tiles where they are larger than one.
 
     The network's memory is that of a tile. The logits of the whole, (B, C, h, w), lie in the main memory.
@@ -73,7 +116,7 @@ def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor, cut: Tilin
     """
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:
-        return forward(images)
+        return forward(images[:, :, :, :])
     first = forward(images[:, :, : cut.side, : cut.side])
     # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
     longest = 2 if height > width else 3

@@ -51,17 +51,26 @@ class SegmentationScores:
         }
         self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
-    def update(self, logits: Tensor, label: Tensor) -> None:
+    def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
         """Add a batch: logits (B, C, H, W) at the labels' size, label (B, H, W) integer train ids.
+
+        Args:
+            logits: as said.
+            label: as said.
+            valid: (B, H, W) bool, False where an image holds no data: such a pixel counts nowhere, while one that is
+                only ignored by its label counts in the entropy and among the predictions.
 
         Raises:
             ValueError: a label that is neither a train id nor ``ignore_index``.
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
-        for image_logits, image_label in zip(logits.detach(), label, strict=True):
+        for index, (image_logits, image_label) in enumerate(zip(logits.detach(), label, strict=True)):
             parts = [_per_pixel(part) for part in image_logits.split(rows, dim=1)]
             prediction, confidence, entropy = (torch.cat(maps).flatten() for maps in zip(*parts, strict=True))
             ids = image_label.to(logits.device).long().flatten()
+            if valid is not None:
+                here = valid[index].to(logits.device).flatten()
+                prediction, confidence, entropy, ids = (maps[here] for maps in (prediction, confidence, entropy, ids))
             self.sums += self._image_sums(prediction, confidence, entropy, ids).cpu()
 
     def result(self) -> dict[str, Any]:

@@ -34,9 +34,21 @@ class LabelFreeScores:
         self.num_classes = num_classes
         self.sums = torch.zeros(2 * num_classes + 4, dtype=torch.float64)
 
-    def update(self, logits: Tensor) -> None:
-        """Add a batch: the main head's logits (B, C, h, w) at feature resolution."""
+    def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
+        """Add a batch: the main head's logits (B, C, h, w) at feature resolution.
+
+        Pixels for which ``valid``, (B, H, W) bool at any size, is False count nowhere.
+        """
+        if valid is not None:
+            for image, here in zip(logits, _at_size(valid, logits), strict=True):
+                self._add(image[:, here][None, :, None])
+            return
+        self._add(logits)
+
+    def _add(self, logits: Tensor) -> None:
         logits = logits.detach().float()
+        if not logits.numel():
+            return
         p = probabilities(logits, 1)
         marginal = p.sum((0, 2, 3), dtype=torch.float64)
         predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes).double()
@@ -71,6 +83,12 @@ class LabelFreeScores:
             "snd": float(density / images.clamp_min(1)),
             "largest_class_share": float(predicted.max() / pixels),
         }
+
+
+def _at_size(valid: Tensor, logits: Tensor) -> Tensor:
+    """(B, H, W) → (B, h, w) of logits, each as the nearest."""
+    resized = torch.nn.functional.interpolate(valid[:, None].float(), size=logits.shape[2:], mode="nearest-exact")
+    return resized[:, 0].bool().to(logits.device)
 
 
 def neighbourhood_density(p: Tensor) -> Tensor:

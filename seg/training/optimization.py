@@ -22,12 +22,19 @@ Values = dict[str, Tensor]
 class MicroBatch(NamedTuple):
     """The images of one forward and backward: ``image`` (B, 3, H, W), ``label`` (B, H, W; source), ``name`` (B).
 
-    ``draw`` (B,) seeds what a method draws per sample, see :func:`seg.data.loader.batches`.
+    ``draw`` (B,) seeds what a method draws per sample, see :func:`seg.data.loader.batches`. ``valid`` (B, H, W) bool
+    says which pixels hold data, where some do not.
     """
 
     source: Batch
     #: Empty for methods that look at no target image.
     target: Batch
+
+
+def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
+    """(B, H, W) bool, False where an image of a batch holds no data; None where all of them do everywhere."""
+    valid: Tensor | None = batch.get("valid")
+    return None if valid is None else valid.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from dem_apps.reduction import world_size
 from dem_apps.runtime.progress import Progress
@@ -16,6 +18,7 @@ from dem_apps.runtime.signals import StopRequest
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.image_io import flat_names
+from seg.data.pixel_format import resized_mask
 from seg.evaluate import OnSample, evaluate
 from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector
@@ -159,11 +162,16 @@ class TrainingRun:
         shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
         def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
+            if self.progress is not None:
+                self.progress.between_steps(f"scoring, image {index + 1:,} of {images:,}")
             if world_size() == 1:  # several processes can agree to stop between two steps alone
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
                 return
-            tiles, picture = map_pictures(sample.image, sample.label, logits, self.pair.classes)
+            shown = self._to_look_at(index, sample, logits) if write else (sample.preview(), sample.label, logits)
+            size = (shown[2].shape[2], shown[2].shape[1])
+            valid = None if sample.valid is None else resized_mask(sample.valid, size)
+            tiles, picture = map_pictures(*shown, self.pair.classes, valid)
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
@@ -172,3 +180,14 @@ class TrainingRun:
                 self.folder.log_image(name, np.asarray(picture), self.state.step)
 
         return on_sample
+
+    def _to_look_at(
+        self, index: int, sample: Sample, logits: Tensor
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None, Tensor]:
+        """Image, train ids and logits of a picture: the demo's streets, drawn finer than the network saw them."""
+        if self.pair.finer is None or sample.label is None:
+            return sample.preview(), sample.label, logits
+        dataset = self.pair.target_val
+        image, ids = self.pair.finer(dataset.files[index][0])
+        larger = interpolate(logits[None], ids.shape, mode="bilinear", align_corners=False)[0]
+        return image, dataset.train_ids[ids], larger

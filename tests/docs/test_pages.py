@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.P
 COMMANDS = [command for page in pages.PAGES for command in pages.page_commands(page)] + [
     command for config in pages.CONFIGS for command in pages.header_commands(config)
 ]
+#: Of all pages that a user reads together; bars of tables and code fences are no words.
+MOST_WORDS = 20_000
 #: What reads the command line, by the name it has in the commands' modules.
 READERS = ("parse_config", "parse_search", "_options")
 
@@ -207,10 +210,18 @@ def test_the_table_of_equations_names_what_there_is() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    index = ROOT / "docs" / "README.md"
+    index = ROOT / "docs" / "index.md"
     listed = {(index.parent / link.partition("#")[0]).resolve() for link in pages.links(index.read_text())}
-    missing = [pages.named(page) for page in pages.PAGES[1:] if page != index and page.resolve() not in listed]
+    beside = {index, ROOT / "README.md", ROOT / "CONTRIBUTING.md"}
+    missing = [pages.named(page) for page in pages.PAGES if page not in beside and page.resolve() not in listed]
     assert not missing
+
+
+def test_the_pages_that_a_user_reads_are_short() -> None:
+    """Those who add something read more, and nobody needs the appendix."""
+    of_others = re.compile(r"CONTRIBUTING\.md|docs/(appendix|contributing|method)\.md|docs/howto/add_\w+\.md")
+    words = {name: len(re.findall(r"\S*\w\S*", text)) for name, text in TEXTS.items() if not of_others.fullmatch(name)}
+    assert sum(words.values()) < MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])
 
 
 @pytest.mark.parametrize("page", TEXTS)
@@ -218,3 +229,12 @@ def test_yaml_blocks_are_yaml(page: str) -> None:
     for block in pages.blocks(TEXTS[page]):
         if block.language == "yaml":
             assert isinstance(yaml.safe_load(block.text), dict), f"{page}:{block.line}"
+
+
+def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    (paper,) = citation["references"]
+    assert (paper["title"], paper["year"]) == ("Decoupled Entropy Minimization", 2025)
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from dem_apps.runtime.metrics_info import FILE
 from dem_apps.runtime.run_reader import read_runs
 from rl.plots import curves_figure, main, ordered, write_report
 from rl.results.described_metrics import described_metrics
+from rl.results.goal_figure import goal_figure
 from rl.results.read_runs import Result, find_results, find_runs, read_results, write_runs
 from rl.results.returns_table import NOTE, by_seed, markdown_table
+from rl.results.time_to_goal import GoalTime
+from rl.results.weights_figure import weights_figure
 
 ENV = "MiniGrid-Unlock-v0"
 
@@ -163,7 +167,7 @@ def test_a_csv_file_of_something_else_is_one_sentence(
 def test_the_published_table_is_that_of_the_published_values(name: str) -> None:
     docs = Path(__file__).parents[2] / "docs"
     results = ordered(find_results([docs / "results" / f"rl_{name}_runs.csv"]))
-    assert markdown_table(results, "none") in (docs / "reinforcement_learning.md").read_text()
+    assert markdown_table(results, "none") in (docs / "appendix.md").read_text()
 
 
 def test_equal_runs_write_equal_files(runs: Path, tmp_path: Path) -> None:
@@ -223,6 +227,30 @@ def test_no_legend_is_wider_than_its_figure(count: int) -> None:
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_nothing_is_cut_off_with_few_environments_and_one_arm(count: int) -> None:
+    """A figure of one panel is 5.4 inches wide and 3.6 high: shorter than what its axes are called, in one line."""
+    envs = ["AnEnvironmentWhoseNameIsLonger-ThanItsPanel-IsWide-v0", "MiniGrid-Unlock-v0", "CartPole-v1"][:count]
+    returns, curve = {"sampled": 0.5, "greedy": 0.5}, {10: (0.5, 0.5), 20: (0.6, 0.4)}
+    runs = [
+        Result(env, f"adadem, ent-coef {weight}", seed, returns, curve, {"loss": "adadem", "ent_coef": weight}, Path(),
+               GoalTime(10, True))
+        for env in envs for weight in (0.001, 0.01, 0.1) for seed in (0, 1)
+    ]  # fmt: skip
+    one_arm = [run for run in runs if run.arm.endswith("0.001")]
+    for figure in (curves_figure(one_arm, "sampled"), goal_figure(one_arm), weights_figure(runs)):
+        assert figure is not None
+        figure.savefig(io.BytesIO())  # places everything
+        titles = [panel.title for panel in figure.axes[:count]]
+        for text in (figure._supxlabel, figure._supylabel, *figure.legends[0].get_texts(), *titles):
+            box = None if text is None else text.get_window_extent()
+            assert box is None or (
+                box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+            )
+        for left, right in pairwise(titles):
+            assert left.get_window_extent().x1 < right.get_window_extent().x0
 
 
 def test_a_place_without_an_environment_stays_empty() -> None:

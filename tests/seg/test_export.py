@@ -20,7 +20,8 @@ from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
 from seg.config import ModelConfig, TargetDataConfig, TrainConfig
-from seg.data.image_io import find_images, output_names, read_image
+from seg.data.image_io import find_images, output_names
+from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
 from seg.export import ExportConfig, _gathered, _main, export, predict
@@ -129,7 +130,7 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
 def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_trained(run, "last", CPU), read_image(tmp_path / "images" / "a.png")
+    trained, image = open_trained(run, "last", CPU), read_pixels(tmp_path / "images" / "a.png")
     for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
@@ -139,11 +140,11 @@ def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_p
 
 
 def test_logits_are_upsampled_as_the_run_was_trained(draw, tmp_path):
-    image = read_image(draw("a.png"))
+    image = read_pixels(draw("a.png"))
     run = write_run(tmp_path / "run", 0, model=ModelConfig(align_corners=False))
     trained = open_trained(run, "last", CPU)
     with torch.no_grad():
-        features = trained.model(normalised(image)[None])["main"]
+        features = trained.model(normalised(image.values)[None])["main"]
     p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=False)[0].double().softmax(0)
     expected = -(p * p.log()).sum(0) / math.log(19)
     np.testing.assert_allclose(predict(trained, image, None).entropy, expected, atol=1e-5)
@@ -330,12 +331,7 @@ def test_images_of_any_mode_are_read_as_they_look(tmp_path, mode):
     grey = np.tile(np.repeat(np.array([0, 255], np.uint8), 4), (8, 1))
     path = tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}"
     Image.fromarray(grey).convert("RGB").convert(mode).save(path)
-    np.testing.assert_array_equal(read_image(path), np.repeat(grey[..., None], 3, axis=2))
-
-
-def test_sixteen_bits_keep_their_scale(tmp_path):
-    Image.fromarray(np.array([[0, 257, 32896, 65535]], np.uint16)).save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png")[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+    np.testing.assert_array_equal(read_pixels(path).values, np.repeat(grey[..., None], 3, axis=2))
 
 
 def test_photographs_stand_upright(tmp_path):
@@ -343,14 +339,14 @@ def test_photographs_stand_upright(tmp_path):
     exif = picture.getexif()
     exif[0x0112] = 6
     picture.save(tmp_path / "a.jpg", exif=exif)
-    assert read_image(tmp_path / "a.jpg").shape == (20, 10, 3)
+    assert read_pixels(tmp_path / "a.jpg").values.shape == (20, 10, 3)
 
 
 @pytest.mark.parametrize("values", [np.zeros((2, 2), np.float32), np.full((2, 2), 70000, np.int32)])
-def test_values_without_a_scale_are_refused(tmp_path, values):
+def test_a_network_of_8_bits_refuses_more(tmp_path, values):
     Image.fromarray(values).save(tmp_path / "a.tif")
-    with pytest.raises(InputError, match="no scale of its own"):
-        read_image(tmp_path / "a.tif")
+    with pytest.raises(InputError, match=f"a.tif: has 1 band of {values.dtype}, and the network sees 8-bit RGB"):
+        read_pixels(tmp_path / "a.tif")
 
 
 @pytest.mark.parametrize(

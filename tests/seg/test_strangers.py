@@ -39,7 +39,7 @@ from seg.convert import convert, read_state_dict
 from seg.data.check import check_file, check_pair
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
-from seg.data.image_io import read_image
+from seg.data.image_pixels import read_pixels
 from seg.models.load_model import load_weights, open_trained, saved_weights
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.step import TrainState, training_step
@@ -339,7 +339,7 @@ def test_no_reader_unpacks_or_starts_anything(content: bytes, layout: str, tmp_p
         (tmp_path / folder / "a.png").write_bytes(content)
     dataset = SegmentationDataset(tmp_path, layout, "train", labelled=True)
     for read in (lambda: dataset[0], lambda: dataset.layout.read_ids(tmp_path / labels / "a.png"),
-                 lambda: read_image(tmp_path / images / "a.png"), lambda: dataset.write_copies(0)):  # fmt: skip
+                 lambda: read_pixels(tmp_path / images / "a.png"), lambda: dataset.write_copies(0)):  # fmt: skip
         with pytest.raises(InputError, match=r"a\.png: (the image cannot be read|more than 89,478,485 pixels)"):
             read()
     assert len(check_file(dataset, 0).errors) == 2

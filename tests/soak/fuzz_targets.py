@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 import yaml
 
@@ -26,13 +28,16 @@ from rl.config import TrainConfig as RlConfig
 from rl.envs.zoo import hyperparameter, normalisation
 from rl.results.read_runs import read_results
 from rl.training.entries import ALGORITHMS, check_entry
+from seg.adaptation.work import Work
 from seg.config import TrainConfig as SegConfig
 from seg.convert import read_state_dict
 from seg.data.image_io import read_index_image
 from seg.data.labels import load_classes
+from seg.models.trained import open_trained
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _PART = re.compile(rb"^=== (\S+)\n", re.MULTILINE)
+_OF_A_NETWORK = ("config.json", "preprocessor_config.json", "classes.json", "model.safetensors")
 _FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json", "classes.json", "metrics_info.json")
 
 
@@ -108,6 +113,39 @@ def hyperparameters(content: bytes) -> None:
     _refused(lambda: normalisation(entry.get("normalize", False)))
 
 
+def network_folder(content: bytes) -> None:
+    """A folder of somebody's ``save_pretrained`` or of ``seg.export_model``."""
+    folder = _emptied("network")
+    for name, part in _parts(content).items():
+        if name in _OF_A_NETWORK:
+            (folder / name).write_bytes(part)
+    trained = open_trained(str(folder))
+    if not trained.num_classes > 1:
+        raise AssertionError(f"{trained.num_classes} classes")
+
+
+def adaptation_folder(content: bytes) -> None:
+    """What an adaptation that was killed has left."""
+    folder = _emptied("adaptation")
+    (folder / "work").mkdir()
+    for name, part in _parts(content).items():
+        if name in ("settings.json", "before.jsonl"):
+            (folder / "work" / name).write_bytes(part)
+    work = Work(folder, {"lr": 0.1}, ["a.png"])
+    try:
+        for row in work.rows("before").values():
+            np.asarray(row["pixels"], np.int64)
+    finally:
+        work.close()
+
+
+def _emptied(name: str) -> Path:
+    folder = _FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
 def _refused(call: Callable[[], object]) -> None:
     try:
         call()
@@ -136,6 +174,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "image": image,
     "weights": weights,
     "hyperparameters": hyperparameters,
+    "network_folder": network_folder,
+    "adaptation_folder": adaptation_folder,
 }
 #: Pieces that mutations of plain bytes would hardly find.
 TOKENS = [

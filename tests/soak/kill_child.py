@@ -55,6 +55,8 @@ def train(module: str, arguments: Sequence[str], log: Path, stages: Path, moment
     from dem_apps.runtime.command import run_command
 
     training = importlib.import_module(module)
+    if module == "seg.adapt":  # it saves twice a minute, and here it lasts seconds
+        importlib.import_module("seg.adaptation.flow")._SAVE_EVERY = 0.0
     _Stages(moment, stages).listen()
     if moment.call:
         _at_call(moment, moment.of or STEPS[module])

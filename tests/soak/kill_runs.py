@@ -74,12 +74,22 @@ class Training:
         self.module, self._flags, self.folder = module, list(flags), folder
         folder.mkdir(parents=True, exist_ok=True)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["seg.train", "rl.train"])
+        self._context.set_forkserver_preload(
+            ["seg.train", "rl.train", "seg.export", "seg.adapt", "rl.benchmark", "rl.tune"]
+        )
+
+    def arguments(self, run: Path) -> list[str]:
+        """Those that start or, where the folder holds a run, continue it."""
+        resume = (run / "config.yaml").is_file()
+        return ["--run-dir", str(run), *(["--resume"] if resume else self._flags)]
+
+    def differences(self, run: Path, whole: Path) -> list[str]:
+        """In what a run that has ended differs from one that nothing happened to."""
+        return differences(run, whole)
 
     def start(self, run: Path, moment: Moment = NEVER) -> multiprocessing.process.BaseProcess:
-        """Start or, where the folder holds a run, continue it."""
-        resume = (run / "config.yaml").is_file()
-        arguments = ["--run-dir", str(run), *(["--resume"] if resume else self._flags)]
+        """Start or, where it was begun, continue it."""
+        arguments = self.arguments(run)
         files = (run.with_name(f"{run.name}.log"), run.with_name(f"{run.name}.stages"))
         process = self._context.Process(target=train, args=(self.module, arguments, *files, moment))
         process.start()
@@ -101,12 +111,19 @@ class Training:
         if ended.status:
             tally.faults.append(f"{run.name}: status {ended.status}: {ended.printed[-300:]}")
         else:
-            tally.faults += differences(run, whole)
+            tally.faults += self.differences(run, whole)
             tally.compared += 1
 
 
 def ended_at_random(
-    training: Training, whole: Path, seconds: float, count: int, seed: int, tally: Tally, number: int = signal.SIGKILL
+    training: Training,
+    whole: Path,
+    seconds: float,
+    count: int,
+    seed: int,
+    tally: Tally,
+    number: int = signal.SIGKILL,
+    groups: bool = False,
 ) -> None:
     """End runs at random moments, several times each, until it was often enough; compare every run that finishes.
 
@@ -118,6 +135,7 @@ def ended_at_random(
         seed: of the moments.
         tally: is added to.
         number: SIGKILL, or SIGTERM for a training that may save first.
+        groups: every other signal goes to what the command has started as well.
     """
     moments, name, left = random.Random(seed), signal.Signals(number).name, count
     while left:
@@ -129,7 +147,7 @@ def ended_at_random(
             if not process.is_alive():  # it was faster than the moment, and is compared all the same
                 seconds = min(seconds, time.monotonic() - started)
                 break
-            os.kill(process.pid, number)  # type: ignore[arg-type]
+            (os.killpg if groups and left % 2 else os.kill)(process.pid, number)  # type: ignore[arg-type]
             process.join()
             # a SIGTERM finds it before the command has begun, in its work, or in its last words
             if number != signal.SIGKILL and process.exitcode not in (-number, 128 + number, 0):

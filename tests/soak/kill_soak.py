@@ -22,24 +22,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kill_commands import KILLED, KilledCommand, write_given
 from kill_runs import Tally, Training, ended_at_random, killed_at_every_stage
 from kill_trainings import SOAKED, flags, write_pair
 
 from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.device import processor
 
+NAMES = (*SOAKED, *KILLED)
+
 
 def soak(name: str, folder: Path, kills: int, seed: int) -> Tally:
-    """Everything that is done to one training.
+    """Everything that is done to one training or other command; the latter are killed at random moments only.
 
     Args:
-        name: of the training.
+        name: of the command.
         folder: for its runs.
         kills: random ones.
         seed: of their moments.
     """
-    module, arguments = flags(name, write_pair(folder / "pair"))
-    training = Training(module, arguments, folder / "runs")
+    training = _command(name, folder)
     whole, tally = training.folder / "whole", Tally()
     training.run(training.folder / "first")  # the server imports torch meanwhile, which must not count as its time
     started = time.monotonic()
@@ -48,10 +50,21 @@ def soak(name: str, folder: Path, kills: int, seed: int) -> Tally:
         tally.faults.append(f"{name}: status {ended.status} without any kill: {ended.printed[-300:]}")
         return tally
     seconds = time.monotonic() - started
-    ended_at_random(training, whole, seconds, kills, seed, tally)
+    groups = isinstance(training, KilledCommand) and training.groups
+    ended_at_random(training, whole, seconds, kills, seed, tally, groups=groups)
+    if isinstance(training, KilledCommand):
+        return tally
     ended_at_random(training, whole, seconds, kills // 4, seed, tally, signal.SIGTERM)
     killed_at_every_stage(training, whole, ended.stages, tally)
     return tally
+
+
+def _command(name: str, folder: Path) -> Training:
+    if name in KILLED:
+        write_given(folder / "given")
+        return KilledCommand(KILLED[name], folder / "given", folder / "runs")
+    module, arguments = flags(name, write_pair(folder / "pair"))
+    return Training(module, arguments, folder / "runs")
 
 
 def table(trainings: dict[str, dict[str, Any]]) -> str:
@@ -86,7 +99,7 @@ def main() -> None:
     """Soak and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="random kills of each training")
-    parser.add_argument("--trainings", nargs="+", default=list(SOAKED), choices=SOAKED, help="which to soak")
+    parser.add_argument("--trainings", nargs="+", default=list(NAMES), choices=NAMES, help="which to soak")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--out", type=Path, help="add the counts to the list in this JSON file")
     options = parser.parse_args()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from kill_commands import write_trained
 from PIL import Image
 
 from dem_apps.errors import InputError
@@ -17,20 +18,17 @@ from dem_apps.jobs.executor import LocalExecutor
 from dem_apps.jobs.job import Job
 from dem_apps.jobs.study import StudyFolder
 from dem_apps.report.text_tables import write_csv
-from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
 from dem_apps.runtime.new_files import write_new
 from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics
-from dem_apps.runtime.settings import to_dict
 from seg.adaptation.work import Work
-from seg.config import ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.cache import ResizedCopies
 from seg.data.datasets import Sample
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.demo.demo_pair import write_demo_pair
 from seg.export import ExportConfig, export
 from seg.maps.label_ids import PredictionWriter
-from seg.models import build_model
 
 Verdict = list[str]
 
@@ -147,13 +145,7 @@ def _written_and_read(folder: Path, who: int) -> None:
 
 def _trained(folder: Path) -> None:
     for who in (0, 1):
-        run = folder / f"run{who}"
-        config = TrainConfig(model=ModelConfig(encoder="resnet18"), target=TargetDataConfig(size=[32, 16]))
-        run.mkdir(parents=True)
-        (run / "config.yaml").write_text(json.dumps(to_dict(config)))
-        torch.manual_seed(who)
-        model = build_model(**config.model.architecture(), num_classes=len(CITYSCAPES_CLASSES))
-        save_checkpoint(run / "checkpoints", "last", {"model": model.state_dict(), "step": 1}, "1")
+        write_trained(folder / f"run{who}", seed=who)
     (folder / "images").mkdir()
     for name in ("a", "b"):
         Image.fromarray(np.zeros((16, 32, 3), np.uint8)).save(folder / "images" / f"{name}.png")
@@ -203,9 +195,9 @@ def _adapted(folder: Path, who: int) -> None:
     work = Work(folder / "out", {"lr": 0.1}, ["a", "b"])
     try:
         for image in ("a", "b"):
-            work.add_row("before", {"image": image, "who": who})
+            work.add_row("before", {"image": image, "entropy": 0.5, "pixels": [who]})
         work.save({"step": 2, "who": who}, 2)
-        work.finish({"who": [work_row["who"] for work_row in work.rows("before").values()]})
+        work.finish({"who": [row["pixels"][0] for row in work.rows("before").values()]})
     finally:
         work.close()
 

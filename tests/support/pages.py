@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
 
@@ -149,7 +149,9 @@ def tree_files(text: str) -> list[str]:
 def defined(file: Path) -> set[str]:
     """Names that a module defines at its top, and ``Class.method``."""
     names: set[str] = set()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    # a package that imports its public names when they are asked for has them under `if TYPE_CHECKING`
+    for node in [*body, *(inner for outer in body if isinstance(outer, ast.If) for inner in outer.body)]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
@@ -199,6 +201,8 @@ def _commands(line: str, where: str) -> list[Command]:
     found: list[Command] = []
     simple: list[str] = []
     for token in [*lexer, ";"]:
+        if " " in token:  # a command in quotes, such as that of `sbatch --wrap`
+            found += _commands(token, where)
         if token and not set(token) <= set("();<>|&"):
             simple.append(token.removesuffix("…"))
             continue

@@ -7,14 +7,17 @@ from pathlib import Path
 from dem_apps.errors import InputError
 from seg.data.layouts.layout import Layout, Pairs, listed
 
-_SUFFIXES = (".png", ".jpg", ".jpeg")
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_LABEL_SUFFIXES = (".png", ".tif", ".tiff")
 #: What some put behind the name of an image to name its label.
 _ENDINGS = ("_mask", "_label", "_labels")
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    """Folders within are followed. A label is a PNG with its image's path and stem, or with ``_mask`` behind it."""
+    """Folders within are followed. A label is a PNG or TIFF with its image's path and stem, or ``_mask`` behind it."""
     images, labels = root / "images", root / "labels"
+    if not labels.is_dir() and (root / "masks").is_dir():
+        labels = root / "masks"
     if any((images / name).is_dir() for name in ("train", "val")):
         images, labels = images / split, labels / split
     files = [file for file in listed(images, "**/*", root, "folders") if file.suffix.lower() in _SUFFIXES]
@@ -30,10 +33,9 @@ def _pairs(root: Path, split: str) -> Pairs:
 
 
 def _label(place: Path) -> Path:
-    label = place.with_suffix(".png")
-    if label.is_file():
-        return label
-    return next((named for ending in _ENDINGS if (named := label.with_stem(label.stem + ending)).is_file()), label)
+    names = [place.with_suffix(suffix) for suffix in _LABEL_SUFFIXES]
+    names += [name.with_stem(name.stem + ending) for ending in _ENDINGS for name in names]
+    return next((name for name in names if name.is_file()), names[0])
 
 
 FOLDERS = Layout(_pairs)

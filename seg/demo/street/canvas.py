@@ -23,8 +23,9 @@ NEAR = 1.2
 class Camera:
     """A pinhole camera over a road that may bend.
 
-    ``focal``, ``horizon`` and ``center`` are pixels of the canvas, ``height`` is metres and
-    ``bend`` is the sideways drift of the street in metres per squared metre ahead.
+    ``focal``, ``horizon`` and ``center`` are pixels of the canvas, ``height`` is metres,
+    ``bend`` is the sideways drift of the street in metres per squared metre ahead, and
+    ``finer`` how many of its pixels stand for one of the world's own pictures.
     """
 
     width: int
@@ -34,6 +35,7 @@ class Camera:
     center: float
     height: float
     bend: float
+    finer: int = 1
 
     def project(self, points: np.ndarray) -> np.ndarray:
         """World points (..., 3) to pixel coordinates (..., 2), column before row."""

@@ -30,35 +30,38 @@ TEXTURES = {
 def finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Texture, develop and downscale: (height, width, 3) RGB uint8 and (height, width) label ids.
 
-    The picture is averaged over area, the labels are sampled, so that no label is invented.
+    The picture is averaged over area, the labels are sampled, so that no label is invented. A finer canvas takes the
+    same random numbers: grain, noise and blur are those of the world's own pictures, enlarged.
     """
     labels = np.ascontiguousarray(canvas.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
-    textured = canvas.image * _texture(canvas.labels, domain, rng)
+    finer = canvas.camera.finer
+    textured = canvas.image * _texture(canvas.labels, domain, rng, finer)
     small = cv2.resize(textured, labels.shape[::-1], interpolation=cv2.INTER_AREA)
-    picture = np.clip(np.rint(_develop(small, domain, rng)), 0, 255).astype(np.uint8)
+    picture = np.clip(np.rint(_develop(small, domain, rng, finer)), 0, 255).astype(np.uint8)
     if domain.jpeg_quality is not None:
         picture = _through_jpeg(picture, domain.jpeg_quality)
     if domain.frame_border:
-        _mark_border(picture, labels)
+        _mark_border(picture, labels, finer)
     return picture, labels
 
 
-def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
+def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator, finer: int) -> np.ndarray:
     """Gain per canvas pixel, (rows, width, 1) float32 around 1, by the surface's label."""
     strengths = np.tile(np.asarray(DEFAULT_TEXTURE, np.float32), (256, 1))
     for name, pair in TEXTURES.items():
         strengths[LABEL_ID[name]] = pair
     strengths *= domain.texture
     rows, width = labels.shape
-    blotches = rng.standard_normal((rows // 12 + 2, width // 12 + 2), np.float32)
+    own_rows, own_width = rows // finer, width // finer
+    blotches = rng.standard_normal((own_rows // 12 + 2, own_width // 12 + 2), np.float32)
     coarse = cv2.resize(blotches, (width, rows), interpolation=cv2.INTER_CUBIC)
-    grain = rng.standard_normal((rows // 2 + 1, width // 2 + 1), np.float32)
+    grain = rng.standard_normal((own_rows // 2 + 1, own_width // 2 + 1), np.float32)
     fine = cv2.resize(grain, (width, rows), interpolation=cv2.INTER_LINEAR)
     gain = 1 + strengths[:, 0][labels] * coarse + strengths[:, 1][labels] * fine
     return np.asarray(gain[..., None], np.float32)
 
 
-def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
+def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator, finer: int) -> np.ndarray:
     """Lens blur, colour, exposure, vignetting and sensor noise, in this order."""
     if domain.blur > 0:
         picture = cv2.GaussianBlur(picture, (0, 0), domain.blur)
@@ -72,7 +75,9 @@ def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> n
         up, across = np.linspace(-1, 1, rows)[:, None], np.linspace(-1, 1, width)
         picture = picture * (1 - domain.vignette * 0.5 * (up**2 + across**2))[..., None]
     if domain.noise > 0:
-        picture = picture + domain.noise * rng.standard_normal(picture.shape, np.float32)
+        rows, width = picture.shape[:2]
+        noise = rng.standard_normal((rows // finer, width // finer, 3), np.float32)
+        picture = picture + domain.noise * cv2.resize(noise, (width, rows), interpolation=cv2.INTER_LINEAR)
     return picture
 
 
@@ -85,9 +90,9 @@ def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     return np.ascontiguousarray(decoded[..., ::-1])
 
 
-def _mark_border(picture: np.ndarray, labels: np.ndarray) -> None:
-    """A black left column from rectification and a one-pixel frame outside the region of interest."""
-    labels[[0, -1], :] = OUT_OF_ROI
-    labels[:, [0, -1]] = OUT_OF_ROI
-    labels[:, 1] = RECTIFICATION_BORDER
-    picture[:, :2] = 0
+def _mark_border(picture: np.ndarray, labels: np.ndarray, finer: int) -> None:
+    """A black left column from rectification and a frame of one pixel outside the region of interest."""
+    labels[:finer], labels[-finer:] = OUT_OF_ROI, OUT_OF_ROI
+    labels[:, :finer], labels[:, -finer:] = OUT_OF_ROI, OUT_OF_ROI
+    labels[:, finer : 2 * finer] = RECTIFICATION_BORDER
+    picture[:, : 2 * finer] = 0

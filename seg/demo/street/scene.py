@@ -16,9 +16,9 @@ EGO, PARKING, RAIL_TRACK = (LABEL_ID[name] for name in ("ego vehicle", "parking"
 ROAD, SIDEWALK, BUILDING, TERRAIN, SKY = (LABEL_ID[name] for name in ("road", "sidewalk", "building", "terrain", "sky"))
 
 
-def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int]) -> Canvas:
-    """Paint one street on a canvas of ``size`` (width, height) pixels."""
-    canvas = _open_canvas(domain, rng, size)
+def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int], finer: int = 1) -> Canvas:
+    """Paint one street on a canvas of ``size`` (width, height) pixels, each ``finer`` times in both directions."""
+    canvas = _open_canvas(domain, rng, (size[0] * finer, size[1] * finer), finer)
     street = plan_street(rng, index)
     _draw_sky(canvas, domain, rng)
     _draw_ground(canvas, domain, rng, street)
@@ -29,7 +29,7 @@ def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple
     return canvas
 
 
-def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int]) -> Canvas:
+def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int], finer: int) -> Canvas:
     width, rows = size
     camera = Camera(
         width=width,
@@ -39,6 +39,7 @@ def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int]
         center=width * (0.5 + rng.normal(0, 0.03)),
         height=domain.camera_height * rng.uniform(0.94, 1.06),
         bend=float(rng.normal(0, 0.0006)),
+        finer=finer,
     )
     lit, dim = 1.0 + 0.12 * domain.sunlight, 1.0 - 0.42 * domain.sunlight
     left, right = (lit, dim) if rng.random() < 0.5 else (dim, lit)
@@ -140,5 +141,6 @@ def _draw_own_car(canvas: Canvas, rng: np.random.Generator) -> None:
     axes = (round(width * rng.uniform(0.4, 0.5)), round(rows * rng.uniform(0.07, 0.11)))
     shade = float(rng.uniform(30, 70))
     cv2.ellipse(canvas.image, spot, axes, 0, 180, 360, (shade, shade, shade + 6), -1)
-    cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - 2), 0, 200, 340, (shade + 50,) * 3, 2)
+    rim = 2 * canvas.camera.finer
+    cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - rim), 0, 200, 340, (shade + 50,) * 3, rim)
     cv2.ellipse(canvas.labels, spot, axes, 0, 180, 360, EGO, -1)

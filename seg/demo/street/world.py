@@ -21,7 +21,7 @@ __all__ = ["CAMERA_STREET", "GAME_STREET", "SPLITS", "WORLD_VERSION", "Domain", 
 
 
 def draw_street(
-    domain: Domain, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96)
+    domain: Domain, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96), finer: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw one street.
 
@@ -31,10 +31,11 @@ def draw_street(
         index: number of the scene, from 0.
         seed: seed of the whole data set, from 0.
         size: (width, height) in pixels; at least (32, 16). Twice as wide as high looks best.
+        finer: how many times as wide and as high the same street is drawn, for people to look at.
 
     Returns:
         The picture, (height, width, 3) RGB uint8, and its Cityscapes label ids, (height, width)
-        uint8. Both are the same bytes for the same arguments.
+        uint8, both ``finer`` times as large. They are the same bytes for the same arguments.
 
     Raises:
         ValueError: for an unknown split or a size too small for a street.
@@ -44,5 +45,5 @@ def draw_street(
     if size[0] < 32 or size[1] < 16:
         raise ValueError(f"size {size} is too small for a street: at least (32, 16)")
     rng = np.random.default_rng([seed, domain.code, SPLITS[split], index])
-    canvas = draw_scene(domain, rng, index, (size[0] * OVERSAMPLING, size[1] * OVERSAMPLING))
+    canvas = draw_scene(domain, rng, index, (size[0] * OVERSAMPLING, size[1] * OVERSAMPLING), finer)
     return finish(canvas, domain, rng)

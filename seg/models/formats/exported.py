@@ -18,6 +18,7 @@ from dem_apps.runtime.checkpoint import write_bytes
 from dem_apps.runtime.load_state import required
 from dem_apps.runtime.safe_io import read_json
 from seg.data.labels import load_classes
+from seg.data.pixel_format import PIXELS_FILE
 from seg.models import build_model
 from seg.models.formats.preprocessor import PREPROCESSOR_FILE, read_preprocessor
 from seg.models.formats.trained_network import TrainedNetwork
@@ -27,7 +28,7 @@ from seg.models.preprocessing import Preprocessing
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 _KEY, _VERSION = "dem_apps_network", 1
-_KEPT_FILES = (CONFIG_FILE, PREPROCESSOR_FILE, CLASSES_FILE)
+_KEPT_FILES = (CONFIG_FILE, PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
 
 
 def is_exported(config: Mapping[str, Any]) -> bool:

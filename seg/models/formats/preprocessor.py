@@ -7,6 +7,7 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.safe_io import read_json
+from seg.data.pixel_format import PIXELS_FILE, read_format
 from seg.models.preprocessing import ORDERS, Preprocessing
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
@@ -27,6 +28,9 @@ def read_preprocessor(folder: Path) -> Preprocessing | None:
     document = read_json(file)
     if not isinstance(document, dict):
         raise InputError(f"{file}: expected a mapping, found {type(document).__name__}")
+    if (folder / PIXELS_FILE).is_file():
+        size = _size(document) if document.get("do_resize") else None
+        return Preprocessing.of(read_format(folder), size, str(file))
     mean, std = _normalisation(document, file)
     return Preprocessing(
         mean, std,
@@ -41,7 +45,7 @@ def preprocessor_document(preprocessing: Preprocessing) -> dict[str, Any]:
     size = preprocessing.size
     return {
         "do_normalize": True,
-        "do_rescale": True,
+        "do_rescale": preprocessing.pixels.is_rgb,
         "rescale_factor": 1 / 255,
         "image_mean": list(preprocessing.mean),
         "image_std": list(preprocessing.std),

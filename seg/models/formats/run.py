@@ -11,6 +11,7 @@ import yaml
 
 from dem_apps.runtime.checkpoint import save_checkpoint, write_bytes
 from dem_apps.runtime.settings import to_dict
+from seg.data.pixel_format import PIXELS_FILE
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.formats.trained_network import TrainedNetwork
 from seg.models.load_model import CLASSES_FILE, LoadedModel
@@ -32,8 +33,8 @@ def read_run(folder: Path) -> TrainedNetwork:
     """
     loaded = open_run(folder, "auto", torch.device("cpu"))
     config, size = loaded.config, loaded.config.target.size
-    preprocessing = Preprocessing(
-        size=None if size is None else (size[0], size[1]), origin="ImageNet's, as every run here has it"
+    preprocessing = Preprocessing.of(
+        loaded.pixels, None if size is None else (size[0], size[1]), "ImageNet's, as every run of 8-bit images has it"
     )
 
     def write(new: Path) -> None:
@@ -55,4 +56,6 @@ def _write(loaded: LoadedModel, folder: Path) -> None:
         state[RE_ESTIMATED_ON] = loaded.re_estimated_on
     save_checkpoint(folder / "checkpoints", "last", state, f"{loaded.step:08d}")
     write_bytes(folder / CLASSES_FILE, (json.dumps(loaded.classes.document(), indent=2) + "\n").encode())
+    if not loaded.pixels.is_rgb:
+        write_bytes(folder / PIXELS_FILE, (json.dumps(loaded.pixels.document(), indent=2) + "\n").encode())
     write_bytes(folder / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())

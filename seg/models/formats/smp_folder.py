@@ -14,6 +14,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import write_bytes
 from dem_apps.runtime.safe_io import read_json
 from seg.data.labels import load_classes
+from seg.data.pixel_format import PIXELS_FILE
 from seg.models.formats.preprocessor import PREPROCESSOR_FILE, read_preprocessor
 from seg.models.formats.trained_network import PlainLogits, TrainedNetwork
 from seg.models.formats.weights_file import WeightsFile, read_weights
@@ -26,7 +27,7 @@ CONFIG_FILE = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 #: Of a head for whole images, which is kept and not used.
 _UNUSED = "classification_head."
-_KEPT_FILES = (CONFIG_FILE, PREPROCESSOR_FILE, CLASSES_FILE)
+_KEPT_FILES = (CONFIG_FILE, PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
 
 
 def read_smp(folder: Path) -> TrainedNetwork:
@@ -54,6 +55,12 @@ def read_smp(folder: Path) -> TrainedNetwork:
 
     whole: nn.Module = network if outputs > 1 else PlainLogits(network)
     preprocessing = read_preprocessor(folder) or Preprocessing()
+    bands = config.get("in_channels", 3)
+    if bands != preprocessing.channels:
+        raise InputError(
+            f"{where}: in_channels is {bands}, and nothing says what becomes 0 and 1 of each band; write {PIXELS_FILE} "
+            "beside it, with bands, dtype, mean, std and shown, as a run has it"
+        )
     # the network itself takes images of any size, so that it does so too where it is adapted
     return TrainedNetwork(str(folder), "smp", whole, max(outputs, 2), classes, preprocessing, True, write)
 

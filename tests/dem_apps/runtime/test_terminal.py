@@ -6,6 +6,7 @@ Names from elsewhere are shown and never obeyed.
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -82,6 +83,26 @@ def test_long_work_prints_a_line_now_and_then(
     printed = capsys.readouterr().out.splitlines()
     assert 1 <= len(printed) < 8
     assert re.fullmatch(r"export: 4/8  0\.\d\d images/s  0:0\d:\d\d left", printed[0])
+
+
+def test_a_training_is_never_silent_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress, spoken = Progress(1000), [0.0]
+    for step in range(1, 300):
+        now[0] += 2.0
+        if step == 100:
+            progress.note(step, "target mIoU 50.00 %")
+        elif step in range(200, 240):
+            progress.between_steps(f"scoring, image {step}")
+        else:
+            progress.update(step)
+        if capsys.readouterr().out:
+            spoken.append(now[0])
+    assert max(after - before for before, after in itertools.pairwise(spoken)) <= 60
+    assert len(spoken) < 15
 
 
 def test_a_terminal_that_is_left_early_gets_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> N
     images = ImageFolder(folder, wanted, None, CPU)
     assert images.seen(2).shape == (3, 16, 32)
     exact = ImageFolder(folder, Preprocessing(mean=(0.0,) * 3, std=(1.0,) * 3), None, CPU)
-    np.testing.assert_allclose(exact.seen(0).permute(1, 2, 0).numpy() * 255, exact.picture(0), atol=1e-4)
+    np.testing.assert_allclose(exact.seen(0).permute(1, 2, 0).numpy() * 255, exact.picture(0).values, atol=1e-4)
     assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0).shape == (3, 48, 96)
 
 

@@ -64,7 +64,7 @@ def no_decoding(monkeypatch):
         def refuse(*_):
             raise AssertionError("an original was decoded")
 
-        monkeypatch.setattr("seg.data.datasets.decode", refuse)
+        monkeypatch.setattr("seg.data.datasets.read_pixels", refuse)
         monkeypatch.setattr("seg.data.image_io.opened_image", refuse)
 
     return forbid

@@ -154,7 +154,7 @@ def test_a_config_file_is_read_as_training_reads_it(roots, check, tmp_path):
 def test_a_missing_folder_is_one_sentence_and_status_2(roots, check):
     status, _, errors = check(*roots[2], "--source.root", "/nowhere")
     assert status == 2
-    assert errors == "error: /nowhere: no such folder; it should be the root of a data set in gta5 layout\n"
+    assert errors == "error: /nowhere: no such folder; it should be the root of a data set\n"
 
 
 @pytest.mark.parametrize(
@@ -220,6 +220,7 @@ def test_a_layout_that_would_fit_is_named(check, tmp_path):
     (tmp_path / "data" / "images" / "train").mkdir()
     for file in (tmp_path / "data" / "images").glob("*.png"):
         file.rename(tmp_path / "data" / "images" / "train" / file.name)
-    status, _, errors = check("--source.root", str(tmp_path / "data"), "--target.root", str(tmp_path / "data"))
+    root = str(tmp_path / "data")
+    status, _, errors = check("--source.root", root, "--target.root", root, "--source.layout", "gta5")
     assert status == 2
     assert "it looks like layout folders: give --source.layout or --target.layout" in errors

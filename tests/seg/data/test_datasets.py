@@ -279,7 +279,7 @@ def test_plain_folders_may_be_split(tmp_path):
 def test_a_folder_without_images_is_named(tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "notes.txt").write_text("none yet")
-    with pytest.raises(InputError, match=r"images: holds no images \(.png, .jpg, .jpeg\)"):
+    with pytest.raises(InputError, match=r"images: holds no images \(.png, .jpg, .jpeg, .tif, .tiff\)"):
         SegmentationDataset(tmp_path, "folders", "train", labelled=False, classes=OWN)
 
 

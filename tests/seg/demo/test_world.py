@@ -114,6 +114,28 @@ def test_layouts_and_modes(tmp_path: Path) -> None:
     assert len(_files(tmp_path)) == 2 * (3 + 2 + 2) + 1
 
 
+@pytest.mark.parametrize("domain", [GAME_STREET, CAMERA_STREET], ids=["source", "target"])
+def test_a_finer_street_is_the_same_street(domain: Domain) -> None:
+    image, labels = draw_street(domain, "val", 7, seed=2)
+    finer, finer_labels = draw_street(domain, "val", 7, seed=2, finer=4)
+    assert (finer.shape, finer_labels.shape) == ((384, 768, 3), (384, 768))
+    assert (finer_labels[2::4, 2::4] == labels).mean() > 0.95  # but for edges: another street has under 0.8
+    reduced = finer.reshape(96, 4, 192, 4, 3).mean((1, 3))
+    assert np.abs(reduced - image).mean() < 8
+    other, other_labels = draw_street(domain, "val", 8, seed=2)
+    assert (other_labels == labels).mean() < 0.8
+    assert np.abs(reduced - other).mean() > 16
+
+
+def test_a_validation_picture_is_drawn_finer_by_its_name(tmp_path: Path) -> None:
+    pair = demo.write_demo_pair(tmp_path / "pair", seed=3, gap=1.5, source_train=1, target_train=1, target_val=2)
+    (file,) = (pair.target_root / "leftImg8bit" / "val").glob("*/*_000001_*")
+    (label,) = (pair.target_root / "gtFine" / "val").glob("*/*_000001_*")
+    image, labels = demo.finer_picture(file, seed=3, gap=1.5)
+    assert (labels[2::4, 2::4] == np.asarray(Image.open(label))).mean() > 0.95
+    assert np.abs(image.reshape(96, 4, 192, 4, 3).mean((1, 3)) - np.asarray(Image.open(file))).mean() < 8
+
+
 def test_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name, seed in (("first", 0), ("again", 0), ("other", 1)):
         demo.write_demo_pair(tmp_path / name, seed=seed, **SMALL)

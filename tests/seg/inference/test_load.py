@@ -16,6 +16,7 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg import load
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.data.image_pixels import ImagePixels
 from seg.export import predict
 from seg.inference.load import ImagePredictor
 from seg.models.load_model import open_trained
@@ -54,7 +55,7 @@ def unet(tmp_path_factory) -> Path:
 
 
 def test_a_run_predicts_as_its_export_does(run: Path, predictor: ImagePredictor) -> None:
-    exported = predict(open_trained(run, "auto", torch.device("cpu")), IMAGE, (64, 32))
+    exported = predict(open_trained(run, "auto", torch.device("cpu")), ImagePixels(IMAGE), (64, 32))
     prediction = predictor.predict(IMAGE)
     assert (prediction.classes == exported.classes).mean() > 0.999  # bands round otherwise than the whole
     np.testing.assert_allclose(prediction.entropy, exported.entropy, atol=1e-5)

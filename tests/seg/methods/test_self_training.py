@@ -158,7 +158,7 @@ def test_pasting_alone_ignores_what_the_teacher_says() -> None:
     labelled = []
     for offset in range(2):
         label = torch.full((2, H, W), offset)
-        state.method._labelled = lambda images, label=label: (label, torch.ones_like(label).float())
+        state.method._labelled = lambda images, valid, label=label: (label, torch.ones_like(label).float())
         loss, _ = state.method.target_loss(batch)
         labelled.append(loss.item())
     assert labelled[0] == labelled[1]

@@ -1,0 +1,56 @@
+"""Which layout a folder has, where nobody says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from dem_apps.errors import InputError
+from seg.data.layouts import LAYOUTS
+from seg.data.layouts.gta5 import GTA5
+
+#: Found by looking at the folder.
+AUTO = "auto"
+
+
+def fitting_layouts(root: Path, split: str) -> list[str]:
+    """The layouts that find images of a split below a folder."""
+    found = []
+    for name, layout in LAYOUTS.items():
+        with suppress(InputError):
+            found += [name] if layout.pairs(root, split) else []
+    return found
+
+
+def found_layout(root: Path, split: str, names: Sequence[str], flag: str) -> str:
+    """The layout of a folder.
+
+    GTA5 keeps its images as anybody would, and is told by their names of five digits and by its classes. CamVid divided
+    by its light has to be asked for.
+
+    Args:
+        root: the folder.
+        split: ``train`` or ``val``.
+        names: of the classes.
+        flag: that names the layout, for the error.
+
+    Raises:
+        InputError: none fits, with what the folder would have to hold.
+    """
+    found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
+    if "gta5" in found and "folders" in found:
+        stems = [image.stem for image, _ in GTA5.pairs(root, split)]
+        published = all(len(stem) == 5 and stem.isdecimal() for stem in stems)
+        found.remove("folders" if published and set(names) <= set((GTA5.ids or {}).values()) else "gta5")
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"{root}: looks like the layouts {' and '.join(found)}; name one by {flag}")
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder; it should be the root of a data set")
+    raise InputError(
+        f"{root}: no layout fits, for there is neither images/ (with labels/ beside it: layout folders, gta5), nor "
+        f"leftImg8bit/ (cityscapes), nor RGB/ (synthia), nor train/ with {split} images (camvid); put images below "
+        f"{root / 'images'}, or name the layout by {flag}"
+    )

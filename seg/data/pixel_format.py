@@ -1,0 +1,169 @@
+"""What the pixels of a run are: 8-bit RGB in ImageNet's normalisation, or bands with statistics of their own.
+
+Shapes: H × W pixels, B bands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.load_state import required
+from dem_apps.runtime.safe_io import read_json
+from seg.data.normalisation import normalised
+
+#: In a run's folder, of a run that does not see 8-bit RGB.
+PIXELS_FILE = "pixels.json"
+#: Of a file; what an image is drawn from is more than what a network has.
+MOST_BANDS = 512
+#: Percentiles of a band that become black and white where people look at it.
+_BLACK, _WHITE = 2.0, 98.0
+#: Pixels that these percentiles are taken of, at most.
+_SEEN = 1 << 20
+
+
+@dataclass(frozen=True)
+class PixelFormat:
+    """How many bands a network sees, of what numbers, and what of them becomes 0 and 1.
+
+    Args:
+        bands: B.
+        dtype: numpy's name of the numbers that the training images hold.
+        mean: B numbers that become 0, in the images' own units; empty for 8-bit RGB, which has ImageNet's.
+        std: B numbers that become 1 beside them.
+        shown: the bands that people are shown as red, green and blue, counted from 0.
+        measured_on: the images that mean and deviation are of, for people.
+
+    Raises:
+        InputError: numbers that make no sense together.
+    """
+
+    bands: int = 3
+    dtype: str = "uint8"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    shown: tuple[int, int, int] = (0, 1, 2)
+    measured_on: str = ""
+
+    def __post_init__(self) -> None:
+        if self.is_rgb:
+            return
+        numbers = (*self.mean, *self.std)
+        if len(self.mean) != self.bands or len(self.std) != self.bands or not all(map(math.isfinite, numbers)):
+            raise InputError(f"pixels: expected {self.bands} finite means and deviations, one for each band")
+        if min(self.std) <= 0 or not all(0 <= band < self.bands for band in self.shown) or len(self.shown) != 3:
+            raise InputError("pixels: expected deviations above 0, and three bands to show that there are")
+
+    @property
+    def is_rgb(self) -> bool:
+        """Whether it is 8-bit RGB in ImageNet's normalisation, as nearly every network of others expects."""
+        return not self.mean
+
+    @property
+    def described(self) -> str:
+        """In a few words."""
+        if self.is_rgb:
+            return "8-bit RGB"
+        return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
+
+    def normalised(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
+        """(H, W, B) as read → (B, H, W) float32 as the network takes it; 0, the mean, where ``valid`` is False."""
+        if self.is_rgb:
+            result = normalised(values)
+        else:
+            mean, std = (np.asarray(numbers, np.float32) for numbers in (self.mean, self.std))
+            result = torch.from_numpy(np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1), np.float32))
+        if valid is not None:
+            result[:, torch.from_numpy(~valid)] = 0.0
+        return result
+
+    def preview(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+        """(H, W, 3) uint8 for people: RGB as it is; of bands the ``shown`` ones, each stretched over its percentiles.
+
+        The percentiles, 2 and 98, are the image's own, of the pixels that hold data; those that hold none are black.
+        """
+        if self.is_rgb:
+            rgb: NDArray[np.uint8] = values
+            return rgb
+        picture = np.empty((*values.shape[:2], 3), np.uint8)
+        stride = max(1, math.isqrt(values.shape[0] * values.shape[1] // _SEEN))
+        for channel, band in enumerate(self.shown):
+            seen = values[::stride, ::stride, band]
+            seen = seen[np.isfinite(seen) if valid is None else valid[::stride, ::stride]]
+            low, high = np.percentile(seen.astype(np.float64), [_BLACK, _WHITE]) if seen.size else (0.0, 1.0)
+            scale = np.float32(255 / (high - low) if high > low else 0.0)
+            with np.errstate(invalid="ignore"):
+                stretched = (values[..., band].astype(np.float32) - np.float32(low)) * scale
+            picture[..., channel] = np.nan_to_num(stretched.clip(0, 255))
+        if valid is not None:
+            picture[~valid] = 0
+        return picture
+
+    def document(self) -> dict[str, Any]:
+        """As :func:`read_format` reads it; bands are counted from 1 there."""
+        return {**asdict(self), "shown": [band + 1 for band in self.shown]}
+
+
+#: What every network sees that nothing else is known of.
+RGB = PixelFormat()
+
+
+def read_format(folder: Path) -> PixelFormat:
+    """What a folder's file says; 8-bit RGB where there is none.
+
+    Raises:
+        InputError: a file that cannot be read or makes no sense.
+    """
+    file = folder / PIXELS_FILE
+    if not file.is_file():
+        return RGB
+    document = read_json(file)
+    required(document, str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
+    try:
+        np.dtype(document["dtype"])
+        numbers = {name: tuple(float(value) for value in document[name]) for name in ("mean", "std")}
+        first, second, third = (int(band) - 1 for band in document["shown"])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{file}: expected lists of numbers, and a name of them ({error})") from error
+    if not 1 <= document["bands"] <= MOST_BANDS or not numbers["mean"]:
+        raise InputError(f"{file}: expected 1 to {MOST_BANDS} bands and a mean of each")
+    try:
+        return PixelFormat(
+            document["bands"], document["dtype"], **numbers, shown=(first, second, third),
+            measured_on=str(document.get("measured_on", "")),
+        )  # fmt: skip
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def kind_of(dtype: str) -> str:
+    """``8 bits``, ``integers`` or ``floating point``: numbers of one kind may stand for each other."""
+    found = np.dtype(dtype)
+    if found == np.uint8:
+        return "8 bits"
+    return "integers" if np.issubdtype(found, np.integer) else "floating point"
+
+
+def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
+    """(H, W, B) numbers to (width, height), bicubic with a filter as wide as a pixel of the result; float32."""
+    from PIL import Image
+
+    bands = [np.ascontiguousarray(values[..., band], np.float32) for band in range(values.shape[2])]
+    return np.stack(
+        [np.asarray(Image.fromarray(band).resize(size, Image.Resampling.BICUBIC)) for band in bands], axis=-1
+    )
+
+
+def resized_mask(valid: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """(H, W) to (width, height), each pixel as the nearest."""
+    nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
+    return np.asarray(nearest).astype(np.bool_)

@@ -1,0 +1,254 @@
+"""TIFF and GeoTIFF by rasterio (extra ``geo``): any number of bands of any numbers, nodata, coordinates.
+
+Only GDAL's reader of TIFF is let at a file: by its name alone GDAL would also open descriptions that point elsewhere.
+Shapes: H × W pixels, B bands.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.safe_io import first_words
+from seg.data.pixel_format import MOST_BANDS
+
+#: Pixels of a scene; what is larger is better cut up than read.
+MOST_PIXELS = 1 << 28
+_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
+
+
+@dataclass(frozen=True)
+class Georeference:
+    """Where an image lies.
+
+    Args:
+        crs: its coordinate reference system as WKT; empty where the file names none.
+        transform: a, b, c, d, e, f of x = a · column + b · row + c and y = d · column + e · row + f.
+    """
+
+    crs: str
+    transform: tuple[float, float, float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of its pixels before they are read.
+
+    Args:
+        size: (width, height), upright.
+        bands: without a band for transparency.
+        dtype: numpy's name of its numbers.
+        alpha: whether a band for transparency comes after the others.
+        colours: the bands that are red, green and blue, where the file says so, counted from 0.
+    """
+
+    size: tuple[int, int]
+    bands: int
+    dtype: str
+    alpha: bool = False
+    colours: tuple[int, int, int] | None = None
+
+    @property
+    def is_rgb(self) -> bool:
+        """Whether it is an 8-bit picture in colours or in grey, which networks see as RGB."""
+        return self.dtype == "uint8" and self.bands in (1, 3)
+
+    @property
+    def described(self) -> str:
+        """In a few words."""
+        return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
+
+
+def is_tiff(file: Path) -> bool:
+    """Whether a file begins as a TIFF does, whatever its name; a pipe, which would block, is none."""
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            return False
+        with open(file, "rb") as opened:
+            return opened.read(4) in _MAGIC
+    except OSError:
+        return False
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the extra ``geo`` is installed."""
+    return importlib.util.find_spec("rasterio") is not None
+
+
+def read_header(file: Path) -> Header:
+    """Of a TIFF.
+
+    Raises:
+        InputError: it is damaged or too large, or holds complex numbers.
+    """
+    with _opened(file) as source:
+        kinds = [kind.name for kind in source.colorinterp]
+        alpha = len(kinds) > 1 and kinds[-1] == "alpha"
+        bands = source.count - alpha
+        dtype = np.result_type(*source.dtypes).name
+        if "complex" in dtype or bands > MOST_BANDS or source.width * source.height > MOST_PIXELS:
+            raise InputError(
+                f"{file}: has {source.width} × {source.height} pixels in {bands} bands of {dtype}; expected real "
+                f"numbers, {MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
+            )
+        if kinds[0] in ("palette", "cyan"):
+            bands = 3  # as they are seen
+        colours = None
+        if {"red", "green", "blue"} <= set(kinds):
+            colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
+        return Header((source.width, source.height), bands, dtype, alpha, colours)
+
+
+def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None, Georeference | None]:
+    """The first ``bands`` bands of a TIFF as (H, W, B) in their own numbers, :func:`valid_pixels` and where it lies.
+
+    Raises:
+        InputError: it is damaged, or does not fit into memory.
+    """
+    with _opened(file) as source:
+        wanted = list(range(1, bands + 1))
+        values = np.moveaxis(source.read(wanted), 0, -1)
+        return values, _valid(source, wanted, values), _place(source)
+
+
+def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | None]:
+    """What a picture's own reader leaves out: which pixels hold data, (H, W) or None for all, and where it lies."""
+    with _opened(file) as source:
+        alpha = source.count > 1 and source.colorinterp[-1].name == "alpha"
+        return _valid(source, list(range(1, source.count + 1 - alpha)), None), _place(source)
+
+
+def read_ids(file: Path) -> NDArray[np.uint8]:
+    """(H, W) ids of a label image that is a TIFF with one band of whole numbers; 255 where it holds no data.
+
+    Raises:
+        InputError: it has other bands, or numbers that are no ids, or is stored with rounding.
+    """
+    with _opened(file) as source:
+        dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
+        if source.count != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
+            raise InputError(
+                f"{file}: a label image holds one id per pixel, and this one has {source.count} "
+                f"band{'s' * (source.count > 1)} of {dtype}"
+            )
+        if compression in ("jpeg", "webp", "lerc"):
+            raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
+        bits = source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS")
+        if bits is not None and source.colorinterp[0].name != "palette":
+            raise InputError(f"{file}: a label image in grey has 8 bits per pixel or more, this one has {bits}; save 8")
+        ids = source.read(1)
+        valid = _valid(source, [1], None)
+    if valid is not None:
+        ids = np.where(valid, ids, 255)
+    if ids.min() < 0 or ids.max() > 255:
+        worst = int(ids.min() if ids.min() < 0 else ids.max())
+        raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
+    result: NDArray[np.uint8] = ids.astype(np.uint8)
+    return result
+
+
+def write_geotiff(
+    path: Path,
+    values: NDArray[Any],
+    place: Georeference,
+    nodata: float,
+    description: str,
+    colours: Sequence[tuple[int, int, int]] | None = None,
+) -> None:
+    """Write (H, W) numbers as a tiled, compressed GeoTIFF with one band, in one step.
+
+    Args:
+        path: of the file; its folder is made.
+        values: uint8 or float32.
+        place: where they lie.
+        nodata: the number that stands for none.
+        description: of the band.
+        colours: of the numbers 0, 1, … for viewers.
+    """
+    rasterio = _rasterio()
+    profile: dict[str, Any] = {
+        "driver": "GTiff", "height": values.shape[0], "width": values.shape[1], "count": 1, "dtype": values.dtype.name,
+        "nodata": nodata, "transform": rasterio.Affine(*place.transform), "compress": "deflate",
+    }  # fmt: skip
+    if place.crs:
+        profile["crs"] = rasterio.crs.CRS.from_wkt(place.crs)
+    if min(values.shape) >= 256:
+        profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a place in pixels, which rasterio calls none
+        with rasterio.io.MemoryFile() as memory:
+            with memory.open(**profile) as target:
+                target.write(values, 1)
+                target.set_band_description(1, description)
+                if colours is not None:
+                    target.write_colormap(1, {number: (*colour, 255) for number, colour in enumerate(colours)})
+            content = memory.read()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+
+
+def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArray[np.bool_] | None:
+    """(H, W): where every band holds data, by nodata, by the file's mask and by being finite; None if all do.
+
+    A band for transparency says what is shown, not what is there, and is left aside.
+    """
+    valid: NDArray[np.bool_] | None = None
+    for place, band in enumerate(wanted):
+        flags = {flag.name for flag in source.mask_flag_enums[band - 1]}
+        parts = []
+        if "nodata" in flags or ("per_dataset" in flags and "alpha" not in flags):
+            parts.append(source.read_masks(band) != 0)
+        if values is not None and np.issubdtype(values.dtype, np.floating):
+            parts.append(np.isfinite(values[..., place]))
+        for part in parts:
+            valid = part if valid is None else valid & part
+    return None if valid is None or valid.all() else valid
+
+
+def _place(source: Any) -> Georeference | None:
+    transform = tuple(source.transform)[:6]
+    if source.crs is None and transform == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0):
+        return None
+    return Georeference("" if source.crs is None else source.crs.to_wkt(), transform)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """A rasterio dataset."""
+    rasterio = _rasterio(file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it lies nowhere
+            with rasterio.open(file, driver="GTiff") as source:
+                yield source
+    except InputError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"{file}: the image does not fit into memory") from error
+    except Exception as error:  # GDAL's errors have as many classes as it has readers
+        raise InputError(
+            f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
+        ) from error
+
+
+def _rasterio(file: Path | None = None) -> Any:
+    if not available():
+        raise InputError(f"{'GeoTIFF' if file is None else file}: {NEEDED}")
+    import rasterio
+    import rasterio.io
+
+    return rasterio

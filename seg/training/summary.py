@@ -1,0 +1,68 @@
+"""What a training says before its first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from seg.config import TrainConfig
+from seg.data.domains import DomainPair
+from seg.data.image_pixels import first_header, left_out
+from seg.methods import METHODS
+from seg.models.batch_norm import describe
+
+
+def print_summary(
+    config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
+) -> None:
+    """Method, data, network, device and where the results go, a line each."""
+    loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
+    style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
+    parts = config.model.architecture().items()
+    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
+    labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
+    processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
+    print(
+        f"method   {config.method}{loss}{style}\n"
+        f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
+        f"{len(pair.classes)} classes\n{_about_pixels(pair)}"
+        f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
+        f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
+        f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
+        f"{config.max_steps} steps, seed {config.seed}\n"
+        f"results  {path}",
+        flush=True,
+    )
+
+
+def _about_pixels(pair: DomainPair) -> str:
+    """What the network sees of images that are no plain 8-bit RGB, a line each."""
+    lines = []
+    if not pair.pixels.is_rgb:
+        shown = ", ".join(str(band + 1) for band in pair.pixels.shown)
+        lines.append(
+            f"{pair.pixels.described}, normalised as measured on {pair.pixels.measured_on}; shown are bands {shown}"
+        )
+    first = {dataset.root: first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values()}
+    notes = [left_out(*found, pair.pixels) for found in first.values() if found is not None]
+    lines += [note for note in notes if note is not None]
+    return "".join(f"pixels   {line}\n" for line in lines)
+
+
+def _training_images(config: TrainConfig, pair: DomainPair) -> str:
+    """Where they come from, how many there are and how many of the target's are labelled."""
+    roots = [root for root in (None if pair.source_train is None else config.source.root, config.target.root) if root]
+    temperature = config.source.rare_class_temperature
+    rare = "" if temperature is None else f"rare classes first, T = {temperature:g}"
+    if pair.source_train is None:
+        source, notes = "no source", [rare]
+    else:
+        source, notes = f"{len(pair.source_train)} source" + (f" ({rare})" if rare else ""), []
+    if pair.target_labelled is not None:
+        notes.insert(0, f"{len(pair.target_labelled)} of them with labels")
+    noted = "; ".join(note for note in notes if note)
+    target = f"{len(pair.target_train)} target" + (f" ({noted})" if noted else "")
+    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {target}"
