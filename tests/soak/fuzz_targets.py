@@ -32,7 +32,9 @@ from seg.adaptation.work import Work
 from seg.config import TrainConfig as SegConfig
 from seg.convert import read_state_dict
 from seg.data.image_io import read_index_image
+from seg.data.image_pixels import read_header, read_pixels
 from seg.data.labels import load_classes
+from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.trained import open_trained
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
@@ -90,6 +92,18 @@ def image(content: bytes) -> None:
     _refused(lambda: read_index_image(file))
     with opened_image(file) as picture:
         picture.load()
+
+
+def raster(content: bytes) -> None:
+    """An image of any bands and numbers, TIFF above all, and a label in one."""
+    file = _FOLDER / "image.tif"
+    file.write_bytes(content)
+    _refused(lambda: read_index_image(file))
+    header = read_header(file)
+    ones = (1.0,) * header.bands
+    values = read_pixels(file, RGB if header.is_rgb else PixelFormat(header.bands, header.dtype, ones, ones)).values
+    if values.shape[:2] != header.size[::-1]:
+        raise AssertionError(f"{header.size} pixels became {values.shape}")
 
 
 def weights(content: bytes) -> None:
@@ -172,6 +186,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "checkpoint": checkpoint,
     "run_folder": run_folder,
     "image": image,
+    "raster": raster,
     "weights": weights,
     "hyperparameters": hyperparameters,
     "network_folder": network_folder,
