@@ -127,7 +127,7 @@ def adapt(config: AdaptConfig) -> Result:
         InputError: a network, folder or flag that does not fit.
     """
     config.check()
-    with launched_processes() as processes:
+    with launched_processes(joint=False) as processes:
         if processes.number > 1 and (config.mode != "episodic" or config.model is None):
             raise InputError(
                 "--mode: several processes can share images that are adapted to one by one; give --mode episodic with "

@@ -212,7 +212,7 @@ def _mirrored(maps: Tensor, mirrored: bool) -> Tensor:
 
 def _main() -> None:
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
-    with launched_processes() as processes:
+    with launched_processes(joint=True) as processes:
         _score(config, processes)
 
 

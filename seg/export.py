@@ -86,7 +86,7 @@ def export(config: ExportConfig) -> int:
     Raises:
         InputError: a folder, run or flag that does not fit.
     """
-    with launched_processes() as processes:
+    with launched_processes(joint=True) as processes:
         return _exported(config, processes)
 
 

@@ -27,7 +27,8 @@ def pyproject() -> dict[str, Any]:
 CORE = {"torch", "torchvision", "numpy"}
 #: Extras of their own, and what comes with optuna and transformers.
 NOT_NAMED = {
-    "envpool", "imageio-ffmpeg", "sqlalchemy", "transformers", "huggingface-hub", "onnx", "onnxruntime", "onnxscript",
+    "envpool", "imageio-ffmpeg", "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub",
+    "onnx", "onnxruntime", "onnxscript",
 }  # fmt: skip
 
 

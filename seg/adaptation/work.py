@@ -64,7 +64,7 @@ class Work:
             if resumed:
                 refuse_ways_out(out)
                 _refuse_other(out, read_json(file), wanted)
-                _mend(self.folder)
+                _mend(out, self.folder)
             else:
                 write_atomically(file, json.dumps(wanted).encode())
         except BaseException:
@@ -139,6 +139,7 @@ def _refuse_used(out: Path, settings: Path) -> None:
     if not out.is_dir():
         raise InputError(f"--out: {out} is a file; give a new folder")
     if (out / RESULT).exists():
+        shutil.rmtree(settings.parent, ignore_errors=True)  # of one that was killed in its last moment
         raise InputError(f"--out: {out} holds a finished adaptation, which is never overwritten; give a new folder")
     begun = [entry.name for entry in out.iterdir()] == [_WORK]
     if not settings.is_file() and not begun:
@@ -162,8 +163,10 @@ def _refuse_other(out: Path, found: Any, wanted: dict[str, Any]) -> None:
         )
 
 
-def _mend(folder: Path) -> None:
-    """Take away a line that a kill cut."""
+def _mend(out: Path, folder: Path) -> None:
+    """Take away what a kill has left: files that were being written, and a line that it cut."""
+    for file in out.rglob("*.tmp"):
+        file.unlink(missing_ok=True)
     for file in folder.glob("*.jsonl"):
         content = file.read_bytes()
         if not content.endswith(b"\n"):

@@ -78,6 +78,29 @@ class Machine:
         subprocess.run(["ip", "netns", "delete", self.name], check=True)
 
 
+class Network:
+    """Machines that see each other; a context manager."""
+
+    def __init__(self, machines: int) -> None:
+        self._number, self._machines = machines, list[Machine]()
+
+    def __enter__(self) -> list[Machine]:
+        subprocess.run(["ip", "link", "add", BRIDGE, "type", "bridge"], check=True)
+        try:
+            subprocess.run(["ip", "link", "set", BRIDGE, "up"], check=True)
+            for number in range(self._number):
+                self._machines.append(Machine(f"node{number}", number + 1))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self._machines
+
+    def __exit__(self, *_: object) -> None:
+        for machine in self._machines:
+            machine.remove()
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
+
+
 class Cluster:
     """A head, which runs no jobs, and workers; a context manager.
 
@@ -88,17 +111,13 @@ class Cluster:
     """
 
     def __init__(self, workers: int = 2, cores: int = 2, private: Path | None = None) -> None:
-        self._workers, self._cores, self._private = workers, cores, private
-        self.machines: list[Machine] = []
+        self._cores, self._private, self._network = cores, private, Network(1 + workers)
 
     def __enter__(self) -> Cluster:
         # sockets lie in it, and their paths must be short
         self._temporary = Path(tempfile.mkdtemp(prefix="dc-", dir="/tmp"))
-        subprocess.run(["ip", "link", "add", BRIDGE, "type", "bridge"], check=True)
+        self.machines = self._network.__enter__()
         try:
-            subprocess.run(["ip", "link", "set", BRIDGE, "up"], check=True)
-            for number in range(1 + self._workers):
-                self.machines.append(Machine(f"node{number}", number + 1))
             head = self.machines[0]
             self.address = f"{head.address}:{PORT}"
             self._start(head, "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false")
@@ -110,9 +129,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for machine in self.machines:
-            machine.remove()
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
+        self._network.__exit__()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def join(self, machine: Machine) -> None:

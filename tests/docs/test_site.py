@@ -94,7 +94,8 @@ def test_a_link_that_leads_nowhere_is_an_error(fault: str, tmp_path: Path) -> No
     source = tmp_path / "docs"
     source.mkdir()
     shutil.copy(DOCS / "conf.py", source)
-    (source / "index.md").write_text("# Pages\n\n## Start\n\n[other](other.md)\n")
+    shutil.copytree(DOCS / "_static", source / "_static")
+    (source / "index.md").write_text("# Pages\n\n## Start\n\n| page | for |\n|---|---|\n| [Other](other.md) | all |\n")
     (source / "other.md").write_text("# Other\n\nhere\n")
     assert built(source, tmp_path / "good").returncode == 0
     (source / "other.md").write_text(f"# Other\n\n{fault}\n")

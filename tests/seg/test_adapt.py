@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -19,6 +20,7 @@ from PIL import Image
 import seg.adaptation.flow
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, Interrupted
+from dem_apps.runtime.processes import Processes
 from dem_apps.runtime.settings import parse_config
 from seg.adapt import AdaptConfig, adapt
 from seg.adaptation.decision import Verdict
@@ -238,6 +240,37 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch)
     np.testing.assert_array_equal(own, Image.open(Path(str(config.out)) / "after" / "6_pred_labelIds.png"))
     after, before = saved(Path(str(config.out))), torch.load(str(config.weights), weights_only=True)
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decided", ["yes", "no"])
+def test_processes_share_the_images_of_episodic_and_write_what_one_does(
+    decided: str, config: AdaptConfig, tmp_path: Path, run_command: Callable[..., Any]
+) -> None:
+    (Path(str(config.images)) / "broken.png").write_bytes(b"no image")
+    flags = ["--model", str(config.model), "--weights", str(config.weights), "--images", str(config.images),
+             "--labels", str(tmp_path / "labels"), "--mode", "episodic", "--lr", "0.1"]  # fmt: skip
+    worker = (str(Path(__file__).parents[1] / "support" / "adapt_worker.py"), decided)
+    folders = []
+    for number in (1, 2):
+        launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(number))
+        folders.append(tmp_path / f"out{number}")
+        done = run_command(*launcher, *worker, *flags, "--out", str(folders[-1]), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "broken.png: the image cannot be read" in done.stderr
+    one, two = ({str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} for out in folders)
+    assert len([name for name in one if name.startswith("after/")]) == 9 * 3
+    assert set(two) == set(one)
+    assert [name for name in one if one[name] != two[name] and not name.endswith("report.html")] == []
+
+
+def test_several_processes_share_nothing_but_single_images(config: AdaptConfig, monkeypatch) -> None:
+    several = contextlib.nullcontext(Processes(0, 2))
+    monkeypatch.setattr("seg.adapt.launched_processes", lambda joint: several)
+    with pytest.raises(
+        InputError, match="give --mode episodic with --model and --images, or start the command without"
+    ):
+        adapt(config)
 
 
 class Killed(Exception):

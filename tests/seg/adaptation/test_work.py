@@ -18,20 +18,45 @@ def test_it_goes_on(tmp_path: Path) -> None:
     assert not work.resumed
     assert work.rows("before") == {}
     assert work.state() is None
-    work.add_row("before", {"image": "a.png", "entropy": 0.1})
-    work.add_row("before", {"image": "a.png", "entropy": 0.2})
+    first, second, third = (
+        {"image": image, "entropy": entropy, "pixels": [3, 5]}
+        for image, entropy in (("a.png", 0.1), ("a.png", 0.2), ("b.png", 0.3))
+    )
+    work.add_row("before", first)
+    work.add_row("before", second)
     work.save({"weights": torch.arange(3.0), "step": 2}, 2)
     work.close()
     with open(tmp_path / "out" / "work" / "before.jsonl", "a") as file:
         file.write('{"image": "b.p')  # as a kill leaves it
+    (tmp_path / "out" / "images.csv.515.tmp").write_text("image,ent")
     again = Work(tmp_path / "out", SETTINGS, ["a.png", "b.png"])
     assert again.resumed
-    assert again.rows("before") == {"a.png": {"image": "a.png", "entropy": 0.2}}
-    again.add_row("before", {"image": "b.png", "entropy": 0.3})
+    assert again.rows("before") == {"a.png": second}
+    again.add_row("before", third)
     assert list(again.rows("before")) == ["a.png", "b.png"]
     assert again.state()["weights"].tolist() == [0, 1, 2]
     again.finish({"adapted": True})
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [RESULT]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"image": "c.png", "entropy": 0.1, "pixels": [1]}', '{"image": "a.png"}', "[1]", '{"image": "a.png", "x']
+)
+def test_lines_of_others_are_refused(line: str, tmp_path: Path) -> None:
+    work = Work(tmp_path / "out", SETTINGS, ["a.png", "b.png"])
+    (tmp_path / "out" / "work" / "before.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"before\.jsonl"):
+        work.rows("before")
+    work.close()
+
+
+def test_what_is_finished_loses_what_its_last_moment_left(tmp_path: Path) -> None:
+    work = Work(tmp_path / "out", SETTINGS, ["a.png"])
+    work.close()
+    (tmp_path / "out" / RESULT).write_text("{}")
+    with pytest.raises(InputError, match="holds a finished adaptation"):
+        Work(tmp_path / "out", SETTINGS, ["a.png"])
+    assert [file.name for file in (tmp_path / "out").iterdir()] == [RESULT]
 
 
 def test_a_finished_or_foreign_folder_is_refused(tmp_path: Path) -> None:
