@@ -92,6 +92,7 @@ def export(config: ExportConfig) -> int:
 
 def _exported(config: ExportConfig, processes: Processes) -> int:
     source, out = _checked(config)
+    cut = tiling(config.tile, config.tile_overlap)
     files = find_images(source)
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
@@ -109,7 +110,7 @@ def _exported(config: ExportConfig, processes: Processes) -> int:
             _claim(out, runs[0].folder)
         processes.wait()
         try:
-            own = _export_share(runs, pieces, out, tiling(config.tile, config.tile_overlap), processes)
+            own = _export_share(runs, pieces, out, cut, processes)
             failed = sum(processes.gathered(own))
             for run in runs:
                 run.tables.join(processes.gathered(run.tables), [image.as_posix() for image in images])

@@ -38,6 +38,13 @@ def read_smp(folder: Path) -> TrainedNetwork:
     """
     where = str(folder / CONFIG_FILE)
     config = read_json(folder / CONFIG_FILE)
+    preprocessing = read_preprocessor(folder) or Preprocessing()
+    bands = config.get("in_channels", 3)
+    if bands != preprocessing.channels:
+        raise InputError(
+            f"{where}: in_channels is {bands!r:.50}, and nothing says what becomes 0 and 1 of each band; write "
+            f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
+        )
     outputs = outputs_of(config, where)
     network = network_of_config(config, outputs, where)
     weights, unused = smp_weights(folder)
@@ -54,13 +61,6 @@ def read_smp(folder: Path) -> TrainedNetwork:
         weights.write({**network.state_dict(), **unused}, new)
 
     whole: nn.Module = network if outputs > 1 else PlainLogits(network)
-    preprocessing = read_preprocessor(folder) or Preprocessing()
-    bands = config.get("in_channels", 3)
-    if bands != preprocessing.channels:
-        raise InputError(
-            f"{where}: in_channels is {bands}, and nothing says what becomes 0 and 1 of each band; write {PIXELS_FILE} "
-            "beside it, with bands, dtype, mean, std and shown, as a run has it"
-        )
     # the network itself takes images of any size, so that it does so too where it is adapted
     return TrainedNetwork(str(folder), "smp", whole, max(outputs, 2), classes, preprocessing, True, write)
 

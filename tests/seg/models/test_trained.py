@@ -184,7 +184,7 @@ def test_normalisation_is_to_the_bit_that_of_training(run: Path) -> None:
     ("change", "message"),
     [
         ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
-        ({"in_channels": 5}, "in_channels is 5, and images here have 3"),
+        ({"in_channels": 5}, "in_channels is 5, and nothing says what becomes 0 and 1 of each band"),
         ({"decoder_wings": 2}, "unet has no decoder_wings; its options are"),
         ({"encoder_name": "resnet19"}, "'resnet19' is not known to segmentation-models-pytorch; did you mean"),
         ({"classes": 4}, "segmentation_head.0.weight has shape .3, 16, 3, 3. instead of .4, 16, 3, 3."),
