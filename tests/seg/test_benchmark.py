@@ -107,7 +107,7 @@ def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) 
     assert 0 < float(control["miou"]) < 1
     assert float(ours["mean_entropy_normalised"]) != float(control["mean_entropy_normalised"])
     trained = yaml.safe_load((tmp_path / "grid/balanced/seed0/config.yaml").read_text())
-    assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == ("adadem", 2, "gta5")
+    assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == ("adadem", 2, "auto")
 
 
 @pytest.mark.parametrize(
