@@ -10,6 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,7 @@ def ended_at_random(
             if not process.is_alive():  # it was faster than the moment, and is compared all the same
                 seconds = min(seconds, time.monotonic() - started)
                 break
-            (os.killpg if groups and left % 2 else os.kill)(process.pid, number)  # type: ignore[arg-type]
+            _signal(process, number, groups and left % 2 == 1)
             process.join()
             # a SIGTERM finds it before the command has begun, in its work, or in its last words
             if number != signal.SIGKILL and process.exitcode not in (-number, 128 + number, 0):
@@ -156,6 +157,15 @@ def ended_at_random(
             tally.signals[name] += 1
         training.finish(run, whole, tally)
         shutil.rmtree(run)
+
+
+def _signal(process: multiprocessing.process.BaseProcess, number: int, group: bool) -> None:
+    assert process.pid is not None
+    if group:
+        # it has no group of its own in its first moments
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+    os.kill(process.pid, number)
 
 
 def killed_at_every_stage(training: Training, whole: Path, stages: Sequence[str], tally: Tally) -> None:
