@@ -101,6 +101,8 @@ def _started_run(folder: Path) -> None:
 def _resumed_run(folder: Path, who: int) -> None:
     state = checkpoint_to_resume(folder / "run", 3)
     assert state is not None
+    if state["step"] != 3:
+        raise InputError("the other one has finished it already")
     run = RunFolder.resume(folder / "run", state["step"])
     try:
         for step in range(4, 7):
