@@ -42,6 +42,7 @@ def test_there_is_a_page_for_everything_that_is_added() -> None:
     assert added == {"an_objective", "a_method", "a_network", "a_layout", "an_environment_family"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="the pages use git apply")
 @pytest.mark.parametrize("page", HOWTOS, ids=lambda page: page.stem)
 def test_the_steps_are_complete(page: Path, tmp_path: Path) -> None:

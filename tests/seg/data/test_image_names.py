@@ -61,7 +61,8 @@ class Images:
 def test_every_shown_image_has_its_own_map(tmp_path: Path) -> None:
     run: Any = SimpleNamespace(
         pair=SimpleNamespace(target_val=Images(), classes=CITYSCAPES_CLASSES), maps=3, path=tmp_path, folder=None,
-        stop_if_asked=lambda: None, state=None,
+        stop_if_asked=lambda: None, state=None, progress=None,
+        _to_look_at=lambda _, sample, logits: (sample.image, None, logits),
     )  # fmt: skip
     show = TrainingRun._on_map_sample(run, write=True)
     for index in range(3):

@@ -247,6 +247,7 @@ def test_settings_from_before_there_were_labelled_target_images(tiny_pair):
     assert from_dict(TrainConfig, to_dict(config), "config.yaml") == config
 
 
+@pytest.mark.slow
 def test_a_training_says_how_many_target_images_were_labelled(tiny_pair, target, tiny_flags, run_command, tmp_path):
     for label in labels_of_others(opened(tiny_pair, target)):
         label.write_bytes(b"not an image")

@@ -47,6 +47,7 @@ def downloads(tmp_path_factory) -> tuple[Path, Path]:
     return gta5, cityscapes
 
 
+@pytest.mark.slow
 def test_the_published_configuration_trains_and_scores_at_full_size(downloads, tmp_path, run_command):
     gta5, cityscapes = downloads
     # a small encoder instead of ResNet-101, which takes a minute per step here; everything else as published

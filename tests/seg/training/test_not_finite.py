@@ -124,7 +124,7 @@ def test_a_discriminator_that_is_nan_makes_no_step() -> None:
     state = build_state(config, worker.CLASSES, accelerator)
     assert isinstance(state.method, AdvEnt)
     # the fooling loss is finite and the discriminators' own is not
-    state.method.adversary.discriminator_loss = lambda _source, _target: (
+    state.method.adversary.discriminator_loss = lambda *_: (
         torch.tensor(math.nan, requires_grad=True), {"discriminator/loss_main": torch.tensor(math.nan)}
     )  # type: ignore[method-assign]  # fmt: skip
     with pytest.raises(

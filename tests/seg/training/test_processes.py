@@ -208,6 +208,7 @@ def test_minent_in_several_processes_is_minent_in_one(processes, tmp_path, share
     assert_agree(unbroken, run)
 
 
+@pytest.mark.slow
 def test_self_training_in_two_processes_is_self_training_in_one(tmp_path, shared_flags):
     # every confident pixel counts alike: a share above a threshold would move with a pixel that rounding takes over it
     flags = ["--method", "self-training", "--self-training.threshold", "0", "--self-training.mask-ratio", "0.5"]
