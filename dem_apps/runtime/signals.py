@@ -128,8 +128,7 @@ def signals_held() -> Iterator[None]:
 @contextmanager
 def signals_kept() -> Iterator[None]:
     """Handlers that a library installs in the block for itself are gone at its end."""
-    before = _install(signal.default_int_handler)
-    _restore(before)
+    before = _handlers()
     try:
         yield
     finally:
@@ -154,11 +153,19 @@ def resume_command(module: str, run: Path) -> str:
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 
-def _install(handler: Callable[[int, FrameType | None], object]) -> dict[signal.Signals, Handler]:
-    """The handlers that were there. None are touched outside the main thread, where Python allows none."""
+def _handlers() -> dict[signal.Signals, Handler]:
+    """The handlers that there are; none outside the main thread, where Python lets none be changed."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    return {number: signal.signal(number, handler) for number in SIGNALS}
+    return {number: signal.getsignal(number) for number in SIGNALS}
+
+
+def _install(handler: Callable[[int, FrameType | None], object]) -> dict[signal.Signals, Handler]:
+    """The handlers that were there."""
+    before = _handlers()
+    for number in before:
+        signal.signal(number, handler)
+    return before
 
 
 def _restore(before: dict[signal.Signals, Handler]) -> None:

@@ -77,7 +77,7 @@ class Labels:
             predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST), np.uint8)
         counted = label != IGNORE_INDEX
         if valid is not None:
-            counted &= valid if valid.shape == label.shape else resized_mask(valid, (label.shape[1], label.shape[0]))
+            counted &= resized_mask(valid, (label.shape[1], label.shape[0]))
         pairs = label[counted].astype(np.int64) * self._classes + predicted[counted]
         table: list[list[int]] = np.bincount(pairs, minlength=self._classes**2).reshape(self._classes, -1).tolist()
         return table

@@ -141,7 +141,7 @@ class SegmentationDataset:
         image, valid = self._image(image_file)
         label = None if label_file is None else self._label(label_file, image.shape[:2])
         if label is not None and valid is not None:
-            here = valid if label.shape == valid.shape else resized_mask(valid, (label.shape[1], label.shape[0]))
+            here = resized_mask(valid, (label.shape[1], label.shape[0]))
             label = np.where(here, label, np.uint8(IGNORE_INDEX))
         return Sample(self.name(index), image, label, valid, self.pixels)
 

@@ -164,6 +164,8 @@ def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def resized_mask(valid: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """(H, W) to (width, height), each pixel as the nearest."""
+    """(H, W) to (width, height), each pixel as the nearest; itself where it has that size."""
+    if size == valid.shape[::-1]:
+        return valid
     nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
     return np.asarray(nearest).astype(np.bool_)
