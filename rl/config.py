@@ -20,7 +20,7 @@ from rl.envs.family import import_modules
 from rl.envs.make import check_env_id, episode_limit
 from rl.envs.zoo import hyperparameter
 from rl.hook.terms import TERM_NAMES
-from rl.training.entries import ALGORITHMS, DEFAULTS, check_entry, find_entry
+from rl.training.entries import ALGORITHMS, DEFAULT_WEIGHT, DEFAULTS, check_entry, find_entry
 
 LOSSES = (*TERM_NAMES, "none")
 #: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
@@ -47,8 +47,10 @@ class TrainConfig(ObjectiveSettings):
         f"entropy term to maximise: {', '.join(LOSSES)}; 'entropy' is SB3's own (bit for bit with --update sb3)",
         LOSSES, value="NAME", group="environment and objective",
     )  # fmt: skip
-    ent_coef: float | str = option(
-        0.001, "weight of the entropy term, or lin_0.001 to let it fall to 0 (a hyperparameter file's own is not used)"
+    ent_coef: float | str | None = option(
+        None,
+        "weight of the entropy term, or lin_0.001 to let it fall to 0; default: the environment's in "
+        "configs/rl/ALGO.yaml, else the paper's 0.001 (that of a --hyperparameters-file is not used)",
     )
     env: str = option(
         "MiniGrid-DoorKey-5x5-v0", "environment, as gymnasium knows it: ID, or MODULE:ID to import it from"
@@ -104,6 +106,12 @@ class TrainConfig(ObjectiveSettings):
         if self.engine == "minigrid":
             object.__setattr__(self, "engine", "gymnasium")
 
+    @property
+    def weight(self) -> float | str:
+        """``ent_coef`` of settings that :func:`resolve` has filled in."""
+        assert self.ent_coef is not None
+        return self.ent_coef
+
 
 def resolve(config: TrainConfig) -> TrainConfig:
     """Fill in what depends on the environment, and check what parsing could not; imports the modules of ``--import``.
@@ -115,6 +123,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
     entry, where = find_entry(config.env, config.algo, file)
+    weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
     entry |= config.hyperparameters
     check_entry(entry, config.algo, where)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
@@ -122,6 +131,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
         config,
         timesteps=timesteps,
         hyperparameters=entry,
+        ent_coef=config.ent_coef if config.ent_coef is not None else weight,
         eval_freq=config.eval_freq if config.eval_freq is not None else _eval_freq(config, timesteps),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
@@ -157,7 +167,7 @@ def resolved_again(config: TrainConfig) -> TrainConfig:
     refuse_module_of_a_file(config.env)
     harmless = {"start_from_zip": None, "trust_pickled_code": False, "engine": "gymnasium", "device": "cpu"}
     _check_flags(dataclasses.replace(config, **harmless))  # type: ignore[arg-type]
-    for name in ("timesteps", "eval_freq"):
+    for name in ("timesteps", "eval_freq", "ent_coef"):
         if getattr(config, name) is None:
             raise InputError(f"{name}: is missing")
     check_entry(config.hyperparameters, config.algo, "hyperparameters")
@@ -187,7 +197,8 @@ def _check_flags(config: TrainConfig) -> None:
     check_settings(config)
     if isinstance(config.ent_coef, str) and not config.ent_coef.startswith("lin_"):
         raise InputError(f"--ent-coef: expected a number, or lin_ and a number, not '{config.ent_coef}'")
-    hyperparameter("ent_coef", config.ent_coef)
+    if config.ent_coef is not None:
+        hyperparameter("ent_coef", config.ent_coef)
     if "ent_coef" in config.hyperparameters:
         raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
     check_options(config)

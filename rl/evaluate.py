@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # the hook, for the state of its objective in the checkpoint; episodes are gymnasium's, whatever the training ran on
     algorithm = with_entropy_objective(ALGORITHMS[training.algo], training.loss, **given_options(training))
     envs = build_envs(training.env, entry)
-    model = build_model(algorithm, envs, entry, training.ent_coef, training.seed, config.device)
+    model = build_model(algorithm, envs, entry, training.weight, training.seed, config.device)
     seed = training.seed if config.seed is None else config.seed
     wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
     evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL, frame_stack)

@@ -59,7 +59,7 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
         raise InputError(f"--out: the folder {out.parent} does not exist")
     config = read_run(run_dir)
     torch.set_num_threads(config.threads)
-    model, envs = _plain(config.env, config.algo, config.hyperparameters, config.ent_coef, config.seed)
+    model, envs = _plain(config.env, config.algo, config.hyperparameters, config.weight, config.seed)
     state = load_checkpoint(run_dir / "checkpoints", checkpoint)
     weights = state.get("policy")
     if isinstance(weights, dict):

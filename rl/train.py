@@ -103,7 +103,7 @@ def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     envs = build_envs(config.env, config.hyperparameters, config.engine, config.seed)
-    return build_model(algorithm, envs, config.hyperparameters, config.ent_coef, config.seed, config.device)
+    return build_model(algorithm, envs, config.hyperparameters, config.weight, config.seed, config.device)
 
 
 def _learn(

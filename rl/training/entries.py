@@ -27,6 +27,8 @@ _MOST_ENVS = 4096
 DEFAULTS = "SB3's defaults"
 #: Steps of an environment that nobody has an entry for.
 DEFAULT_TIMESTEPS = 1e5
+#: Weight of the entropy term where an entry of ours has none: the paper's.
+DEFAULT_WEIGHT = 0.001
 _SHARE = {"at_least": 0.0, "at_most": 1.0}
 #: What a number may be, of every other argument that takes one.
 _RANGES: dict[str, dict[str, float]] = {
@@ -40,7 +42,9 @@ _SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf", "ent_coef")
 
 
 def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
-    """The environment's entry without ``ent_coef``, which is not the file's to say, and where it was found.
+    """The environment's entry, and where it was found; with ``ent_coef`` in files of ours only.
+
+    The Zoo's is mostly 0, which would switch off every entropy term.
 
     Args:
         env_id: the environment.
@@ -67,7 +71,8 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
         raise InputError(f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one")
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
-    return {key: value for key, value in entry.items() if key != "ent_coef"}, where
+    ours = file is None and name in entries
+    return {key: value for key, value in entry.items() if key != "ent_coef" or ours}, where
 
 
 def sb3_defaults(env_id: str) -> dict[str, Any]:
