@@ -99,7 +99,7 @@ def play(env: gym.Env, action: Any) -> tuple[np.ndarray, float, bool, tuple[floa
 @pytest.mark.parametrize(
     ("name", "steps", "n_steps"),
     [
-        ("DoorKey-5x5", 1.5e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128),
+        ("DoorKey-5x5", 2e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128),
         ("KeyCorridorS3R1", 5e5, 128),
         ("RedBlueDoors-6x6", 1e6, 512), ("Fetch-5x5-N2", 5e6, 128), ("FourRooms", 5e6, 512),
         ("GoToDoor-5x5", 5e6, 128), ("PutNear-6x6-N2", 1e7, 128),
