@@ -293,7 +293,7 @@ def test_a_folder_by_default_is_made_for_this_start_and_names_the_seed(tiny_flag
 
     monkeypatch.setattr(seg.train, "new_run_dir", made)
     monkeypatch.setattr(sys, "argv", ["seg.train", *tiny_flags, "--seed", "41"])
-    with pytest.raises(InputError, match="^seg-minent-adadem-41$"):
+    with pytest.raises(InputError, match=r"^seg-minent-adadem-41$"):
         seg.train._main()
 
 
