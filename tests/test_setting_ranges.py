@@ -176,6 +176,8 @@ def test_a_protocol_names_only_weights_that_count() -> None:
     assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
     minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative", "back_off"}
     assert set(_weights(TrainConfig(method="minent"))) == minent
+    one_head = {name for name in minent if not name.endswith("_aux")}
+    assert set(_weights(TrainConfig(method="minent"), heads=("main",))) == one_head
     for name in set(METHODS) - {"source", "minent"}:
         own = METHODS[name].sections.get("weights")
         assert set(_weights(TrainConfig(method=name))) == minent | {f.name for f in dataclasses.fields(own) if own}
