@@ -33,7 +33,7 @@ class EvaluateConfig:
 
     run: str | None = option(None, "run folder that rl.train wrote (needed)", value="RUN", group="what is scored")
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
-    episodes: int = option(10, "number of episodes", at_least=1)
+    episodes: int = option(10, "number of episodes", at_least=1, at_most=10**6)
     seed: int | None = option(
         None, "seed of the episodes; default: those of the run's own eval.json", at_least=0, at_most=LARGEST_SEED
     )

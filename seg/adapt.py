@@ -72,7 +72,7 @@ class AdaptConfig(ObjectiveSettings):
         "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
         "episodic: begin anew with every image", MODES,
     )  # fmt: skip
-    epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1)
+    epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000)
     batch_size: int = option(4, "images per step", at_least=1)
     size: list[int] | None = option(
         None, "width and height that the network sees; default: a run's own, else each image's", at_least=1,
