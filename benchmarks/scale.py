@@ -1,6 +1,6 @@
 """What a job costs beside its training, and what a folder costs to look through as a grid or a search grows.
 
-    python benchmarks/scale.py [--jobs 10 100] [--workers 8] [--runs 10 100 1000] [--out docs/results/scale.json]
+    python benchmarks/scale.py [--jobs 10 100 1000] [--workers 8] [--runs 10 100 1000] [--out docs/results/scale.json]
 
 Jobs are empty: a shell writes ``eval.json``. They go through :func:`dem_apps.jobs.grid.run_grid`, on this machine and
 on a cluster of Ray's of one worker, which is started and stopped here; without Ray only the first. Folders hold
@@ -162,7 +162,7 @@ def environment() -> dict[str, Any]:
 def main() -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, nargs="+", default=[10, 100], help="sizes of the grids of empty jobs")
+    parser.add_argument("--jobs", type=int, nargs="+", default=[10, 100, 1000], help="sizes of the grids of empty jobs")
     parser.add_argument("--workers", type=int, default=8, help="jobs at a time")
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 100, 1000], help="sizes of the folders")
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each scan")

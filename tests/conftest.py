@@ -6,6 +6,7 @@ A few, the same at every run; with ``HYPOTHESIS_PROFILE=soak`` many.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from hypothesis import HealthCheck, settings
 #: A slow machine is no fault, and neither is a fixture that all examples share.
 _SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's `make test &` makes it deaf to Ctrl-C, and every command with it that a test interrupts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # for what fixtures of a module compute, before any test
 settings.register_profile(
     "fast", max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=_SUPPRESSED

@@ -29,8 +29,9 @@ from seg.models.trained import TrainedNetwork
 MODES = ("epochs", "online", "episodic")
 #: Images that evidence is taken on, evenly from the folder.
 PROBE_IMAGES = 16
-#: Looks at the network per pass over the folder, besides the one before anything is learnt.
-CHECKS = 4
+#: Looks at the network per pass over the folder, besides the one before anything is learnt: one per so many images, for
+#: a look costs as much as learning from two dozen; ``benchmarks/adapt_decision.py`` took the fewest.
+FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
 #: Seconds of learning that a kill may cost.
 _SAVE_EVERY = 20.0
 
@@ -149,7 +150,8 @@ class Flow:
 
     def _learn(self, rounds: Rounds, batches: list[list[int]]) -> None:
         per_pass = max(1, len(batches) // self.plan.epochs)
-        marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // CHECKS)))}
+        checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(self.folder) // IMAGES_PER_CHECK))
+        marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
         if not rounds.checks:
             rounds.check()
         for indices in track(batches[rounds.step :], len(batches) - rounds.step, "adapting", "batches"):

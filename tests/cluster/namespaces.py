@@ -59,10 +59,10 @@ class Machine:
         listed = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
         return [int(pid) for pid in listed.stdout.split()]
 
-    def kill(self) -> int:
-        """The power goes: every process at once; how many there were."""
+    def kill(self, but: int | None = None) -> int:
+        """The power goes: every process at once, but for one; how many there were."""
         killed = 0
-        while pids := self.processes():
+        while pids := [pid for pid in self.processes() if pid != but]:
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -118,11 +118,8 @@ class Cluster:
         self._temporary = Path(tempfile.mkdtemp(prefix="dc-", dir="/tmp"))
         self.machines = self._network.__enter__()
         try:
-            head = self.machines[0]
-            self.address = f"{head.address}:{PORT}"
-            self._start(head, "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false")
-            for machine in self.machines[1:]:
-                self.join(machine)
+            self.address = f"{self.machines[0].address}:{PORT}"
+            self.start()
         except BaseException:
             self.__exit__()
             raise
@@ -131,6 +128,12 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._network.__exit__()
         shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start Ray on all machines, for the first time or again."""
+        self._start(self.machines[0], "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false")
+        for machine in self.machines[1:]:
+            self.join(machine)
 
     def join(self, machine: Machine) -> None:
         """Start Ray on a worker, for the first time or again."""

@@ -4,6 +4,7 @@
 
 For each of a grid of twelve ``rl.train`` runs, the same with ``--collect``, and a ``seg.tune`` search: an unbroken
 local one, then on a head and two workers one in which a worker dies, and one whose command is killed and given again.
+Of the grid also one whose head dies, with all that is Ray's on its machine: the command has to end by itself.
 ``metrics.jsonl`` without times, ``eval.json`` and, of the search, ``trials.csv`` have to be the same bytes.
 """
 
@@ -54,7 +55,7 @@ class Case:
 def main() -> int:
     """Every case; status 1 if one differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("grid", "collected", "search"))
+    parser.add_argument("--only", choices=("grid", "head", "collected", "search"))
     parser.add_argument("--seeds", type=int, default=6, help="of each of the grid's two arms")
     parser.add_argument("--out", type=Path, help="file for the figures")
     options = parser.parse_args()
@@ -72,6 +73,8 @@ def main() -> int:
             local = made(grid, work / "local-grid")
         if options.only in (None, "grid"):
             found["grid"] = tried(grid, local, work / "grid")
+        if options.only in (None, "head"):
+            found["head"] = {"head killed": with_kill(grid, local, work / "grid-head", head_dies)}
         if options.only in (None, "collected"):
             found["collected"] = tried(grid, local, work / "collected", "--collect")
         if options.only in (None, "search"):
@@ -150,6 +153,22 @@ def command_dies(
         time.sleep(0.1)
     ended = round(time.monotonic() - began, 1)
     return {"finished before": done, "trainings gone after s": ended, "status": start().wait()}
+
+
+def head_dies(case: Case, cluster: Cluster, start: Callable[[], subprocess.Popen[str]], folder: Path) -> dict[str, Any]:
+    """Ray's part of the head's machine, in the middle; then Ray anew on all machines, and the same command."""
+    command = start()
+    done = until_the_middle(case, folder, command)
+    killed, began = cluster.machines[0].kill(but=command.pid), time.monotonic()
+    status = command.wait(timeout=600)
+    ended, said = round(time.monotonic() - began, 1), Path(f"{folder}.out").read_text().splitlines()[-1]
+    for machine in cluster.machines:
+        machine.kill()
+    cluster.start()
+    return {
+        "finished before": done, "processes killed": killed, "command ended after s": ended, "with status": status,
+        "and said": said, "status": start().wait(),
+    }  # fmt: skip
 
 
 def on_workers(cluster: Cluster) -> list[int]:
