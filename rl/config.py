@@ -91,7 +91,7 @@ class TrainConfig(ObjectiveSettings):
         at_least=1,
         group="scores and videos",
     )
-    eval_episodes: int = option(10, "episodes per evaluation", at_least=1)
+    eval_episodes: int = option(10, "episodes per evaluation", at_least=1, at_most=10**6)
     goal_return: float | None = option(
         None,
         "mean return at which the task counts as reached, for the time to the goal; default: the environment's own",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
+from dem_apps.runtime.checkpoint import own_temporary
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.new_files import place, write_new
@@ -33,7 +33,7 @@ class EvaluateConfig:
 
     run: str | None = option(None, "run folder that rl.train wrote (needed)", value="RUN", group="what is scored")
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
-    episodes: int = option(10, "number of episodes", at_least=1)
+    episodes: int = option(10, "number of episodes", at_least=1, at_most=10**6)
     seed: int | None = option(
         None, "seed of the episodes; default: those of the run's own eval.json", at_least=0, at_most=LARGEST_SEED
     )
@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch_device(config.device)
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists already; name another file")
+    if config.video is None and config.video_episodes != EvaluateConfig.video_episodes:
+        raise InputError("--video-episodes: belongs to --video, which is not given")
     if config.video is not None:
         check_video_file(Path(config.video), config.video_episodes)  # before minutes of evaluation
     run_dir = Path(config.run)
@@ -95,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         video = Path(config.video)
-        own = video.with_name(f"{video.stem}.{os.getpid()}{video.suffix}")  # nobody else's, until it is whole
+        own = own_temporary(video, video.suffix)  # nobody else's, until it is whole
         record_episodes(
             model, training.env, wrapper, evaluator.episodes(model, False), own, about, config.video_episodes,
             frame_stack,

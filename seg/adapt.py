@@ -72,7 +72,7 @@ class AdaptConfig(ObjectiveSettings):
         "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
         "episodic: begin anew with every image", MODES,
     )  # fmt: skip
-    epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1)
+    epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000)
     batch_size: int = option(4, "images per step", at_least=1)
     size: list[int] | None = option(
         None, "width and height that the network sees; default: a run's own, else each image's", at_least=1,
@@ -99,6 +99,11 @@ class AdaptConfig(ObjectiveSettings):
             raise InputError(
                 f"--source: --method {self.method} needs a folder of images of the kind that the network was trained "
                 "for, without labels"
+            )
+        if self.method not in NEED_SOURCE and self.source is not None:
+            raise InputError(
+                f"--source: is for --method {' and '.join(NEED_SOURCE)}, and {self.method} reads no source images; "
+                "leave it out"
             )
         check_options(self, trained=METHODS[self.method].parameters is not None)
 
@@ -160,7 +165,7 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
         writer = PredictionWriter(work, folder, classes, labels, trained.align_corners)
         outcome = Flow(trained, folder, writer, work, config.plan(trained, source), processes).run()
         processes.wait()  # until all rows are there
-        result = Result(_kept_settings(config), classes, outcome, work.rows("before"), work.rows("after"))
+        result = Result(_said_settings(config), classes, outcome, work.rows("before"), work.rows("after"))
         processes.wait()  # until all have read them
         if processes.first:
             _write(result, writer, trained, out)
@@ -217,6 +222,12 @@ def _out(config: AdaptConfig) -> Path:
 def _kept_settings(config: AdaptConfig) -> dict[str, Any]:
     """What another call has to agree in to continue: all but where it writes and computes."""
     return {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
+
+
+def _said_settings(config: AdaptConfig) -> dict[str, Any]:
+    """What the result names: no objective and no rate where nothing is learnt with them."""
+    unused = () if METHODS[config.method].parameters is not None else ("loss", "reduction", "lr")
+    return {key: None if key in unused else value for key, value in _kept_settings(config).items()}
 
 
 def _write(result: Result, writer: PredictionWriter, trained: TrainedNetwork, out: Path) -> None:

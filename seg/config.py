@@ -255,8 +255,10 @@ class TrainConfig(ObjectiveSettings):
         0, "seed of weights, sample order and augmentation", at_least=0, at_most=LARGEST_SEED, group="training"
     )
     max_steps: int = option(700, "training steps", at_least=1, at_most=10**12)
-    batch_size: int = option(2, "source images, and target images, per micro-batch, over all processes", at_least=1)
     # a step holds all of its micro-batches
+    batch_size: int = option(
+        2, "source images, and target images, per micro-batch, over all processes", at_least=1, at_most=10_000
+    )
     accumulate: int = option(1, "micro-batches whose gradients are averaged into one step", at_least=1, at_most=10_000)
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")

@@ -121,6 +121,8 @@ def trial_settings(config: TuneConfig, train: TrainConfig) -> TrainConfig:
     }.items():
         if getattr(train, name) is not None:
             raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
+    if train.validation_part != TrainConfig().validation_part:
+        raise InputError("--train.validation-part: leave it out, --share says what trials are scored on")
     if train.resume:
         raise InputError("--train.resume: leave it out, the same command again continues the study in --study-dir")
     if not METHODS[train.method].uses_target:

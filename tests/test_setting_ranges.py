@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import math
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from torch import nn
 
 from dem_apps.errors import InputError
 from dem_apps.figures import FiguresConfig
@@ -17,20 +20,25 @@ from dem_apps.runtime.validate import check_settings, fields_of, out_of_range
 from rl.benchmark import BenchmarkConfig as RLBenchmarkConfig
 from rl.config import TrainConfig as RLTrainConfig
 from rl.evaluate import EvaluateConfig as RLEvaluateConfig
+from rl.export import ExportConfig as RLExportConfig
+from rl.plots import PlotsConfig
 from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
 from rl.tune import TuneConfig as RLTuneConfig
 from seg.adapt import AdaptConfig
 from seg.benchmark import BenchmarkConfig
 from seg.config import OptimizerConfig, TrainConfig
+from seg.convert import ConvertConfig
 from seg.evaluate import EvaluateConfig
 from seg.export import ExportConfig
+from seg.export_model import ExportModelConfig
 from seg.methods import METHODS
-from seg.scores.protocol import _optimizer, _weights
+from seg.scores.protocol import _optimizer, _weights, protocol
 from seg.tune import TuneConfig
 
 SETTINGS = (
-    TrainConfig, EvaluateConfig, ExportConfig, AdaptConfig, BenchmarkConfig, TuneConfig, RLTrainConfig,
-    RLEvaluateConfig, RLBenchmarkConfig, RLTuneConfig, FiguresConfig,
+    TrainConfig, EvaluateConfig, ExportConfig, ExportModelConfig, ConvertConfig, AdaptConfig, BenchmarkConfig,
+    TuneConfig, RLTrainConfig, RLEvaluateConfig, RLExportConfig, RLBenchmarkConfig, PlotsConfig, RLTuneConfig,
+    FiguresConfig,
 )  # fmt: skip
 #: Checked where they are used: a coefficient may be a schedule, objectives check their own; a return may be any.
 _ELSEWHERE = {"ent_coef", "goal_return", "size", *OPTION_NAMES}
@@ -47,6 +55,23 @@ def numbers(config_class: type) -> list[tuple[str, dict[str, float | None]]]:
         for key, field, hint in fields_of(config_class)
         if not dataclasses.is_dataclass(hint) and {int, float} & kinds(hint) and dict not in kinds(hint)
     ]
+
+
+def test_no_command_is_left_out() -> None:
+    """Whatever a command hands to ``parse_config`` or ``parse_search`` is looked at here."""
+    root = Path(__file__).parent.parent
+    sources = [file.read_text() for package in ("dem_apps", "rl", "seg") for file in (root / package).rglob("*.py")]
+    handed = {
+        argument.id
+        for source in sources
+        if "parse_config(" in source or "parse_search(" in source
+        for call in ast.walk(ast.parse(source))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        and call.func.id in ("parse_config", "parse_search")
+        for argument in call.args
+        if isinstance(argument, ast.Name) and argument.id.endswith("Config")
+    }  # fmt: skip
+    assert handed == {config_class.__name__ for config_class in SETTINGS}
 
 
 @pytest.mark.parametrize("config_class", SETTINGS)
@@ -68,6 +93,28 @@ def test_a_number_beyond_its_range_is_one_sentence(config_class: type) -> None:
             given = f"[{wrong:g},{wrong:g}]" if is_list else f"{wrong:.0f}" if wrong % 1 == 0 else f"{wrong:g}"
             with pytest.raises(InputError, match=rf"^{name}: expected "):
                 parse_config(config_class, "x", "x", [f"{name}={given}"])
+
+
+@pytest.mark.parametrize(
+    ("config_class", "name", "value"),
+    [
+        (TrainConfig, "optimizer.head-factor", -1), (TrainConfig, "optimizer.horizon", -5),
+        (TrainConfig, "optimizer.horizon", 0), (TrainConfig, "optimizer.momentum", 2),
+        (TrainConfig, "optimizer.lr", -1), (TrainConfig, "optimizer.weight-decay", -1),
+        (TrainConfig, "optimizer.power", -1), (TrainConfig, "seed", 2**32), (TrainConfig, "workers", 1000),
+        (TrainConfig, "discriminator.channels", 0), (TrainConfig, "discriminator.channels", 100000),
+        (TrainConfig, "weights.seg-main", "-1e-3"), (EvaluateConfig, "scales", 1e308),
+        (EvaluateConfig, "scales", 100000), (RLTrainConfig, "seed", 2**32), (RLEvaluateConfig, "seed", -1),
+        (TrainConfig, "batch-size", 10**9), (TrainConfig, "self-training.views", 10**9),
+        (AdaptConfig, "epochs", 10**9), (RLTrainConfig, "eval-episodes", 10**9),
+        (RLEvaluateConfig, "episodes", 10**9), (RLTuneConfig, "final-seeds", 10**9),
+        (BenchmarkConfig, "seeds", 99999999999), (RLBenchmarkConfig, "seeds", 99999999999),
+    ],
+)  # fmt: skip
+def test_a_bound_is_where_nonsense_begins(config_class: type, name: str, value: Any) -> None:
+    """What trained, hung, filled the memory or ended in a trace; the seeds of a grid passed its check."""
+    with pytest.raises(InputError, match=rf"^--{name}: expected .*, got "):
+        parse_config(config_class, "x", "x", [f"--{name}", str(value)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +167,20 @@ def test_a_protocol_names_only_what_the_optimiser_has() -> None:
     assert _optimizer(sgd) == dataclasses.asdict(sgd.optimizer)
 
 
+def test_a_protocol_names_no_objective_where_none_is_trained_with() -> None:
+    config = TrainConfig(method="source", loss="dem", reduction="balanced")
+    names = ("loss", "reduction", "balance", "least_share")
+    said = protocol(config, nn.Conv2d(3, 2, 1), "last", 1)
+    assert [said[name] for name in names] == [None] * 4
+    assert protocol(TrainConfig(loss="dem"), nn.Conv2d(3, 2, 1), "last", 1)["loss"] == "dem"
+
+
 def test_a_protocol_names_only_weights_that_count() -> None:
     assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
     minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative", "back_off"}
     assert set(_weights(TrainConfig(method="minent"))) == minent
+    one_head = {name for name in minent if not name.endswith("_aux")}
+    assert set(_weights(TrainConfig(method="minent"), heads=("main",))) == one_head
     for name in set(METHODS) - {"source", "minent"}:
         own = METHODS[name].sections.get("weights")
         assert set(_weights(TrainConfig(method=name))) == minent | {f.name for f in dataclasses.fields(own) if own}

@@ -15,6 +15,7 @@ import os
 import re
 import reprlib
 import stat
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -203,10 +204,18 @@ def write_atomically(path: Path, content: bytes, shared: bool = False) -> None:
         InputError: the disk is full; the file that was there is untouched.
     """
     try:
-        _replace(path, content, temporary=path.with_name(f"{path.name}.{os.getpid()}.tmp") if shared else None)
+        _replace(path, content, temporary=own_temporary(path) if shared else None)
     except OSError as error:
         intact = "the file that was there is intact" if path.exists() else "nothing was overwritten"
         raise disk_error(error, path, intact) from error
+
+
+def own_temporary(path: Path, ending: str = ".tmp") -> Path:
+    """A name beside ``path`` that nobody else takes: containers and machines on one disk count processes alike.
+
+    It does not hold that of ``path``, which may be as long as a name can be.
+    """
+    return path.with_name(f".{uuid.uuid4().hex}{ending}")
 
 
 def replace_file(temporary: Path, path: Path) -> None:

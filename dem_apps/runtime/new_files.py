@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dem_apps.errors import DISK_FULL, InputError, NotWritten, disk_error
-from dem_apps.runtime.checkpoint import flush, write_bytes
+from dem_apps.runtime.checkpoint import flush, own_temporary, write_bytes
 
 
 def claim(path: Path, flag: str) -> None:
@@ -33,7 +33,7 @@ def write_new(path: Path, content: bytes, flag: str) -> None:
     Raises:
         InputError: there is one by now, or the disk is full.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = own_temporary(path)
     try:
         write_bytes(temporary, content)
         place(temporary, path, flag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -24,7 +25,7 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
         InputError: it holds something already, cannot be made, or the disk is full.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder")
+        raise _used(path, flag)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
@@ -34,13 +35,25 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's own is for nobody else
         _flush(temporary)
-        if path.exists():
-            path.rmdir()
-        os.rename(temporary, path)
+        _rename(temporary, path, flag)
     except OSError as error:
         raise disk_error(error, path, "nothing was overwritten") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename(temporary: Path, path: Path, flag: str) -> None:
+    """An empty folder makes room; what another command has put there since the first look stays."""
+    try:
+        os.rename(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise _used(path, flag) from error
+
+
+def _used(path: Path, flag: str) -> InputError:
+    return InputError(f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder")
 
 
 def _umask() -> int:

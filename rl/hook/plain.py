@@ -62,6 +62,7 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     if envs is None:
         return [path]
     statistics = path.with_suffix(".vecnormalize.pkl")
+    statistics.unlink(missing_ok=True)  # replaced, and not written through a link
     statistics.write_bytes(pickle.dumps(plain_statistics(envs)))
     return [path, statistics]
 

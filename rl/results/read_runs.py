@@ -114,7 +114,8 @@ def read_csv(file: Path) -> list[Result]:
         InputError: a file that cannot be read, a column that is missing, or a figure that is not finite.
     """
     curves: dict[tuple[str, str, int], dict[int, tuple[float, float | None]]] = {}
-    for line in _rows(file.with_name(file.name.replace("runs", "curves")), ("seed", "step", *ACTIONS), ("greedy",)):
+    name = "curves".join(file.name.rsplit("runs", 1))  # the folder's own name may hold the word as well
+    for line in _rows(file.with_name(name), ("seed", "step", *ACTIONS), ("greedy",)):
         key = line["env"], line["arm"], line["seed"]
         curves.setdefault(key, {})[line["step"]] = line["sampled"], line["greedy"]
     columns = {actions: f"last_mean_return_{actions}" for actions in ACTIONS}
@@ -210,6 +211,8 @@ def _each_once(results: list[Result]) -> list[Result]:
 def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
     # a run that is older than a setting was trained with what is its default now
     configs = [{**to_dict(TrainConfig()), **config} for config in configs]
+    # without an entropy term its weight is of no consequence
+    configs = [{**config, "ent_coef": None} if config["loss"] == "none" else config for config in configs]
     configs = [{**config, **_training_of(config)} for config in configs]
     keys = dict.fromkeys(key for config in configs for key in config if key not in _NOT_OF_THE_ARM)
     arms = []

@@ -44,7 +44,12 @@ def demo_network() -> Path:
         with open(folder / "training.log", "w", encoding="utf-8") as log, redirect_stdout(log):
             train(config)
 
-    return _kept(f"source-v{WORLD_VERSION}-{STEPS}-{SEEN[0]}", make) / "run"
+    return _kept(f"source-v{WORLD_VERSION}-{STEPS}-{SEEN[0]}", make, _has_its_end) / "run"
+
+
+def _has_its_end(folder: Path) -> bool:
+    """What it read before that, the checkpoint, has checksums of its own."""
+    return (folder / "run" / "eval.json").is_file()
 
 
 def foggy_target() -> tuple[Path, Path]:
@@ -61,25 +66,34 @@ def foggy_target() -> tuple[Path, Path]:
             Image.fromarray(fog(image=picture)["image"]).save(folder / "images" / f"{index:03d}.png")
             Image.fromarray(label.astype(np.uint8)).save(folder / "labels" / f"{index:03d}.png")
 
-    folder = _kept(f"foggy-v{WORLD_VERSION}-{IMAGES}-{_FOG[0]:g}", make)
+    folder = _kept(f"foggy-v{WORLD_VERSION}-{IMAGES}-{_FOG[0]:g}", make, _has_all_pictures)
     return folder / "images", folder / "labels"
 
 
-def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache; ``make`` fills it where it is missing, and it appears when it is whole."""
+def _has_all_pictures(folder: Path) -> bool:
+    """With one missing or emptied the command would adapt to fewer without a word."""
+    files = (folder / part / f"{index:03d}.png" for part in ("images", "labels") for index in range(IMAGES))
+    return all(file.is_file() and file.stat().st_size > 0 for file in files)
+
+
+def _kept(name: str, make: Callable[[Path], None], whole: Callable[[Path], bool]) -> Path:
+    """A folder of the cache; ``make`` fills it where it is missing or not whole, and it appears when it is."""
     place = cache_dir() / "adapt" / name
-    if place.is_dir():
+    if whole(place):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=place.parent))
     try:
         make(draft)
         draft.chmod(0o755)  # mkdtemp's own would lock out others of a shared cache
+        if place.is_dir() and not whole(place):
+            os.rename(place, draft.with_name(f"{draft.name}-old"))
         try:
             os.rename(draft, place)
         except OSError:
             if not place.is_dir():  # else another process was a moment faster
                 raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        for rest in (draft, draft.with_name(f"{draft.name}-old")):
+            shutil.rmtree(rest, ignore_errors=True)
     return place

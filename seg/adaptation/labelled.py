@@ -34,7 +34,7 @@ class Labels:
         classes: whose ids the label images hold.
 
     Raises:
-        InputError: no such folder, or no label of any image in it.
+        InputError: no such folder, no label of any image in it, or one that is of two images.
     """
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet) -> None:
@@ -42,6 +42,10 @@ class Labels:
             raise InputError(f"--labels: {folder} is no folder")
         places = {image: folder / image.with_suffix(".png") for image in images}
         self.files = {image: file for image, file in places.items() if file.is_file()}
+        owners: dict[Path, Path] = {}
+        for image, file in self.files.items():
+            if owners.setdefault(file, image) != image:
+                raise InputError(f"--labels: {owners[file]} and {image} share the label {file}; rename one of them")
         if not self.files:
             raise InputError(
                 f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"

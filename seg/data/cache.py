@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from dem_apps.errors import disk_error
 from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.checkpoint import own_temporary
+from seg.data.image_io import cut
 
 # 2: images are upright as their EXIF says
 _MAGIC = b"dempix2\n"
@@ -44,13 +46,13 @@ class ResizedCopies:
         self._root = root
         digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:10]
         name = "native" if size is None else f"{size[0]}x{size[1]}"
-        self.folder = cache_dir() / "resized" / f"{layout}-{root.name}-{digest}" / name
+        self.folder = cache_dir() / "resized" / f"{layout}-{cut(root.name)}-{digest}" / name
         self._warned = False
 
     def path(self, original: Path) -> Path:
         """Where the copy of a file is, whether it exists or not."""
         relative = original.relative_to(self._root)
-        return self.folder / relative.with_name(relative.name + ".raw")
+        return self.folder / relative.with_name(cut(relative.name) + ".raw")
 
     def read(self, original: Path) -> NDArray[np.uint8] | None:
         """Pixels of the copy, (H, W, 3) or (H, W), read-only; None where there is none that can be trusted.
@@ -85,7 +87,7 @@ class ResizedCopies:
             InputError: the disk is full; copies that were written are intact.
         """
         path = self.path(original)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        temporary = own_temporary(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # not flushed to the disk: after a power cut the checksum tells

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.checkpoint import own_temporary
 from seg.data.datasets import SegmentationDataset
+from seg.data.image_io import cut
 from seg.data.labels import IGNORE_INDEX
 from seg.data.parallel_map import in_order
 
@@ -33,7 +35,7 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     Raises:
         InputError: a label that cannot be read.
     """
-    file = cache_dir() / "class_pixels" / f"{dataset.root.name}-{_key(dataset)}.npz"
+    file = cache_dir() / "class_pixels" / f"{cut(dataset.root.name)}-{_key(dataset)}.npz"
     shape = (len(dataset), len(dataset.classes) + 1)
     kept = _read(file, shape)
     if kept is not None:
@@ -69,7 +71,7 @@ def _read(file: Path, shape: tuple[int, int]) -> NDArray[np.int64] | None:
 
 def _keep(file: Path, pixels: NDArray[np.int64]) -> None:
     """A training can do without: what cannot be written is worth a warning."""
-    temporary = file.with_name(f"{file.stem}.{os.getpid()}.tmp")
+    temporary = own_temporary(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as content:  # of a name, savez would make another

@@ -45,7 +45,9 @@ class SelfTrainingConfig:
     threshold: float = option(0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1)
     mix: str = option("classes", "source pixels pasted into target images: of half of the classes, or a box", MIXES)
     strong_view: bool = option(True, "whether colours are jittered and images blurred after pasting")
-    views: int = option(1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1)
+    views: int = option(
+        1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1, at_most=100
+    )
     mask_ratio: float = option(
         0.0, "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none", at_least=0, at_most=1
     )

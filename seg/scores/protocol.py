@@ -90,7 +90,7 @@ def protocol(
         "optimizer": _optimizer(config),
         "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
         "options": given_options(config),
-        "weights": _weights(config),
+        "weights": _weights(config, getattr(model, "heads", ("main", "aux"))),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
 
@@ -101,8 +101,8 @@ def _optimizer(config: TrainConfig) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(config.optimizer).items() if name not in of_sgd}
 
 
-def _weights(config: TrainConfig) -> dict[str, Any]:
-    """Those that the method has a use for."""
+def _weights(config: TrainConfig, heads: Sequence[str] = ("main", "aux")) -> dict[str, Any]:
+    """Those that the method and the network's heads have a use for."""
     of_methods = {
         name: {field.name for field in dataclasses.fields(method.sections["weights"])}
         for name, method in METHODS.items()
@@ -111,4 +111,6 @@ def _weights(config: TrainConfig) -> dict[str, Any]:
     unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
     if not METHODS[config.method].uses_target:
         unused |= {"target_main", "target_aux", "warm_up", "relative", "back_off"}
-    return {name: value for name, value in dataclasses.asdict(config.weights).items() if name not in unused}
+    weights = dataclasses.asdict(config.weights)
+    unused |= {name for name in weights if name.endswith("_aux") and "aux" not in heads}
+    return {name: value for name, value in weights.items() if name not in unused}

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,9 @@ def test_the_csv_files_stand_for_the_runs(runs: Path, tmp_path: Path) -> None:
     assert NOTE in table
     for file in (tmp_path / "one").iterdir():
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+    for kind in ("runs", "curves"):  # another name with the word in it
+        shutil.copy(tmp_path / "one" / f"{kind}.csv", tmp_path / f"my_runs_{kind}.csv")
+    assert len(find_results([tmp_path / "my_runs_runs.csv"])) == 8
     with pytest.raises(InputError, match="leave one out"):
         find_results([tmp_path / "one" / "runs.csv", runs])
 
@@ -267,6 +271,9 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path: Path) -> None:
     ]
     arms = [result.arm for result in read_results(runs)]
     assert arms == ["none", "entropy, ent-coef 0.01", "entropy, ent-coef 0.001", "dem"]
+    # the weight of nothing tells no arms apart
+    runs = [make_run(tmp_path / f"none{seed}", 0.5, loss="none", seed=seed, ent_coef=0.1 * seed) for seed in (3, 4)]
+    assert [result.arm for result in read_results(runs)] == ["none", "none"]
 
 
 def test_a_run_that_is_older_than_a_setting_is_of_the_same_arm(tmp_path: Path) -> None:

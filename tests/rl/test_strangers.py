@@ -124,6 +124,11 @@ def test_expressions_that_are_none(text: str) -> None:
     assert "is not an expression" in sentence
 
 
+def test_a_flag_of_a_video_needs_one() -> None:
+    with pytest.raises(InputError, match=r"^--video-episodes: belongs to --video, which is not given$"):
+        rl.evaluate.main(["--run", "x", "--video-episodes", "2"])
+
+
 def test_the_commands_end_with_one_line(run: Path, tmp_path: Path, capsys: Any) -> None:
     (run / "checkpoints" / "last.json").write_bytes(pickle.dumps(Payload(tmp_path / "marker")))
     for main, argv in ((rl.evaluate.main, ["--run", str(run)]), (rl.train.main, ["--resume", str(run)])):

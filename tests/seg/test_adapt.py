@@ -345,7 +345,8 @@ def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, mo
     assert result.adapted == (method != "none")
     same = files(out / "before") == files(out / "after")
     assert same == (method == "none")
-    assert "loss" in result.settings
+    learns = method not in ("none", "bn", "lab")
+    assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
 
 
 def test_a_damaged_image_is_left_out(config: AdaptConfig, images: Path, capsys) -> None:
@@ -398,6 +399,7 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         ({"images": None}, "--images: is missing"),
         ({"model": None}, "--model: is missing"),
         ({"method": "lab"}, "--source: --method lab needs"),
+        ({"source": str(images)}, "--source: is for --method .*, and tent reads no source images"),
         ({"method": "tnet"}, "--method: 'tnet' is not one of"),
         ({"size": [10]}, "--size: expected W,H"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),

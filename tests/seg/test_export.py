@@ -179,6 +179,14 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, c
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 
+def test_a_name_with_no_room_for_an_ending_is_cut(run, draw, tmp_path, capsys):
+    draw(f"{'x' * 240}.png")
+    draw("a.png")
+    assert export(settings(run, tmp_path, raw=["npz"], label_ids=True)) == 0
+    assert "exported 2 of 2 images" in capsys.readouterr().out
+    assert len(list((tmp_path / "out").glob("xxx*.*"))) == len(list((tmp_path / "out").glob("a_*.*"))) == 6
+
+
 def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, capsys, monkeypatch):
     draw("a.png", (4, 4))
     draw("large.png", (200, 200))

@@ -285,6 +285,18 @@ def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_by_default_is_made_for_this_start_and_names_the_seed(tiny_flags, monkeypatch):
+    """Two starts of one second would have had the same; how it is made for one alone: test_run_claim.py."""
+
+    def made(*parts):
+        raise InputError("-".join(parts))
+
+    monkeypatch.setattr(seg.train, "new_run_dir", made)
+    monkeypatch.setattr(sys, "argv", ["seg.train", *tiny_flags, "--seed", "41"])
+    with pytest.raises(InputError, match=r"^seg-minent-adadem-41$"):
+        seg.train._main()
+
+
 def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, run_command):
     source = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
     for image in (source / "images").glob("*.png"):

@@ -235,6 +235,7 @@ def test_the_command_of_a_trial_makes_its_settings_and_goes_on_from_where_it_sta
         (("--share", "0.01"), "the part 0 to 0.01 of 4 images is none"),
         (("--share", "0.99"), "the part 0.99 to 1 of 4 images is none"),
         (("--train.tau", "0.5"), "--train.tau: leave it out, the search finds it"),
+        (("--train.validation-part", "0,0.5"), "--train.validation-part: leave it out, --share says"),
         (("--train.run-dir", "x"), "--train.run-dir: leave it out"),
         (("--train.method", "source"), "--train.method: 'source' has no objective on target"),
         (("--max-steps", "3"), "--max-steps: a flag of seg.train; write --train.max-steps"),

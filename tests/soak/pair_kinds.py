@@ -20,6 +20,7 @@ from dem_apps.jobs.study import StudyFolder
 from dem_apps.report.text_tables import write_csv
 from dem_apps.runtime.checkpoint import load_checkpoint, write_atomically
 from dem_apps.runtime.new_files import write_new
+from dem_apps.runtime.new_folder import new_folder
 from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics
 from seg.adaptation.work import Work
@@ -166,6 +167,17 @@ def _one_export(folder: Path, done: list[bool]) -> Verdict:
     )
 
 
+def _made_whole(folder: Path, who: int) -> None:
+    with new_folder(folder / "model", "--out") as made:
+        for name in ("config.json", "weights"):
+            (made / name).write_text(str(who))
+
+
+def _one_whole(folder: Path, done: list[bool]) -> Verdict:
+    said = [(folder / "model" / name).read_text() for name in ("config.json", "weights")]
+    return _one(done) + _no_leftovers(folder) + ([] if said == [str(done.index(True))] * 2 else [f"holds {said}"])
+
+
 def _predicted(folder: Path, who: int) -> None:
     writer = PredictionWriter(folder / "out", CITYSCAPES_CLASSES)
     for index in range(4):
@@ -280,6 +292,7 @@ KINDS: dict[str, Kind] = {
     "read while written": Kind(_started_run, _written_and_read, lambda _, done: _both(done)),
     "export": Kind(_trained, _exported, _one_export),
     "export, empty": Kind(lambda folder: [_trained(folder), _make(folder / "out")], _exported, _one_export),
+    "model folder": Kind(lambda _: None, _made_whole, _one_whole),
     "predictions": Kind(lambda _: None, _predicted, _one_prediction),
     "scores": Kind(_make, _scored, _one_author),
     "adaptation": Kind(lambda _: None, _adapted, _one_adaptation),

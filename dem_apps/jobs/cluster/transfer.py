@@ -47,7 +47,8 @@ def unpack(archive: Path, folder: Path) -> None:
             place = folder / name
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary = place.with_name(f"{place.name}.tmp")
-            with open(temporary, "wb") as file:
+            temporary.unlink(missing_ok=True)  # it may be a link that somebody put there
+            with open(temporary, "xb") as file:
                 while part := content.read(1 << 20):
                     file.write(part)
                 file.flush()

@@ -85,8 +85,14 @@ def test_shared_files_have_a_temporary_file_of_each_process(tmp_path: Path, monk
     names: list[str] = []
     real = os.replace
     monkeypatch.setattr(os, "replace", lambda source, target: (names.append(Path(source).name), real(source, target)))
-    write_atomically(tmp_path / "table.md", b"x", shared=True)
-    monkeypatch.setattr(os, "getpid", lambda: 7)
-    write_atomically(tmp_path / "table.md", b"y", shared=True)
+    # the number of a process tells none apart that are in two containers, or on two machines
+    for content in (b"x", b"y"):
+        write_atomically(tmp_path / "table.md", content, shared=True)
     assert len(set(names)) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+
+
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    write_new(tmp_path / ("n" * 255), b"x", "--out")
+    write_atomically(tmp_path / ("m" * 255), b"x", shared=True)
+    assert sorted(len(path.name) for path in tmp_path.iterdir()) == [255, 255]

@@ -78,6 +78,22 @@ def test_of_two_new_runs_in_one_folder_one_is_refused(
         assert read_metrics(path) == [{"step": 1, "loss": float(winner)}]
 
 
+def test_a_run_that_came_and_went_between_the_look_and_the_lock_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = run_folder.locked
+
+    def meanwhile(path: Path) -> Any:
+        monkeypatch.setattr(run_folder, "locked", genuine)
+        RunFolder.create(path, {"number": 0}, 0, "cpu").close()
+        return genuine(path)
+
+    monkeypatch.setattr(run_folder, "locked", meanwhile)
+    with pytest.raises(InputError, match="holds another run"):
+        RunFolder.create(tmp_path / "run", {"number": 1}, 1, "cpu")
+    assert read_config(tmp_path / "run") == {"number": 0}
+
+
 def test_a_folder_of_others_gets_no_lock_file(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years")
     with pytest.raises(InputError, match="holds other files"):

@@ -78,8 +78,10 @@ def test_the_zip_opens_without_this_package(
 def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path: Path) -> None:
     model = untrained_model(resolve(TrainConfig(timesteps=1024, eval_freq=1024)))
     model.learn(1024, log_interval=None)
+    (tmp_path / "model.vecnormalize.pkl").symlink_to(tmp_path / "elsewhere")
     files = save_plain(model, tmp_path / "model.zip")
     assert files[1] == tmp_path / "model.vecnormalize.pkl"
+    assert not (tmp_path / "elsewhere").exists()
     assert opened_elsewhere(PPO, files[0])[0] == "stable_baselines3.common.policies"
     program = (
         f"import pickle, sys; envs = pickle.load(open({str(files[1])!r}, 'rb')); print(type(envs).__module__)\n"

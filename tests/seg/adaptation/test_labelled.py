@@ -69,5 +69,9 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
         labels.confusion(Path("deep/1.jpg"), truths[0])
     with pytest.raises(InputError, match="no label of any image"):
         Labels(tmp_path, [Path("elsewhere.jpg")], CLASSES)
+    with pytest.raises(
+        InputError, match=r"^--labels: deep/0\.jpg and deep/0\.png share the label .*deep/0\.png; rename"
+    ):
+        Labels(tmp_path, [Path("deep/0.jpg"), Path("deep/0.png")], CLASSES)
     with pytest.raises(InputError, match="is no folder"):
         Labels(tmp_path / "missing", [Path("a.jpg")], CLASSES)

@@ -98,6 +98,14 @@ def test_copies_serve_every_class_set(root, no_decoding):
     assert_same(opened(root, classes=SYNTHIA_16), expected)
 
 
+def test_an_image_and_a_folder_with_the_longest_names_are_copied(root):
+    for folder in ("images", "labels"):
+        (root / folder / "00001.png").rename(root / folder / f"{'n' * 251}.png")
+    long = root.rename(root.with_name("r" * 255))
+    fill(opened(long))
+    assert len(copies(opened(long))) == 2 * len(opened(long))
+
+
 def test_copies_of_another_size_are_not_used(root):
     fill(opened(root, (32, 16)))
     assert opened(root)[0].image.shape == (32, 64, 3)

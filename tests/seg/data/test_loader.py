@@ -108,6 +108,7 @@ def test_a_damaged_file_is_one_sentence(tiny_pair, tmp_path, workers):
         ([{"Normalize": {}}], r"^augmentation 'Normalize': makes images float32 .*training takes uint8 and normalises"),
         ([{"Normalize": {"p": 0.01}}], r"^augmentation 'Normalize': makes images float32"),
         ([{"ToFloat": {}}], r"^augmentation 'ToFloat': makes images float32"),
+        ([{"FromFloat": {"dtype": "float32"}}], r"^augmentation 'FromFloat': "),
         ([{"ToTensorV2": {}}], r"^augmentation 'ToTensorV2': images become tensors .*leave it out$"),
         ([{"ToGray": {"num_output_channels": 1, "p": 1}}], r"^augmentation 'ToGray': .*three channels"),
         ([{"BasicTransform": {}}], r"^augmentation: albumentations has no transform 'BasicTransform'"),

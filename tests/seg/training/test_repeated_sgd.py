@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -110,6 +112,18 @@ def test_the_groups_list_what_advents_generator_lists() -> None:
     assert (len(walked), walked.total()) == (104, 314)
     assert (groups[-1]["repeats"], groups[-1]["base_lr"]) == (1, 10.0)
     assert [group["repeats"] for group in parameter_groups(model, 1.0, 10.0)] == [1, 1]
+
+
+def test_advents_pairs_have_its_schedule_and_nothing_else_does() -> None:
+    configs = Path(__file__).parents[3] / "configs" / "seg"
+    repeats = {
+        file.stem: settings.get("optimizer", {}).get("repeats", OptimizerConfig().repeats)
+        for file in configs.glob("*.yaml")
+        if "arms" not in (settings := yaml.safe_load(file.read_text()))
+    }
+    theirs = {name for name in repeats if name.startswith(("gta5_cityscapes_", "synthia_cityscapes_"))}
+    assert len(theirs) >= 5
+    assert repeats == {name: "advent" if name in theirs else "none" for name in repeats}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dem_apps.jobs.cluster import transfer
+from dem_apps.jobs.cluster.node import Home
 from dem_apps.jobs.cluster.transfer import pack, unpack
 
 
@@ -81,6 +82,20 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_copied_with_its_own_tensors(
     unpack(tmp_path / "archive", tmp_path / "here")
     pointer = (tmp_path / "here" / "checkpoints" / "last.json").read_text()
     assert (tmp_path / "here" / "checkpoints" / pointer).is_file()
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    pack(a_run(tmp_path / "there", 3), tmp_path / "archive")
+    (tmp_path / "bashrc").write_text("mine")
+    (tmp_path / "here").mkdir()
+    for name in ("metrics.jsonl", "metrics.jsonl.tmp"):
+        (tmp_path / "here" / name).symlink_to(tmp_path / "bashrc")
+    unpack(tmp_path / "archive", tmp_path / "here")
+    (tmp_path / "run.log").symlink_to(tmp_path / "bashrc")
+    with pytest.raises(OSError, match="symbolic links"):
+        Home().log(str(tmp_path / "run"), b"$ command")
+    assert (tmp_path / "bashrc").read_text() == "mine"
+    assert files(tmp_path / "here")["metrics.jsonl"] == files(tmp_path / "there")["metrics.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside"])
