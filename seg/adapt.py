@@ -166,7 +166,9 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
         writer = PredictionWriter(work, folder, classes, labels, trained.align_corners)
         outcome = Flow(trained, folder, writer, work, config.plan(trained, source), processes).run()
         processes.wait()  # until all rows are there
-        result = Result(_said_settings(config), classes, outcome, work.rows("before"), work.rows("after"), folder.skipped)
+        result = Result(
+            _said_settings(config), classes, outcome, work.rows("before"), work.rows("after"), folder.skipped
+        )
         processes.wait()  # until all have read them
         if processes.first:
             _write(result, writer, trained, out)
