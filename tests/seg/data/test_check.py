@@ -214,7 +214,7 @@ def test_masks_in_black_and_white_are_told_how_to_be_read(check, tmp_path):
 def test_white_that_is_ignored_by_default_is_a_warning(check, tmp_path, ids, rows, warned):
     (tmp_path / "classes.yaml").write_text(f"classes: {rows}")
     status, printed, _ = check(*folders(tmp_path / "data", ids=ids), "--classes", str(tmp_path / "classes.yaml"))
-    assert [line for line in lines(printed, "error")] == []
+    assert list(lines(printed, "error")) == []
     found = [line for line in lines(printed, "warning") if "source train" in line]
     assert (len(found), status) == ((1, 1) if warned else (0, 0))
     assert all("255 is in" in line and "give that class a row with id: 255" in line for line in found)
