@@ -59,8 +59,10 @@ class AdaptConfig(ObjectiveSettings):
         None, "new folder; the same command goes on in it after a kill; default: a new one under runs/", value="DIR"
     )
     classes: str | None = option(
-        None, "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
-        "network's own", value="FILE",
+        None,
+        "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
+        "network's own",
+        value="FILE",
     )
     labels: str | None = option(
         None, "folder with label images of some of the images, a.png of a.jpg: a score decides", value="DIR"
