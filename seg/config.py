@@ -170,13 +170,17 @@ class ModelConfig:
         "deeplabv2, deeplabv2-advent, pretrained (start-from's), or as segmentation-models-pytorch has it: unet, …",
     )
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
-    encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
+    encoder_weights: str | None = option(
+        None, "pretrained encoder weights, such as imagenet; default: random ones", of="start_from"
+    )
     depth: int | None = option(
-        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1
-    )
+        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
+        at_least=1, of="name",
+    )  # fmt: skip
     output_stride: int | None = option(
-        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own", at_least=1
-    )
+        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own",
+        at_least=1, of="name",
+    )  # fmt: skip
     batch_norm: str | None = option(
         None, "who trains and who feeds batch normalisation; default: target, of methods without target images source",
         BATCH_NORM_POLICIES,

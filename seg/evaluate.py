@@ -55,7 +55,10 @@ class TargetConfig:
     root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
     layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
-        None, "width and height to resize images to; default: the run's", at_least=1, value="W,H"
+        None,
+        "width and height to resize images to; default: the run's, with --tile the images'",
+        at_least=1,
+        value="W,H",
     )
 
 
@@ -222,7 +225,7 @@ def _score(config: EvaluateConfig, processes: Processes) -> None:
     run, device = Path(str(config.run)), torch_device(config.device)
     loaded = open_trained(run, config.checkpoint, device)
     writer = PredictionWriter(Path(config.save_predictions), loaded.classes) if config.save_predictions else None
-    settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config.target))
+    settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config))
     dataset = open_validation(settings.target, loaded.classes, settings.validation_part, demo=settings.demo)
     dataset.pixels = loaded.pixels
     if config.batch_norm_after == "target":
@@ -271,9 +274,11 @@ def _adapted(loaded: LoadedModel, target: TargetDataConfig, device: torch.device
     return dataclasses.replace(loaded, model=model, re_estimated_on=images)
 
 
-def _target(own: TargetDataConfig, other: TargetConfig) -> TargetDataConfig:
-    given = {name: value for name, value in dataclasses.asdict(other).items() if value is not None}
-    return dataclasses.replace(own, **given)
+def _target(own: TargetDataConfig, config: EvaluateConfig) -> TargetDataConfig:
+    # shrunk to the size of a training image, a large one would be a single tile
+    by_default = {} if config.tile is None else {"size": None}
+    given = {name: value for name, value in dataclasses.asdict(config.target).items() if value is not None}
+    return dataclasses.replace(own, **{**by_default, **given})
 
 
 if __name__ == "__main__":

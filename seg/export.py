@@ -10,7 +10,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from seg.config import TrainConfig
 from seg.data.datasets import seen
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
 from seg.data.image_pixels import ImagePixels, first_header, left_out, read_pixels
+from seg.data.rasters import Header
 from seg.data.spread_batches import spread_batches
 from seg.evaluate import predicted
 from seg.maps import entropy_maps
@@ -44,6 +45,9 @@ from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, TilesOfImage, 
 from seg.scores.protocol import batch_norm_statistics
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
+
+#: An image that is made smaller by this factor or more is a thumbnail, which is said.
+_SHRUNK = 4
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,9 @@ class ExportConfig:
     out: str | None = option(None, "folder to write to, new or empty (needed)", value="DIR")
     checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
     size: list[int] | str | None = option(
-        "run", "size that the network sees; run: its target size; null: the image's", value="W,H"
+        "auto",
+        "size that the network sees; run: its target size; null: the image's; auto: run, with --tile null",
+        value="W,H",
     )
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
     tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
@@ -97,8 +103,7 @@ def _exported(config: ExportConfig, processes: Processes) -> int:
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
     first = first_header(files)
-    note = None if first is None else left_out(*first, runs[0].loaded.pixels)
-    if note is not None and processes.first:
+    for note in _notes(config, runs[0], first) if first is not None and processes.first else ():
         print(note, flush=True)
     if config.batch_norm_after == "images":
         runs = [_adapted(run, files, processes) for run in runs]
@@ -235,6 +240,23 @@ def _checked(config: ExportConfig) -> tuple[Path, Path]:
     return source, out
 
 
+def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
+    """What is done to the images, as far as the first one tells, that nobody may have expected."""
+    file, header = first
+    bands = left_out(file, header, run.loaded.pixels)
+    if bands is not None:
+        yield bands
+    trained = run.loaded.config.target.size
+    if config.size == "auto" and config.tile is not None and trained is not None:
+        yield f"--tile: images at their own size; this run was trained at {trained[0]}×{trained[1]} (--size run)"
+    if run.size is not None and min(header.size[0] / run.size[0], header.size[1] / run.size[1]) >= _SHRUNK:
+        width, height = header.size
+        yield (
+            f"{file.name} has {width}×{height} pixels, and the network sees it at {run.size[0]}×{run.size[1]}; "
+            "--tile 512 shows it all of them"
+        )
+
+
 def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
     device = torch_device(config.device)
     paths = [Path(run) for run in config.run]
@@ -257,7 +279,7 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
         RunPictures(
             title if titles.count(title) == 1 else f"{folder}: {title}",
             loaded,
-            _size(config.size, loaded.config.target.size),
+            _size(config, loaded.config.target.size),
             out / folder if len(paths) > 1 else out,
             EntropyTables(loaded.classes.names),
             frozenset(config.raw),
@@ -268,7 +290,10 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
     ]
 
 
-def _size(wanted: list[int] | str | None, of_run: list[int] | None) -> tuple[int, int] | None:
+def _size(config: ExportConfig, of_run: list[int] | None) -> tuple[int, int] | None:
+    wanted = config.size
+    if wanted == "auto":
+        wanted = "run" if config.tile is None else None
     if wanted == "run":
         wanted = of_run
     if wanted is None:

@@ -87,6 +87,51 @@ def config_files(arguments: Sequence[str]) -> list[str]:
     return files
 
 
+def without_options_of_others(arguments: Sequence[str], documents: Sequence[Any], config_class: type) -> list[str]:
+    """Flags in front of the others that take back a file's options of a choice for which a flag makes another.
+
+    ``--config quick --model.name unet`` is no Unet of the depth that the file has for its own network.
+
+    Args:
+        arguments: as :func:`normalise` made them.
+        documents: the contents of the files among them.
+        config_class: whose options say what they belong to (``option(…, of="name")``).
+    """
+    if not documents:
+        return list(arguments)
+    fields = {key: field for key, field, _ in fields_of(config_class)}
+    back = []
+    for key, field in fields.items():
+        if field.metadata.get("of") is None:
+            continue
+        choice = f"{key.rpartition('.')[0]}.{field.metadata['of']}"
+        of_file = fields[choice].default
+        for document in documents:
+            of_file = _entry(document, choice, of_file)
+        if _value_of(flag(choice), arguments, of_file) != of_file:
+            back.append(f"{flag(key)}=null")
+    files = sum(argument.startswith("--config=") for argument in arguments)
+    return [*arguments[:files], *back, *arguments[files:]]
+
+
+def _value_of(name: str, arguments: Sequence[str], default: Any) -> Any:
+    """What a flag says last."""
+    value = default
+    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+        own, equals, given = argument.partition("=")
+        if own == name:
+            value = given if equals else following
+    return value
+
+
+def _entry(document: Any, key: str, default: Any) -> Any:
+    for name in key.split("."):
+        if not isinstance(document, dict) or name not in document:
+            return default
+        document = document[name]
+    return document
+
+
 def search_flags(
     arguments: Sequence[str], search_class: type, train_class: type, train_module: str
 ) -> tuple[list[str], list[str]]:

@@ -20,7 +20,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.errors import InputError, nearest, nearest_path
-from dem_apps.runtime.arguments import config_files, normalise, recipes, search_flags
+from dem_apps.runtime.arguments import config_files, normalise, recipes, search_flags, without_options_of_others
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.run_folder import read_config
 from dem_apps.runtime.safe_io import MOST_YAML, first_words, parsed_yaml, read_text
@@ -54,6 +54,7 @@ def option(
     group: str | None = None,
     flag_only: bool = False,
     flag: str | None = None,
+    of: str | None = None,
 ) -> Any:
     """A dataclass field with its line of help.
 
@@ -70,11 +71,13 @@ def option(
         flag_only: for what nobody else may decide: neither a YAML file nor a resumed run's folder, which may come from
             somebody else, can change it.
         flag: the flag without its dashes, where the field cannot have that name (``import``).
+        of: the field beside it whose choice it is an option of: what a YAML file says of it is for the file's choice,
+            and not for one that a flag makes in its place. Its default is None.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
         "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
-        "flag_only": flag_only, "flag": flag,
+        "flag_only": flag_only, "flag": flag, "of": of,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -112,8 +115,8 @@ def parse_config(
     """
     parser = _build_parser(config_class, prog, example, config_help, description)
     arguments = normalise(sys.argv[1:] if argv is None else argv, config_class)
-    for file in config_files(arguments):
-        _check_file(file, config_class)
+    documents = [_checked_file(file, config_class) for file in config_files(arguments)]
+    arguments = without_options_of_others(arguments, documents, config_class)
     try:
         namespace = parser.parse_args(arguments)
     except argparse.ArgumentError as error:
@@ -239,8 +242,8 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, prefix: str
         )
 
 
-def _check_file(name: str, config_class: type) -> None:
-    """Read a YAML file of settings for its keys, and to keep from the parser what would blow it up."""
+def _checked_file(name: str, config_class: type) -> Any:
+    """A YAML file of settings, read for its keys, and to keep from the parser what would blow it up."""
     try:
         document = parsed_yaml(read_text(Path(name), MOST_YAML), "")
     except InputError as error:
@@ -248,6 +251,7 @@ def _check_file(name: str, config_class: type) -> None:
         has = f"; the recipes by name: {', '.join(known)}{nearest(name, known)}" if known and "." not in name else ""
         raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
     check_document(document, config_class, "--config")
+    return document
 
 
 def _resumed(config: Any, given: Namespace) -> Any:

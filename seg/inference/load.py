@@ -88,7 +88,7 @@ def load(
     weights: str | Path | None = None,
     *,
     device: str = "auto",
-    size: tuple[int, int] | str | None = "own",
+    size: tuple[int, int] | str | None = "auto",
     tile: int | None = None,
     tile_overlap: int | None = None,
 ) -> ImagePredictor:
@@ -100,7 +100,7 @@ def load(
         weights: file for ``package.module:function``.
         device: ``cpu``, ``cuda``, or ``auto``.
         size: (width, height) that the network sees; ``own`` is what its folder says, a run's target size; None is
-            the images'. Predictions have the images' size whatever this is.
+            the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
         tile: side of the tiles that larger images go by, see :mod:`seg.models.tiles`.
         tile_overlap: pixels that tiles share; None is a quarter.
 
@@ -115,9 +115,11 @@ def load(
     (64, 96)
     """
     trained = open_trained(str(spec), None if weights is None else str(weights))
+    if size == "auto":
+        size = "own" if tile is None else None
     if size == "own":
         size = trained.preprocessing.size
     if isinstance(size, str) or (size is not None and (len(size) != 2 or min(size) < 1)):
-        raise InputError(f"size: expected (width, height), 'own' or None, got {size!r}")
+        raise InputError(f"size: expected (width, height), 'own', 'auto' or None, got {size!r}")
     chosen = None if size is None else (int(size[0]), int(size[1]))
     return ImagePredictor(trained, torch_device(device), chosen, tiling(tile, tile_overlap))

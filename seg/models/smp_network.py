@@ -167,6 +167,9 @@ def network_of_config(config: Mapping[str, Any], num_classes: int, where: str, b
         for name, value in config.items()
         if not name.startswith("_") and name not in _NOT_OPTIONS_OF_CONFIG
     }
+    ours_alone = sorted(options.keys() & inspect.signature(SmpNetwork).parameters.keys())
+    if ours_alone:
+        raise InputError(f"{where}: {ours_alone[0]} is no key of segmentation-models-pytorch's")
     try:
         return SmpNetwork(
             names[named], str(config.get("encoder_name", "resnet34")), num_classes, None, bands=channels, **options

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from PIL import Image
 
 import seg.evaluate
 import seg.export
 from dem_apps.errors import InputError
+from seg import load
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.train import train
 
@@ -72,6 +76,53 @@ def test_an_export_by_tiles(run: Path, tmp_path: Path) -> None:
         assert Image.open(out / "a_prediction.png").size == (170, 150)
         means.append(float(next(csv.DictReader((out / "entropy.csv").open()))["mean_entropy"]))
     assert means[0] == pytest.approx(means[1], rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def small_run(run: Path, tmp_path_factory) -> Path:
+    """The same, as if it had been trained on images of 64 × 32."""
+    small = tmp_path_factory.mktemp("runs") / "small"
+    shutil.copytree(run, small)
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    settings["target"]["size"] = [64, 32]
+    (small / "config.yaml").write_text(yaml.safe_dump(settings))
+    return small
+
+
+def test_a_large_image_is_no_thumbnail_in_tiles(run: Path, small_run: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "images").mkdir()
+    image = np.random.default_rng(0).integers(0, 256, (256, 256, 3)).astype(np.uint8)
+    Image.fromarray(image).save(tmp_path / "images" / "a.png")
+
+    def exported(name: str, run: Path, **flags: object) -> tuple[bytes, str]:
+        capsys.readouterr()
+        out = tmp_path / name
+        images = str(tmp_path / "images")
+        assert not seg.export.export(
+            seg.export.ExportConfig(run=[str(run)], images=images, out=str(out), device="cpu", **flags)  # type: ignore[arg-type]
+        )
+        return (out / "a_prediction.png").read_bytes(), capsys.readouterr().out
+
+    native, _ = exported("native", run, tile=128, size=None)
+    tiled, said = exported("tiled", small_run, tile=128)
+    assert tiled == native
+    assert "--tile: images at their own size; this run was trained at 64×32 (--size run)" in said
+    shrunk, said = exported("shrunk", small_run)
+    assert shrunk != native
+    assert "a.png has 256×256 pixels, and the network sees it at 64×32; --tile 512 shows it all of them" in said
+    asked, said = exported("asked", small_run, tile=128, size="run")
+    assert asked == shrunk
+    loaded = load(small_run, tile=128, device="cpu").predict(image)
+    assert torch.equal(loaded.logits, load(run, size=None, tile=128, device="cpu").predict(image).logits)
+
+
+def test_scores_in_tiles_are_of_images_at_their_own_size(
+    run: Path, small_run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    own = evaluated(run, tmp_path / "own.json", monkeypatch, "--tile", "64")
+    assert evaluated(small_run, tmp_path / "small.json", monkeypatch, "--tile", "64")["miou"] == own["miou"]
+    asked = evaluated(small_run, tmp_path / "asked.json", monkeypatch, "--tile", "64", "--target.size", "64,32")
+    assert asked["mean_entropy"] == evaluated(small_run, tmp_path / "plain.json", monkeypatch)["mean_entropy"]
 
 
 def test_flags_that_do_not_fit(run: Path, tmp_path: Path, monkeypatch) -> None:

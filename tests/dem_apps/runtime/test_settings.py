@@ -72,6 +72,38 @@ def test_of_two_files_the_later_wins(yaml_file: Any, tmp_path: Path) -> None:
     assert (parsed.max_steps, parsed.threads) == (6, 3)
 
 
+@dataclasses.dataclass(frozen=True)
+class Network:
+    name: str = option("small", "which")
+    depth: int | None = option(None, "stages; default: the network's own", of="name")
+
+
+@dataclasses.dataclass(frozen=True)
+class WithNetwork:
+    """Train a network."""
+
+    network: Network = dataclasses.field(default_factory=Network)
+
+
+@pytest.mark.parametrize(
+    ("document", "arguments", "expected"),
+    [
+        ("network: {name: large, depth: 3}", [], Network("large", 3)),
+        ("network: {name: large, depth: 3}", ["--network.name", "other"], Network("other", None)),
+        ("network: {name: large, depth: 3}", ["--network.name=other"], Network("other", None)),
+        ("network: {name: large, depth: 3}", ["--network.name", "large"], Network("large", 3)),
+        ("network: {name: large, depth: 3}", ["--network.depth", "4", "--network.name", "other"], Network("other", 4)),
+        ("network: {depth: 3}", ["--network.name", "small"], Network("small", 3)),
+        ("network: {depth: 3}", ["--network.name", "other"], Network("other", None)),
+    ],
+)
+def test_a_files_options_are_of_the_files_choice(
+    yaml_file: Any, document: str, arguments: list[str], expected: Network
+) -> None:
+    given = ["--config", yaml_file(document), *arguments]
+    assert parse_config(WithNetwork, "python -m thing", "python -m thing", given).network == expected
+
+
 def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
     file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
     settings = parse("--config", file, "--max-steps", "8", "--source.root", "there")

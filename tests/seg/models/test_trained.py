@@ -184,6 +184,7 @@ def test_normalisation_is_to_the_bit_that_of_training(run: Path) -> None:
     ("change", "message"),
     [
         ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
+        ({"encoder": "resnet18"}, "encoder is no key of segmentation-models-pytorch's"),
         ({"in_channels": 5}, "in_channels is 5, and nothing says what becomes 0 and 1 of each band"),
         ({"decoder_wings": 2}, "unet has no decoder_wings; its options are"),
         ({"encoder_name": "resnet19"}, "'resnet19' is not known to segmentation-models-pytorch; did you mean"),
