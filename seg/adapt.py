@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from seg.adaptation.page import adaptation_page
 from seg.adaptation.predictions import PredictionWriter
 from seg.adaptation.result import Result, shares_table
 from seg.adaptation.source import colours_of_source
-from seg.adaptation.work import Work
+from seg.adaptation.work import RESULT, Work
 from seg.data.image_io import LARGEST_SIDE
 from seg.models.trained import SPEC_HELP, TrainedNetwork, open_trained
 
@@ -58,7 +59,10 @@ class AdaptConfig(ObjectiveSettings):
         None, "new folder; the same command goes on in it after a kill; default: a new one under runs/", value="DIR"
     )
     classes: str | None = option(
-        None, "YAML file of the classes' names, colours and ids; default: the network's own", value="FILE"
+        None,
+        "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
+        "network's own",
+        value="FILE",
     )
     labels: str | None = option(
         None, "folder with label images of some of the images, a.png of a.jpg: a score decides", value="DIR"
@@ -160,12 +164,14 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
     out = processes.gathered(_out(config) if processes.first else Path())[0]
     work = Work(out, _kept_settings(config), [path.as_posix() for path in folder.relative], processes)
     if processes.first:
-        print(f"{'continuing' if work.resumed else 'adapting'}: {len(folder)} images, results in {out}", flush=True)
+        print(f"{'continuing' if work.resumed else 'adapting'}: {_counted(folder)}, results in {out}", flush=True)
     try:
         writer = PredictionWriter(work, folder, classes, labels, trained.align_corners)
         outcome = Flow(trained, folder, writer, work, config.plan(trained, source), processes).run()
         processes.wait()  # until all rows are there
-        result = Result(_said_settings(config), classes, outcome, work.rows("before"), work.rows("after"))
+        result = Result(
+            _said_settings(config), classes, outcome, work.rows("before"), work.rows("after"), folder.skipped
+        )
         processes.wait()  # until all have read them
         if processes.first:
             _write(result, writer, trained, out)
@@ -230,6 +236,11 @@ def _said_settings(config: AdaptConfig) -> dict[str, Any]:
     return {key: None if key in unused else value for key, value in _kept_settings(config).items()}
 
 
+def _counted(folder: ImageFolder) -> str:
+    found = len(folder) + len(folder.skipped)
+    return f"{len(folder)} of {found} images" if folder.skipped else f"{found} images"
+
+
 def _write(result: Result, writer: PredictionWriter, trained: TrainedNetwork, out: Path) -> None:
     """Tables, weights and the page; the result itself comes last, by whoever has the folder."""
     shares = result.shares()
@@ -245,12 +256,15 @@ def _write(result: Result, writer: PredictionWriter, trained: TrainedNetwork, ou
         print(f"with labels: {result.score.sentence}")
     print(f"weights:     {out / 'adapted'}")
     print(f"page:        {out / 'report.html'}")
+    if result.skipped:
+        print(f"skipped:     {result.left_out}; {out / RESULT} names them")
 
 
 def main() -> None:
     """The command."""
     example = "python -m seg.adapt --model runs/my-run --images photos --out adapted"
-    adapt(parse_config(AdaptConfig, "python -m seg.adapt", example))
+    if adapt(parse_config(AdaptConfig, "python -m seg.adapt", example)).skipped:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from seg.models.load_model import LoadedModel, open_trained
 from seg.models.model_folder import write_model
 from seg.models.onnx_file import write_onnx
 from seg.models.preprocessing import Preprocessing
+from seg.models.smp_network import SmpNetwork
+from seg.models.transformers_network import TransformersNetwork
 
 ONNX_FILE, CARD_FILE = "model.onnx", "README.md"
 _LIBRARIES = {"smp": "segmentation-models-pytorch", "transformers": "transformers", "seg": "dem-apps"}
@@ -107,7 +109,7 @@ def _card(run: Path, loaded: LoadedModel, preprocessing: Preprocessing, kind: st
     pixels = "RGB from 0 to 1" if loaded.pixels.is_rgb else f"{loaded.pixels.described} as they are"
     parts = [
         "---", f"library_name: {_LIBRARIES[kind]}", "pipeline_tag: image-segmentation", "---", "",
-        f"# {config.model.name} for {len(loaded.classes)} classes", "",
+        f"# {_architecture(loaded)} for {len(loaded.classes)} classes", "",
         f"From the run `{run.name}`, checkpoint `{loaded.checkpoint}`, step {loaded.step:,}: method {config.method}, "
         f"objective {config.loss}.", "",
         "```python", _SNIPPETS[kind], "```", "",
@@ -122,12 +124,23 @@ def _card(run: Path, loaded: LoadedModel, preprocessing: Preprocessing, kind: st
     return "\n".join(parts)
 
 
+def _architecture(loaded: LoadedModel) -> str:
+    """What the network is called where it comes from."""
+    model = loaded.model
+    if isinstance(model, SmpNetwork):
+        return f"{model.architecture} with encoder {model.arguments['encoder_name']}"
+    return type(model.network).__name__ if isinstance(model, TransformersNetwork) else loaded.config.model.name
+
+
 def _scores(run: Path, checkpoint: str) -> str:
     """Of the run's ``eval.json``, if they are of this checkpoint."""
     file = run / "eval.json"
     scores: Any = read_json(file) if file.is_file() else None
     if not isinstance(scores, dict):
-        return "None are known."
+        return (
+            "Unknown: the run folder holds no `eval.json`, which a training writes at its end; `python -m seg.evaluate "
+            "--run RUN` shows them."
+        )
     rows = _rows(scores) if scores.get("checkpoint") == checkpoint else []
     kept = scores.get("checkpoints")
     own = kept.get(checkpoint) if isinstance(kept, dict) else None

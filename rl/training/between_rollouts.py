@@ -64,7 +64,10 @@ class BetweenRollouts(BaseCallback):
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
         if self.model.num_timesteps == 0:
             self._save()  # so that a run can be resumed from its first moment
-        self._progress = Progress(self._timesteps, self.model.num_timesteps)
+        done = self.model.num_timesteps
+        # a rollout that has begun is finished
+        total = done + -(-max(self._timesteps - done, 0) // rollout) * rollout
+        self._progress = Progress(total, done)
 
     def _on_step(self) -> bool:
         check_step(self.locals["rewards"], self.locals["new_obs"], self._env_id, self.model.num_timesteps)

@@ -40,7 +40,8 @@ def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figu
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
     lines = []
     if goal is not None:
-        when = f"first reached at step {steps:,}" if steps is not None else f"not reached in {config.timesteps:,} steps"
+        made = figures["steps_without_goal"] or config.timesteps  # whole rollouts, and so more than were asked for
+        when = f"first reached at step {steps:,}" if steps is not None else f"not reached in {made:,} steps"
         lines.append(f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)")
     if ended_at_worst(returns, last, goal):
         lines.append(

@@ -228,7 +228,7 @@ class Flow:
     @torch.no_grad()
     def _predict(self, stage: str, forward: Forward) -> None:
         """Write every image that has no row yet; what cannot be read is left out of the folder from now on."""
-        done, broken = self.work.rows(stage), []
+        done, broken = self.work.rows(stage), dict[int, str]()
         missing = [i for i, path in enumerate(self.folder.relative) if path.as_posix() not in done]
         self._processes.wait()  # until all have read what was done before
         missing = list(self._processes.share(missing))
@@ -239,10 +239,10 @@ class Flow:
                 if stage != "before":
                     raise
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
-                broken.append(index)
+                broken[index] = str(error)
                 continue
             self.writer.write(stage, index, forward(self.folder.seen(index, picture)[None])[0], picture)
-        self.folder.leave_out(index for part in self._processes.gathered(broken) for index in part)
+        self.folder.leave_out({index: why for part in self._processes.gathered(broken) for index, why in part.items()})
         if not len(self.folder):
             raise InputError("--images: no image can be read")
 

@@ -6,7 +6,7 @@ Shapes: B images, H × W an image's own size, h × w the size that the network s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class ImageFolder:
     Attributes:
         relative: the images' paths below the folder.
         names: beginnings of the names of what is written of them.
+        skipped: why an image below the folder was left out, by its path there.
 
     Raises:
         InputError: no such folder, or no image in it that can be read.
@@ -47,6 +48,7 @@ class ImageFolder:
     ) -> None:
         self.preprocessing, self.device = preprocessing, device
         self._size = size
+        self.skipped: dict[str, str] = {}
         root = source if source.is_dir() else source.parent
         found: list[tuple[Path, tuple[int, int]]] = []
         for file in find_images(source):
@@ -56,6 +58,7 @@ class ImageFolder:
                 found.append((file, self._seen(size or header.size)))
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
+                self.skipped[file.relative_to(root).as_posix()] = _reason(file, str(error))
         if not found:
             raise InputError(f"--images: no image in {source} can be read")
         self.files, self.sizes = [file for file, _ in found], [seen for _, seen in found]
@@ -65,8 +68,10 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self.files)
 
-    def leave_out(self, broken: Iterable[int]) -> None:
-        """Forget images whose pixels turned out to be damaged."""
+    def leave_out(self, broken: Mapping[int, str]) -> None:
+        """Forget images whose pixels turned out to be damaged, as the sentence about each says."""
+        for index in sorted(broken):
+            self.skipped[self.relative[index].as_posix()] = _reason(self.files[index], broken[index])
         kept = sorted(set(range(len(self))) - set(broken))
         for name in ("files", "sizes", "relative", "names"):
             setattr(self, name, [getattr(self, name)[index] for index in kept])
@@ -151,6 +156,11 @@ class ImageFolder:
         multiple = self.preprocessing.multiple
         width, height = (max(multiple, round(side / multiple) * multiple) for side in size)
         return width, height
+
+
+def _reason(file: Path, error: str) -> str:
+    """What is wrong, without the file's name before it."""
+    return error.removeprefix(f"{file}: ")
 
 
 def same_size_batches(folder: ImageFolder, indices: Sequence[int], batch_size: int) -> list[Tensor]:

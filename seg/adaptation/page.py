@@ -74,6 +74,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
     learns = outcome.planned > 0
     facts = [("network", str(settings["model"] or "the demo's")), ("images", str(len(result.before)))]
+    if result.skipped:
+        facts.append(("images left out", str(len(result.skipped))))
     facts.append(("method", settings["method"]))
     if learns:
         facts += [

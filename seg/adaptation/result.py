@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from seg.adaptation.flow import Outcome
+from seg.adaptation.flow import PROBE_IMAGES, Outcome
 from seg.adaptation.labelled import LabelScore, label_score
 from seg.data.labels import ClassSet
 
 Rows = dict[str, dict[str, Any]]
+#: Evidence on fewer images than these says little, and the answer says so.
+_FEW_IMAGES = PROBE_IMAGES // 2
+#: A class whose share of the pixels has moved by more than this is named.
+_MOVED = 0.10
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Result:
         outcome: what was decided.
         before: a row per image of the network as it was.
         after: of the predictions that stand.
+        skipped: why an image was left out, by its path.
     """
 
     settings: dict[str, Any]
@@ -33,6 +38,7 @@ class Result:
     outcome: Outcome
     before: Rows
     after: Rows
+    skipped: dict[str, str] = field(default_factory=dict)
 
     @property
     def adapted(self) -> bool:
@@ -41,27 +47,54 @@ class Result:
 
     @property
     def answer(self) -> str:
-        """One sentence."""
+        """One sentence, and another on classes whose shares have moved far."""
         outcome = self.outcome
         if outcome.used is None or not self.adapted:
             return f"Not adapted: {self._why_not()}; predictions and weights are those of the network as it was."
-        done = f"batch {outcome.used.step} of {outcome.planned}" if outcome.used.step else "its statistics alone"
-        if not outcome.stopped:
-            best = (
-                "" if outcome.used.step == outcome.batches else f", the network after batch {outcome.used.step} is best"
-            )
-            return f"Adapted{best}: {outcome.used.verdict.reason}."
-        done = f"batch {outcome.used.step} of {outcome.planned}" if outcome.used.step else "its statistics alone"
-        return f"Adapted up to {done}: {outcome.stopped}, so it went back to that state."
+        used, alone = outcome.used, "new batch norm statistics alone, with nothing learnt"
+        if outcome.stopped:
+            done = f"up to batch {used.step} of {outcome.planned}" if used.step else f"by {alone}"
+            said = f"Adapted {done}: {outcome.stopped}{self._doubt}, so it went back to that state."
+        elif used.step == outcome.batches:
+            said = f"Adapted: {used.verdict.reason}{self._doubt}."
+        else:
+            best = f"the network after batch {used.step} of {outcome.batches} is best" if used.step else f"by {alone}"
+            said = f"Adapted{',' if used.step else ''} {best}: {used.verdict.reason}{self._doubt}."
+        return f"{said}{self._moved()}"
+
+    @property
+    def _doubt(self) -> str:
+        """That the evidence rests on few images, as the end of a clause."""
+        number = self.outcome.before.images
+        if number >= _FEW_IMAGES:
+            return ""
+        return f", on {number} image{'s' * (number != 1)} only, which tells little"
+
+    def _moved(self) -> str:
+        """The classes to look at, as a sentence."""
+        moved = [
+            f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
+            for row in self.shares()
+            if abs(row["difference"]) > _MOVED
+        ]
+        return f" Look at what has moved most: {', '.join(moved)}." if moved else ""
 
     def _why_not(self) -> str:
         if self.settings["method"] == "none":
             return "the method is none"
         outcome = self.outcome
         if outcome.stopped:
-            return outcome.stopped
+            return f"{outcome.stopped}{self._doubt}"
         last = outcome.checks[-1].verdict
-        return "no state of it is better than the network as it was" if last.adapt else last.reason
+        why = "no state of it is better than the network as it was" if last.adapt else last.reason
+        return f"{why}{self._doubt}"
+
+    @property
+    def left_out(self) -> str:
+        """How many images are missing; empty where none are."""
+        if not self.skipped:
+            return ""
+        return f"{len(self.skipped)} of {len(self.before) + len(self.skipped)} images left out, which cannot be read"
 
     @property
     def score(self) -> LabelScore | None:
@@ -106,6 +139,7 @@ class Result:
             "answer": self.answer,
             "settings": self.settings,
             "images": len(self.before),
+            "skipped": [{"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())],
             "batches": outcome.batches,
             "planned_batches": outcome.planned,
             "stopped": outcome.stopped,

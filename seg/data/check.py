@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +25,16 @@ from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset, spans
 from seg.data.domains import DomainPair
+from seg.data.fitting_classes import MOST_IDS, fitting_classes, white_is_ignored
 from seg.data.image_pixels import ImagePixels, left_out, read_header, read_pixels
 from seg.data.label_colors import label_colors
 from seg.data.labels import IGNORE_INDEX
 from seg.data.parallel_map import in_order
 from seg.data.pixel_format import PixelFormat
-from seg.data.rasters import Header, is_tiff
+from seg.data.rasters import Header, available, held_ids, is_tiff
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
-#: Ids that are listed as classes at most.
-_MOST_IDS = 40
 #: Files that have one and the same problem get a line each up to this number, and beyond it one together.
 _MOST_ALIKE = 3
 
@@ -50,8 +50,10 @@ class FileReport:
         size: (width, height) of the image, where it could be read.
         counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
         unknown: ids of its label that are not in the table.
-        known: those that are.
+        held: all ids that its label holds, without what the file calls no data.
+        white: whether its warnings say that 255 is ignored.
         colors: of its label, where that cannot be read as it is meant and is a picture.
+        no_data: numbers in its label that the file calls no data.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -60,8 +62,10 @@ class FileReport:
     size: tuple[int, int] | None = None
     counts: NDArray[np.int64] | None = None
     unknown: frozenset[int] = frozenset()
-    known: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
+    white: bool = False
     colors: frozenset[tuple[int, int, int]] = frozenset()
+    no_data: frozenset[int] = frozenset()
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
@@ -79,6 +83,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         check = functools.partial(_check_one_of, dataset, indices)
         for report in in_order(check, len(indices), workers, f"checking {title}"):
             reports[title].append(report)
+        _warn_of_white(reports[title], dataset)
         _print_lines(reports[title], dataset.root, title, console)
     if not pair.target_val.labelled:
         root = pair.target_val.root
@@ -87,7 +92,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     console.print(_overview(reports))
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
-    if (advice := _classes_that_fit(checked)) is not None:
+    held, no_data, colors = (
+        frozenset[Any]().union(*(getattr(report, name) for report in checked)) for name in ("held", "no_data", "colors")
+    )
+    told = any(report.unknown or report.white for report in checked)
+    if (advice := fitting_classes(held, no_data, colors, pair.classes, told)) is not None:
         console.print(advice, markup=False, emoji=False, highlight=False)
     wrong = sum(1 for report in checked if report.errors or report.warnings)
     if wrong:
@@ -99,35 +108,18 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     return wrong
 
 
-def _classes_that_fit(checked: list[FileReport]) -> str | None:
-    """A file of classes for labels whose ids are not in the table, as of masks in black and white or in colours."""
-    colors = sorted(frozenset[tuple[int, int, int]]().union(*(report.colors for report in checked)))
-    if len(colors) > _MOST_IDS:
-        return (
-            f"the labels are pictures in more than {_MOST_IDS} colours: no masks, or some that were smoothed, "
-            "resized or saved as JPEG; save one colour per class, as PNG"
+def _warn_of_white(reports: list[FileReport], dataset: SegmentationDataset) -> None:
+    """One warning for all labels of a split, at the first that it concerns."""
+    if dataset.layout.ids is not None or dataset.classes.by_color:
+        return
+    held = frozenset[int]().union(*(report.held for report in reports))
+    if white_is_ignored(held, dataset.classes):
+        white = [report for report in reports if IGNORE_INDEX in report.held]
+        white[0].white = True
+        white[0].warnings.append(
+            f"255 is in {len(white):,} of {len(reports):,} labels and ignored, since --classes does not name it; if it "
+            "is a class, give that class a row with id: 255 in a file, else list 255 there under ignored"
         )
-    if len(colors) > 1:
-        rows = "".join(f"- {{name: class {place}, color: {list(color)}}}\n" for place, color in enumerate(colors))
-        return (
-            f"the labels are pictures in {len(colors)} colours; with names of yours this file reads them (--classes "
-            "FILE; a colour that nothing counts goes to a list 'ignored' instead):\n\n"
-            f"labels: colors\nclasses:\n{rows}"
-        )
-    unknown = frozenset[int]().union(*(report.unknown for report in checked))
-    ids = sorted(unknown.union(*(report.known for report in checked)))
-    if not unknown or len(ids) > _MOST_IDS:
-        return None
-    # beside two shades 255 is white, beside many ids it is what nothing counts
-    mask = set(ids) <= {0, 128, IGNORE_INDEX}
-    classes = [label_id for label_id in ids if mask or label_id != IGNORE_INDEX]
-    if len(classes) < 2:
-        return None
-    rows = "".join(f"- {{name: class {position}, id: {label_id}}}\n" for position, label_id in enumerate(classes))
-    return (
-        f"the labels hold the ids {', '.join(map(str, ids))}; with names of yours this file reads them (--classes "
-        f"FILE):\n\nclasses:\n{rows}"
-    )
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
@@ -188,7 +180,7 @@ def _check_label(
     except InputError as error:
         report.errors.append(str(error))
         with suppress(InputError):
-            report.colors = frozenset(label_colors(file, _MOST_IDS))
+            report.colors = frozenset(label_colors(file, MOST_IDS))
         return
     report.warnings += _damage(file)
     size = (ids.shape[1], ids.shape[0])
@@ -200,7 +192,9 @@ def _check_label(
     pixels = np.bincount(ids.ravel(), minlength=256)
     unknown = (pixels > 0) & ~dataset.known_ids
     report.unknown = frozenset(np.flatnonzero(unknown).tolist())
-    report.known = frozenset(np.flatnonzero((pixels > 0) & dataset.known_ids).tolist())
+    report.held = frozenset(np.flatnonzero(pixels).tolist())
+    if IGNORE_INDEX in report.held and is_tiff(file) and available() and not dataset.classes.by_color:
+        report.held, report.no_data = held_ids(file)
     if unknown.any():
         report.errors.append(
             f"{file}: label id {spans(unknown)} is not in the table, which has {spans(dataset.known_ids)}"

@@ -29,6 +29,8 @@ from seg.data.image_io import distinct
 
 IGNORE_INDEX = 255
 _LONGEST_NAME = 100
+#: What a class is called that may be black on pictures.
+_BLACK = ("background", "void", "unlabelled", "unlabeled")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class ClassSet:
         names: C names.
         colors: C RGB colours for people.
         ids: what a label image in the class set's own numbering holds for each class.
-        ignored: ids of label images that no loss and no metric counts; 255 always is one of them.
+        ignored: ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
         by_color: whether label images are pictures in the classes' colours instead, and hold no ids.
         ignored_colors: of those the colours that nothing counts.
     """
@@ -143,14 +145,18 @@ LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channe
 def named_classes(names: Sequence[str]) -> ClassSet:
     """The class set of these names, whose ids are their positions; of Cityscapes' names with Cityscapes' colours.
 
-    Colours of others are chosen: the first black, as a background is, and all different. A name that comes again gets
-    a number behind it.
+    Colours of others are chosen, all different; black, which looks like no data, is a background alone. A name that
+    comes again gets a number behind it.
     """
     known = {label.name: label.color for label in _TRAIN_LABELS}
-    colors = tuple(known.get(name) or chosen_color(index) for index, name in enumerate(names))
-    if not all(name in known for name in names):
-        colors = tuple(chosen_color(index) for index in range(len(names)))
-    return ClassSet(tuple(distinct(names)), colors, tuple(range(len(names))))
+    if all(name in known for name in names):
+        colors = [known[name] for name in names]
+    else:
+        black = next((index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None)
+        colors = [chosen_color(index + 1) for index in range(len(names))]
+        if black is not None:
+            colors = [*colors[:black], chosen_color(0), *colors[black : len(names) - 1]]
+    return ClassSet(tuple(distinct(names)), tuple(colors), tuple(range(len(names))))
 
 
 def chosen_color(index: int) -> tuple[int, int, int]:

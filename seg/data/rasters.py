@@ -161,6 +161,19 @@ def read_ids(file: Path) -> NDArray[np.uint8]:
     return result
 
 
+def held_ids(file: Path) -> tuple[frozenset[int], frozenset[int]]:
+    """The ids in such a label image, and the numbers that it calls no data.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with _opened(file) as source:
+        ids, valid = source.read(1), _valid(source, [1], None)
+    if valid is None:
+        return frozenset(np.unique(ids).tolist()), frozenset()
+    return frozenset(np.unique(ids[valid]).tolist()), frozenset(np.unique(ids[~valid]).tolist())
+
+
 def write_geotiff(
     path: Path,
     values: NDArray[Any],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,12 +123,17 @@ def classes_to_resume(run: Path, file: str | None) -> str | None:
     own = run / CLASSES_FILE
     if not own.is_file():
         return file
-    if file is not None and Path(file).exists() and load_classes(file) != load_classes(str(own)):
+    if file is not None and Path(file).exists() and _meaning(load_classes(file)) != _meaning(load_classes(str(own))):
         raise InputError(
             f"--resume: {file} has changed since the run was started with the classes in {own}; put it back, or start "
             "another run"
         )
     return str(own)
+
+
+def _meaning(classes: ClassSet) -> ClassSet:
+    """All but colours that are for people alone: those that are chosen may be others in another version."""
+    return classes if classes.by_color else dataclasses.replace(classes, colors=())
 
 
 def format_to_resume(run: Path) -> PixelFormat | None:

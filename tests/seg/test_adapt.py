@@ -22,7 +22,7 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, Interrupted
 from dem_apps.runtime.processes import Processes
 from dem_apps.runtime.settings import parse_config
-from seg.adapt import AdaptConfig, adapt
+from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import Verdict
 from seg.models.trained import open_trained
 
@@ -162,6 +162,59 @@ def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, c
     assert 'src="/' not in page
 
 
+def test_what_cannot_be_read_is_named_in_the_result_also_of_a_killed_run(config: AdaptConfig, monkeypatch, capsys):
+    folder, out = Path(str(config.images)), Path(str(config.out))
+    (folder / "no_image.png").write_bytes(b"no image")
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(folder / "1.png")
+    (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:4000])  # its header is whole
+    add_row = seg.adaptation.work.Work.add_row
+    with monkeypatch.context() as patch:
+
+        def dying(self: Any, stage: str, row: Any) -> None:
+            add_row(self, stage, row)
+            if row["image"] == "5.png":
+                raise Killed
+
+        patch.setattr("seg.adaptation.work.Work.add_row", dying)
+        with pytest.raises(Killed):
+            adapt(config)
+    monkeypatch.setattr(
+        "sys.argv",
+        ["adapt", *(f"--{key.replace('_', '-')}={getattr(config, key)}" for key in
+                    ("model", "weights", "images", "out", "device", "batch_size"))],
+    )  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    document = json.loads((out / "adapt.json").read_text())
+    assert document["images"] == 8
+    assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
+    assert all(row["reason"] and str(folder) not in row["reason"] for row in document["skipped"])
+    assert "2 of 10 images left out, which cannot be read:" in (out / "report.html").read_text()
+    said = capsys.readouterr().out
+    assert "continuing: 9 of 10 images, results in" in said
+    assert said.splitlines()[-1].startswith("skipped:     2 of 10 images left out")
+
+
+def test_the_answer_names_doubts(config: AdaptConfig, monkeypatch) -> None:
+    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    result = adapt(changed(config, method="bn"))
+    assert result.answer.startswith("Adapted: the test says so.")
+    few = dataclasses.replace(
+        result,
+        outcome=dataclasses.replace(
+            result.outcome, before=dataclasses.replace(result.outcome.before, images=3), batches=4, planned=4
+        ),
+        before={"0.png": {"pixels": [50, 30, 20, 0]}},
+        after={"0.png": {"pixels": [39, 31, 21, 9]}},
+    )
+    assert few.answer == (
+        "Adapted by new batch norm statistics alone, with nothing learnt: the test says so, on 3 images only, which "
+        "tells little. Look at what has moved most: class 0 from 50.0 % of the pixels to 39.0 %."
+    )
+
+
 def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, monkeypatch) -> None:
     monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
     adapt(changed(config, lr=0.1))
@@ -256,7 +309,7 @@ def test_processes_share_the_images_of_episodic_and_write_what_one_does(
         launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(number))
         folders.append(tmp_path / f"out{number}")
         done = run_command(*launcher, *worker, *flags, "--out", str(folders[-1]), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 1, done.stderr
         assert "broken.png: the image cannot be read" in done.stderr
     one, two = ({str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} for out in folders)
     assert len([name for name in one if name.startswith("after/")]) == 9 * 3

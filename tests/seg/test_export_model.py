@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def test_the_card_has_classes_normalisation_and_scores(runs: dict[str, Path], tm
     out = export_model(ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "last"), checkpoint="last"))
     card, scores = (out / "README.md").read_text(), json.loads((runs["unet"] / "eval.json").read_text())
     for text in (
+        "# unet with encoder resnet18 for 19 classes",
         "| 0 | road |",
         "| 18 | bicycle |",
         "(0.485, 0.456, 0.406)",
@@ -87,6 +89,9 @@ def test_the_card_has_classes_normalisation_and_scores(runs: dict[str, Path], tm
     assert f"| pixel accuracy | {100 * scores['pixel_accuracy']:.2f} % |" in card
     selected = export_model(ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "best"), checkpoint="best"))
     assert f"| mIoU | {100 * scores['checkpoints']['best']['miou']:.2f} % |" in (selected / "README.md").read_text()
+    shutil.copytree(runs["unet"], tmp_path / "interrupted", ignore=shutil.ignore_patterns("eval.json"))
+    unscored = export_model(ExportModelConfig(run=str(tmp_path / "interrupted"), out=str(tmp_path / "none")))
+    assert "Unknown: the run folder holds no `eval.json`" in (unscored / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ def test_a_run_that_never_did_is_censored_and_says_what_to_try() -> None:
     assert figures == {"goal_return": 0.86, "steps_to_goal": None, "steps_without_goal": 300}
     goal, warning = verdict(CONFIG, returns, 0.0, figures)
     assert "not reached in 300 steps" in goal
+    assert "not reached in 1,024 steps" in verdict(CONFIG, {}, 0.0, {**figures, "steps_without_goal": 1024})[0]
     assert "lowest of the whole run" in warning
     for advice in ("--timesteps 900", "--ent-coef", "--seed 5"):
         assert advice in warning

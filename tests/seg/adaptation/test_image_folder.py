@@ -52,7 +52,9 @@ def test_what_is_no_image_is_left_out(folder: Path, capsys: pytest.CaptureFixtur
     images = ImageFolder(folder, Preprocessing(), None, CPU)
     assert [path.name for path in images.relative] == ["0.png", "1.png", "2.png", "4.png", "5.png", "6.png"]
     assert "3.png" in capsys.readouterr().err
-    images.leave_out([1])
+    images.leave_out({1: f"{folder / '1.png'}: cut short"})
+    assert set(images.skipped) == {"1.png", "3.png"}
+    assert images.skipped["1.png"] == "cut short"
     assert [name.name for name in images.names] == ["0", "2", "4", "5", "6"]
 
 

@@ -190,12 +190,35 @@ def test_masks_in_black_and_white_are_told_how_to_be_read(check, tmp_path):
     flags = folders(tmp_path / "data", ids=(0, 128, 255), suffix="_mask")
     status, printed, _ = check(*flags, "--classes", "background,crop,weed")
     assert status == 1
-    assert "the labels hold the ids 0, 128, 255; with names of yours this file reads them" in printed
+    assert "the labels hold the ids 0, 128, 255; this file reads them, if your names are in this order" in printed
     file = tmp_path / "classes.yaml"
     file.write_text(printed[printed.index("classes:\n") :].partition("\n\n")[0].partition("\n ")[0])
-    assert "{name: class 2, id: 255}" in file.read_text()
+    assert "{name: weed, id: 255}" in file.read_text()
     status, printed, _ = check(*flags, "--classes", str(file))
     assert (status, "nothing wrong" in printed) == (0, True)
+    _, printed, _ = check(*flags, "--classes", "crop,weed")
+    assert "with names of yours this file reads them" in printed
+    assert "{name: class 2, id: 255}" in printed
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows", "warned"),
+    [
+        ((0, 128, 255), "[{name: a, id: 0}, {name: b, id: 128}]", True),
+        ((0, 128, 255), "[{name: a, id: 0}, {name: b, id: 128}]\nignored: [255]", False),
+        ((0, 255), "[no one, 'yes']", True),
+        ((0, 1, 255), "[a, b]", False),
+        ((0, 7, 33, 255), "[{name: a, id: 7}, {name: b, id: 33}]\nignored: [0]", False),
+    ],
+)
+def test_white_that_is_ignored_by_default_is_a_warning(check, tmp_path, ids, rows, warned):
+    (tmp_path / "classes.yaml").write_text(f"classes: {rows}")
+    status, printed, _ = check(*folders(tmp_path / "data", ids=ids), "--classes", str(tmp_path / "classes.yaml"))
+    assert list(lines(printed, "error")) == []
+    found = [line for line in lines(printed, "warning") if "source train" in line]
+    assert (len(found), status) == ((1, 1) if warned else (0, 0))
+    assert all("255 is in" in line and "give that class a row with id: 255" in line for line in found)
+    assert ("id: 255}" in printed) == warned
 
 
 def test_beside_many_ids_255_is_no_class(check, tmp_path):

@@ -138,7 +138,9 @@ def test_the_colours_of_vocs_map_are_vocs():
 
 def test_names_of_cityscapes_keep_its_colours_and_others_do_not_clash():
     assert named_classes(["road", "car"]).colors == ((128, 64, 128), (0, 0, 142))
-    assert named_classes(["road", "hedgehog"]).colors == (chosen_color(0), chosen_color(1))
+    assert named_classes(["road", "hedgehog"]).colors == (chosen_color(1), chosen_color(2))
+    # black is no data on maps, but of a background
+    assert named_classes(["crop", "Background", "weed"]).colors == (chosen_color(1), chosen_color(0), chosen_color(2))
 
 
 @pytest.mark.parametrize("names", ["a,,b", "a,b,a", ",".join(map(str, range(256)))])

@@ -49,6 +49,8 @@ def test_the_printed_file_reads_masks_in_colours(tmp_path):
     assert found is not None
     (tmp_path / "classes.yaml").write_text(found[1])
     assert "nothing wrong" in printed_by_check(tmp_path / "data", str(tmp_path / "classes.yaml"))
+    assert "- {name: a_b, color: [0, 128, 255]}" in printed_by_check(tmp_path / "data", "one,a_b,three,four")
+    assert '- {name: "no", color: [0, 128, 255]}' in printed_by_check(tmp_path / "data", "one,no,three,four")
     dataset = SegmentationDataset(
         tmp_path / "data", "folders", "train", labelled=True, classes=load_classes(str(tmp_path / "classes.yaml"))
     )
@@ -102,6 +104,19 @@ def test_a_label_may_be_a_tiff(tmp_path):
         file.write(np.where(IDS == 255, -1, IDS.astype(np.int16)), 1)
     dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=load_classes("a,b,c"))
     np.testing.assert_array_equal(dataset[0].label, IDS)
+
+
+def test_what_a_raster_calls_no_data_is_said_as_it_lies_there(tmp_path):
+    rasterio = pytest.importorskip("rasterio")
+    draw(tmp_path, IDS)
+    (tmp_path / "labels" / "a.png").unlink()
+    profile = {"driver": "GTiff", "width": 16, "height": 6, "count": 1, "dtype": "uint8", "nodata": 0,
+               "crs": "EPSG:4326", "transform": rasterio.Affine(2, 0, 0, 0, -2, 0)}  # fmt: skip
+    with rasterio.open(tmp_path / "labels" / "a.tif", "w", **profile) as file:
+        file.write(np.where(IDS == 255, 3, IDS), 1)
+    said = printed_by_check(tmp_path, "a,b,c")
+    assert "the labels hold the ids 1, 2, 3, and 0 as no data, which is ignored; this file reads them" in said
+    assert "- {name: a, id: 1}\n- {name: b, id: 2}\n- {name: c, id: 3}\n" in said
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def test_a_run_goes_on_without_the_file_of_its_classes(trained: TrainConfig, fil
     assert json.loads((run / "eval.json").read_text()) == scores
     assert classes_to_resume(run, str(file)) == str(run / "classes.json")
     assert classes_to_resume(run.parent, None) is None
+    write(file, [{**row, "color": [1, 2, place]} for place, row in enumerate((ROAD, CAR, SKY))])
+    assert classes_to_resume(run, str(file)) == str(run / "classes.json")  # colours are for people alone
 
 
 @pytest.mark.parametrize(
