@@ -70,6 +70,7 @@ SCORES = (
 _COLUMNS = (
     ClassColumn("per_class_entropy", "entropy / log C", "of the pixels predicted as it"),
     ClassColumn("predicted_share", "predicted %", "share of the target's pixels", scale=100, digits=1),
+    ClassColumn("per_class_label_share", "in target %", "share of the labels scored on", scale=100, digits=1),
     ClassColumn("source_label_share", "in source %", "share of the labels trained on", scale=100, digits=1),
 )
 

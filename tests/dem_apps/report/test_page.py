@@ -61,6 +61,7 @@ def test_a_seg_run(tmp_path: Path) -> None:
     assert "step 10: 99.0 % of the pixels are predicted as one class" in shown
     assert "train tail –" in shown  # 0.5 % of the labels
     assert "pole tail" not in shown  # 2.5 %
+    assert "less than 1% of the labelled pixels that the scores are from" in shown
     assert "Reliability" in shown
     assert "Entropy of the pixels" in shown
     assert "protocol" in shown.lower()
@@ -438,6 +439,7 @@ def test_tail_classes_by_name(tmp_path: Path) -> None:
     assert [name for name, mark, _ in table.rows if mark == "tail"] == ["pole"]
     assert table.rows[-1][0] == "mean over tail classes"
     assert table.rows[-1][2][0].main == "25.0"
+    assert table.note == "Tail classes are those named as such: pole."
 
 
 def test_charts() -> None:
