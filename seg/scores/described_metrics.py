@@ -86,16 +86,18 @@ VIEWS = (
 )  # fmt: skip
 
 
-def described_metrics(criterion: str, num_classes: int) -> MetricsInfo:
+def described_metrics(criterion: str, num_classes: int, summary: str = "") -> MetricsInfo:
     """The description of a run.
 
     Args:
         criterion: the score without labels that chooses the checkpoint ``selected``.
         num_classes: C, since the log has entropies in nats, and people are shown shares of log C.
+        summary: what sets the run apart, :func:`seg.training.summary.in_words`.
     """
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
     return MetricsInfo(
         heading="Segmentation",
+        summary=summary,
         settings=("method", "loss", "reduction"),
         steps="max_steps",
         verdict="miou",
