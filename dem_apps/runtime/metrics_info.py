@@ -162,6 +162,7 @@ class View:
         high: what the light end is.
         hatched: what a hatched area in it is.
         optional: whether an image may well be without it.
+        note: what its colours are, said beside its name.
     """
 
     name: str
@@ -171,6 +172,7 @@ class View:
     high: str = ""
     hatched: str = ""
     optional: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)

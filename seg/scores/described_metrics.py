@@ -76,13 +76,15 @@ _COLUMNS = (
 
 VIEWS = (
     View("image", "image {image}"),
-    View("prediction", "classes that {run} predicts on {image}", classes=True),
+    View("prediction", "classes that {run} predicts on {image}", classes=True, note="classes predicted"),
     View("entropy", "entropy of {run} on {image}: black is certain, light yellow is undecided", low="0, certain",
          high="1, uniform (entropy / log C)"),
-    View("overlay", "classes that {run} predicts, over {image}", optional=True),
-    View("label", "labels of {image}", classes=True, hatched="ignored, in labels"),
-    View("wrong", "wrong pixels of {run} on {image}, in the colour of the class that it predicts", optional=True),
-    View("confidently-wrong", "wrong pixels of {run} on {image} with an entropy below a tenth of log C", optional=True),
+    View("overlay", "classes that {run} predicts, over {image}", optional=True, note="classes predicted"),
+    View("label", "labels of {image}", classes=True, hatched="ignored, in labels", note="the truth"),
+    View("wrong", "wrong pixels of {run} on {image}, in the colour of the class that it predicts", optional=True,
+         note="wrong pixels alone, in the colour of the class predicted"),
+    View("confidently-wrong", "wrong pixels of {run} on {image} with an entropy below a tenth of log C", optional=True,
+         note="wrong pixels with an entropy below a tenth of log C, in the colour of the class predicted"),
 )  # fmt: skip
 
 

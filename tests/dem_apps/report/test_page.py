@@ -238,6 +238,8 @@ def test_a_page_says_in_words_what_each_run_is(tmp_path: Path) -> None:
     assert 'class="words"' not in page(*paths)  # older runs do not say
     (paths[1] / FILE).write_text(json.dumps(described_metrics("im", 19, "learns <b>nothing</b>").document()))
     assert "control, best compared" in text_of(page(*paths))
+    assert 'class="image of2"' in page(*paths)  # two columns
+    assert 'class="view shared" data-view="image"' in page(*paths)
     assert "best/seed0 learns <b>nothing</b>" in text_of(page(*paths))
     assert "learns <b>nothing</b>" in text_of(page(paths[1]))
 
