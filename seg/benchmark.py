@@ -38,7 +38,7 @@ class BenchmarkConfig(GridConfig):
         value="{TASK: {}}", group="tasks and comparison",
     )  # fmt: skip
     control: str | None = option(None, "arm that the others are compared with")
-    tail: list[str] = option([], "tail classes; default: below 1 % of the labelled pixels", value="NAME,NAME")
+    tail: list[str] = option([], "tail classes; default: below 1 % of the labelled pixels scored", value="NAME,NAME")
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:

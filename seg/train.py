@@ -52,7 +52,7 @@ from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch, PolySchedule
 from seg.training.repeated_sgd import RepeatedSGD
 from seg.training.run import TrainingRun
-from seg.training.summary import print_summary
+from seg.training.summary import in_words, print_summary
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
@@ -191,7 +191,7 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        info = described_metrics(config.selection, len(pair.classes))
+        info = described_metrics(config.selection, len(pair.classes), in_words(config, state.predict.model))
         path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step, info)

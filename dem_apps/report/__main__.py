@@ -13,7 +13,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp
 from dem_apps.runtime.run_reader import is_run
 
-_TAIL = "classes to mark as rare; default: those with less than 1 %% of the labelled pixels, where eval.json says which"
+_TAIL = "classes to mark as rare; default: those below 1 %% of the labelled pixels scored, where eval.json says which"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from dem_apps.errors import printable
 from dem_apps.report.groups import Group, differing
 from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import Table, by_class, class_table, comparison_table, scores_of
@@ -33,7 +34,7 @@ REPORT_FILES = {"runs.csv": "row,arm,seed", "table.md": _NOTE.partition(".")[0]}
 
 
 def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
-    """Write ``runs.csv`` and ``table.md``, and return the latter.
+    """Write ``runs.csv`` and ``table.md``, and return the first score of each arm as a table that fits a terminal.
 
     Args:
         finished: at least one; a row's name is empty where the grid has no rows.
@@ -46,19 +47,21 @@ def write_grid_report(finished: Sequence[Finished], out: Path, control: str | No
     """
     members = _with_tail([read_run(path) for _, _, path in finished], tail)
     runs = [(row, arm, run) for (row, arm, _), run in zip(finished, members, strict=True)]
-    text = _NOTE
+    text, brief = _NOTE, ""
     for row in dict.fromkeys(row for row, _, _ in runs):
         arms: dict[str, list[Run]] = {}
         for other, arm, run in runs:
             if other == row:
                 arms.setdefault(arm, []).append(run)
         text += f"\n## {row}\n\n" if row else "\n"
-        text += _arms_text([Group(arm, tuple(members), {}) for arm, members in arms.items()], control, tail)
+        groups = [Group(arm, tuple(members), {}) for arm, members in arms.items()]
+        text += _arms_text(groups, control, tail)
+        brief += (f"\n{printable(row)}\n" if row else "\n") + _brief(groups, control)
     text = text.rstrip("\n") + "\n"
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / "runs.csv", _csv_rows(runs))
     write_atomically(out / "table.md", text.encode(), shared=True)
-    return text
+    return brief
 
 
 def _with_tail(runs: Sequence[Run], tail: Sequence[str]) -> list[Run]:
@@ -96,6 +99,23 @@ def _arms_text(groups: Sequence[Group], control: str | None, tail: Sequence[str]
                 for name, mark, cells in classes.rows]  # fmt: skip
         text += markdown([classes.caption, *(title for title, _ in classes.header[1:])], rows) + f"{classes.note}\n"
     return text
+
+
+def _brief(groups: Sequence[Group], control: str | None) -> str:
+    """The first score alone, in columns: of each arm, and its difference to the control where there is one."""
+    baseline = next((group for group in groups if group.name == control), None)
+    table = comparison_table(scores_of(groups[0].runs)[:1], groups, baseline or groups[0])
+    titles = [title for title, _ in table.header[1:]]
+    lines = [["arm", "seeds", *titles, *([f"minus {control} [95 %]"] if baseline and titles else [])]]
+    for group, (_, _, cells) in zip(groups, table.rows, strict=True):
+        difference = [cell.small if group is not baseline else "" for cell in cells] if baseline else []
+        lines.append([group.name, str(len(group.runs)), *(cell.main for cell in cells), *difference])
+    lines = [[printable(text) for text in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "".join(
+        "  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip() + "\n"
+        for line in lines
+    )
 
 
 def _differences(scores: Table, groups: Sequence[Group], baseline: Group) -> str:

@@ -62,11 +62,16 @@ def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
 
 
+def without_seed(name: str) -> str:
+    """A run's name without what tells seeds of one setting apart; may be empty."""
+    return re.sub(r"[-_./]*seed[-_=]*\d+", "", name)
+
+
 def _names(members: Sequence[Sequence[Run]], differences: Mapping[str, Sequence[str]]) -> list[str]:
     """The runs' own name without the seed where that tells the groups apart, else the settings that differ."""
     names = []
     for position, runs in enumerate(members):
-        bare = {re.sub(r"[-_./]*seed[-_=]*\d+", "", run.name) for run in runs}
+        bare = {without_seed(run.name) for run in runs}
         if len(runs) == 1:
             names.append(runs[0].name)
         elif len(bare) == 1 and bare != {""}:

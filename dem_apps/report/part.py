@@ -11,7 +11,7 @@ from typing import Any
 
 from dem_apps.report.charts import COLOURS, Chart
 from dem_apps.report.curves import group_charts, histogram_chart, reliability_chart, run_charts
-from dem_apps.report.groups import Group, differing, grouped
+from dem_apps.report.groups import Group, differing, grouped, without_seed
 from dem_apps.report.pictures import PANEL, Embedded, Video, embed, embed_videos, find_pictures
 from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import (
@@ -76,6 +76,7 @@ class Part:
     info: MetricsInfo
     groups: list[Group]
     runs: list[Run]
+    in_words: list[tuple[str, str]]
     verdict: list[str]
     facts: list[tuple[str, str]]
     differences: Table | None
@@ -96,6 +97,14 @@ class Part:
     def several(self) -> bool:
         """Whether runs are compared."""
         return len(self.runs) > 1
+
+    @property
+    def title(self) -> str:
+        """The settings that are compared where they are few, without the seeds that do not tell them apart."""
+        names = [without_seed(group.name) for group in self.groups]
+        if len(set(names)) < len(names) or not all(names):
+            names = [group.name for group in self.groups]
+        return f"{', '.join(names)} compared" if 1 < len(names) <= _MOST_COLUMNS else f"{len(self.runs)} runs"
 
     @property
     def shared_caption(self) -> str:
@@ -135,6 +144,7 @@ def build_part(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], b
         info=info,
         groups=groups,
         runs=list(runs),
+        in_words=[(group.name, text) for group in groups if (text := group.runs[0].info.summary)],
         verdict=verdict(info, groups, reference),
         facts=[] if several else _facts(runs[0]),
         differences=_differences(groups) if several else None,

@@ -13,7 +13,7 @@ from dem_apps.report.intervals import difference_interval, mean_and_std
 from dem_apps.runtime.metrics_info import ClassColumn, ClassScores, Score
 from dem_apps.runtime.run_reader import Run, at, number
 
-#: A class with less than this share of the labels is a tail class.
+#: A class with less than this share of the labelled pixels that are scored is a tail class.
 TAIL_SHARE = 0.01
 
 
@@ -228,7 +228,7 @@ def _tail_mean(run: Run, key: str, tails: set[str]) -> float | None:
 
 def _tail_note(about: ClassScores, shares: dict[str, float], tail: Sequence[str]) -> str:
     if tail:
-        return "Tail classes are those named with --tail."
+        return f"Tail classes are those named as such: {', '.join(tail)}."
     if shares:
-        return f"Tail classes have less than {TAIL_SHARE:.0%} of the labels."
+        return f"Tail classes have less than {TAIL_SHARE:.0%} of the labelled pixels that the scores are from."
     return f"Tail classes are not marked: eval.json has no {about.share}; --tail CLASS,CLASS names them."

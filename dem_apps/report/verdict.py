@@ -47,12 +47,16 @@ def _alone(info: MetricsInfo, score: Score, group: Group) -> list[str]:
 def _compared(score: Score, group: Group, reference: Group) -> str:
     ours, theirs = _values(group, score), _values(reference, score)
     interval = difference_interval(ours, theirs)
+    title, unit = score.title.removesuffix(", last"), ""
+    if title.endswith(" %"):
+        title, unit = title.removesuffix(" %"), " %"
+    mean, other = (f"{score.text(mean_and_std(list(values.values()))[0])}{unit}" for values in (ours, theirs))
     said = (
-        f"{group.name}: {score.title} {score.text(mean_and_std(list(ours.values()))[0])}, "
-        f"{score.text(interval.estimate, '+')} against {reference.name}"
+        f"{group.name}: {title} {mean} at the end of training, {reference.name} {other}; "
+        f"difference {score.text(interval.estimate, '+')}"
     )
     if interval.low is None or interval.high is None:
-        verdict = "; a single seed tells nothing about the sign"
+        verdict = " of one seed, and only more seeds tell how much of it is chance"
     else:
         ends = f" [{score.text(interval.low, '+')}, {score.text(interval.high, '+')}] over {interval.count} seeds"
         better = (interval.estimate > 0) == (score.better != "lower")

@@ -162,6 +162,7 @@ class View:
         high: what the light end is.
         hatched: what a hatched area in it is.
         optional: whether an image may well be without it.
+        note: what its colours are, said beside its name.
     """
 
     name: str
@@ -171,6 +172,7 @@ class View:
     high: str = ""
     hatched: str = ""
     optional: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class MetricsInfo:
         verdict: the score of ``scores`` that a page begins with; empty takes the first.
         control: what a run has to be compared with, in words: "a run with --loss none"; empty where nothing is.
         heading: what kind of runs these are; runs of one heading are compared with each other.
+        summary: what sets this run apart, in a few words, such as "trained on source alone"; empty says nothing.
         settings: those that a page names first.
         steps: the setting that says how long the run lasts.
         checkpoint_score: what the score of a checkpoint is.
@@ -205,6 +208,7 @@ class MetricsInfo:
     """
 
     heading: str
+    summary: str = ""
     settings: tuple[str, ...] = ()
     verdict: str = ""
     control: str = ""

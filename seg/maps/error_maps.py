@@ -13,8 +13,8 @@ from seg.data.labels import IGNORE_INDEX
 
 #: Below this share of log C a pixel counts as certain: with 19 classes, two of them at 91 % and 9 % are at 0.1.
 CERTAIN = 0.1
-#: How much of the image's brightness is left behind the wrong pixels.
-_FADED = 0.4
+#: Grey of the image's black and of its white behind the wrong pixels: light, since most colours of classes are dark.
+_FADED = (180, 245)
 
 
 def wrong_pixels(
@@ -24,7 +24,7 @@ def wrong_pixels(
     coloured: NDArray[np.uint8],
     entropy: NDArray[np.float32],
 ) -> dict[str, NDArray[np.uint8]]:
-    """Two pictures, each of a faded grey image on which pixels have the colour of the class that was predicted.
+    """Two pictures, each of a light grey image on which pixels have the colour of the class that was predicted.
 
     Args:
         image: (h, w, 3) RGB, of any size.
@@ -37,10 +37,15 @@ def wrong_pixels(
         (H, W, 3) ``wrong``, all that differ from the label, and ``confidently-wrong``, those below :data:`CERTAIN`.
     """
     grey = Image.fromarray(image).convert("L").resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
-    faded = np.repeat((np.asarray(grey) * _FADED).astype(np.uint8)[..., None], 3, axis=2)
+    faded = np.repeat(_light(np.asarray(grey))[..., None], 3, axis=2)
     wrong = (prediction != label) & (label != IGNORE_INDEX)
     certain = wrong & (entropy < CERTAIN)
     return {
         name: np.where(shown[..., None], coloured, faded)
         for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
     }
+
+
+def _light(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    black, white = _FADED
+    return (black + grey / 255 * (white - black)).astype(np.uint8)

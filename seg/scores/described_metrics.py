@@ -70,31 +70,36 @@ SCORES = (
 _COLUMNS = (
     ClassColumn("per_class_entropy", "entropy / log C", "of the pixels predicted as it"),
     ClassColumn("predicted_share", "predicted %", "share of the target's pixels", scale=100, digits=1),
+    ClassColumn("per_class_label_share", "in target %", "share of the labels scored on", scale=100, digits=1),
     ClassColumn("source_label_share", "in source %", "share of the labels trained on", scale=100, digits=1),
 )
 
 VIEWS = (
     View("image", "image {image}"),
-    View("prediction", "classes that {run} predicts on {image}", classes=True),
+    View("prediction", "classes that {run} predicts on {image}", classes=True, note="classes predicted"),
     View("entropy", "entropy of {run} on {image}: black is certain, light yellow is undecided", low="0, certain",
          high="1, uniform (entropy / log C)"),
-    View("overlay", "classes that {run} predicts, over {image}", optional=True),
-    View("label", "labels of {image}", classes=True, hatched="ignored, in labels"),
-    View("wrong", "wrong pixels of {run} on {image}, in the colour of the class that it predicts", optional=True),
-    View("confidently-wrong", "wrong pixels of {run} on {image} with an entropy below a tenth of log C", optional=True),
+    View("overlay", "classes that {run} predicts, over {image}", optional=True, note="classes predicted"),
+    View("label", "labels of {image}", classes=True, hatched="ignored, in labels", note="the truth"),
+    View("wrong", "wrong pixels of {run} on {image}, in the colour of the class that it predicts", optional=True,
+         note="wrong pixels alone, in the colour of the class predicted"),
+    View("confidently-wrong", "wrong pixels of {run} on {image} with an entropy below a tenth of log C", optional=True,
+         note="wrong pixels with an entropy below a tenth of log C, in the colour of the class predicted"),
 )  # fmt: skip
 
 
-def described_metrics(criterion: str, num_classes: int) -> MetricsInfo:
+def described_metrics(criterion: str, num_classes: int, summary: str = "") -> MetricsInfo:
     """The description of a run.
 
     Args:
         criterion: the score without labels that chooses the checkpoint ``selected``.
         num_classes: C, since the log has entropies in nats, and people are shown shares of log C.
+        summary: what sets the run apart, :func:`seg.training.summary.in_words`.
     """
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
     return MetricsInfo(
         heading="Segmentation",
+        summary=summary,
         settings=("method", "loss", "reduction"),
         steps="max_steps",
         verdict="miou",

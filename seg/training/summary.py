@@ -1,4 +1,4 @@
-"""What a training says before its first step."""
+"""What a training says of itself: before its first step, and in a few words on its page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seg.config import TrainConfig
 from seg.data.domains import DomainPair
 from seg.data.image_pixels import first_header, left_out
 from seg.methods import METHODS
-from seg.models.batch_norm import describe
+from seg.models.batch_norm import describe, layers_of
 
 
 def print_summary(
@@ -36,6 +36,27 @@ def print_summary(
         f"results  {path}",
         flush=True,
     )
+
+
+def in_words(config: TrainConfig, model: nn.Module) -> str:
+    """What a run learns from, in one phrase, for people who have not seen its settings."""
+    labelled, target = " and ".join(config.target.labelled_domains()), config.target
+    words = [f"trained on labelled {labelled} images"]
+    if not METHODS[config.method].uses_target:
+        words[0] += " alone"
+    elif config.method == "minent" and config.loss == "none":
+        follows = config.batch_norm_policy(model) not in ("source", "frozen") and layers_of(model)
+        words.append(f"target images only {'move its batch norm statistics' if follows else 'pass through it'}")
+    else:
+        objective = "" if config.loss == "none" else f" with the objective {config.loss}"
+        words.append(f"adapted to target images without labels by {config.method}{objective}")
+    if config.source.style != "none":
+        words.append(f"source images have the style of target images ({config.source.style})")
+    if target.labelled_part:
+        words.append(f"{target.labelled_part:g} of the target's training images have labels")
+    if config.batch_norm_after == "target":
+        words.append("batch norm statistics re-estimated on target images at the end")
+    return "; ".join(words)
 
 
 def _about_pixels(pair: DomainPair) -> str:

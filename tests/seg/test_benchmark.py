@@ -70,11 +70,15 @@ def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path: Path, d
         "label_free.im": "0.4",
     }.items()  # fmt: skip
     table = (tmp_path / "grid/report/table.md").read_text()
-    assert table in capsys.readouterr().out
     ours, theirs = ({s: base + s * step for s in range(3)} for base, step in ((20, 0.2), (10, 0.1)))
     interval = difference_interval(ours, theirs)
     shown = f"**{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}], better**"
     assert f"| adadem | +10.00 | +10.10 | +10.20 | {shown} | {shown} |" in table
+    printed = capsys.readouterr().out.partition("arm ")[2].splitlines()
+    assert printed[0].split() == ["seeds", "mean", "IoU", "%,", "last", "minus", "control", "[95", "%]"]
+    assert printed[1].split() == ["control", "3", "10.10", "±", "0.10"]
+    assert printed[2].split(maxsplit=5) == ["adadem", "3", "20.20", "±", "0.20", shown.strip("*")]
+    assert max(map(len, printed[:3])) <= 80
     assert f"| {shown} |\n" in table, "the last column is of the tail classes"
     assert "| control | 3 | 10.10 ± 0.10 | 10.10 ± 0.10 | 11.10 ± 0.10 | 75.00 ± 0.00 |" in table
     assert "mean IoU %, best (chosen with target labels) |" in table

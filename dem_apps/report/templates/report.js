@@ -126,7 +126,7 @@ function startCompare(compare, gallery) {
       if (found) [shown.src, shown.alt] = [found.src, `${side}: ${found.alt}`];
       else missing.push(side);
     }
-    note.textContent = missing.length ? `The ${missing.join(" and the ")} run has no such picture.` : "";
+    note.textContent = missing.length ? `There is no such picture on the ${missing.join(" and the ")}.` : "";
     move();
   }
 

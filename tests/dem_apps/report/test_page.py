@@ -61,6 +61,7 @@ def test_a_seg_run(tmp_path: Path) -> None:
     assert "step 10: 99.0 % of the pixels are predicted as one class" in shown
     assert "train tail –" in shown  # 0.5 % of the labels
     assert "pole tail" not in shown  # 2.5 %
+    assert "less than 1% of the labelled pixels that the scores are from" in shown
     assert "Reliability" in shown
     assert "Entropy of the pixels" in shown
     assert "protocol" in shown.lower()
@@ -230,6 +231,17 @@ def test_few_settings_are_columns_and_many_are_rows(tmp_path: Path) -> None:
     assert [row[0] for row in few.rows][:2] == ["mean IoU %, last", "mean IoU %, best"]
     assert [row[0] for row in many.rows] == list("abcdef")
     assert few.rows[0][2] == [row[2][0] for row in many.rows][:5]
+
+
+def test_a_page_says_in_words_what_each_run_is(tmp_path: Path) -> None:
+    paths = [make.seg_run(tmp_path / arm / "seed0", loss=arm) for arm in ("control", "best")]
+    assert 'class="words"' not in page(*paths)  # older runs do not say
+    (paths[1] / FILE).write_text(json.dumps(described_metrics("im", 19, "learns <b>nothing</b>").document()))
+    assert "control, best compared" in text_of(page(*paths))
+    assert 'class="image of2"' in page(*paths)  # two columns
+    assert 'class="view shared" data-view="image"' in page(*paths)
+    assert "best/seed0 learns <b>nothing</b>" in text_of(page(*paths))
+    assert "learns <b>nothing</b>" in text_of(page(paths[1]))
 
 
 def test_one_setting_shows_its_seeds(tmp_path: Path) -> None:
@@ -438,6 +450,7 @@ def test_tail_classes_by_name(tmp_path: Path) -> None:
     assert [name for name, mark, _ in table.rows if mark == "tail"] == ["pole"]
     assert table.rows[-1][0] == "mean over tail classes"
     assert table.rows[-1][2][0].main == "25.0"
+    assert table.note == "Tail classes are those named as such: pole."
 
 
 def test_charts() -> None:
@@ -478,6 +491,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     main([*runs, "--out", str(out), "--baseline", runs[1]])
     assert "2 runs" in capsys.readouterr().out
     # columns are the settings: the second one is what the first is compared with
+    assert "; difference +0.000 of one seed, and only more seeds tell how much of it is chance." in text_of(
+        out.read_text()
+    )
+    assert "<title>entropy, adadem compared</title>" in out.read_text()
     assert re.search(r"entropy 1 run adadem 1 run .{0,99}\+0\.000 0\.900 baseline", text_of(out.read_text()))
     assert text_of(out.read_text()).count("no interval") == 1
     main([runs[0], "--out", str(out)])  # its own page is replaced
@@ -493,8 +510,8 @@ def test_the_page_goes_to_the_run_or_the_folder_of_the_grid(tmp_path: Path, monk
     main([str(tmp_path / "grid")])
     shown = text_of((tmp_path / "grid" / "report.html").read_text())
     assert (
-        "style: mean IoU %, last 35.50, +5.00 against control [+5.00, +5.00] over 2 seeds: better; an alarm in 2"
-        in shown
+        "style: mean IoU 35.50 % at the end of training, control 30.50 %; difference +5.00 [+5.00, +5.00] over 2 "
+        "seeds: better; an alarm in 2" in shown
     )
     main([str(tmp_path / "grid" / "control" / "seed1")])
     shown = text_of((tmp_path / "grid" / "control" / "seed1" / "report.html").read_text())

@@ -183,7 +183,7 @@ def test_wrong_pixels_have_the_predicted_colour_and_only_certain_ones_are_confid
     entropy = np.array([[0.0, 0.05, 0.5, 0.0]], np.float32)
     coloured = np.full((1, 4, 3), RED, np.uint8)
     pictures = wrong_pixels(filled(8, 2, (100, 100, 100)), label, np.zeros((1, 4), np.uint8), coloured, entropy)
-    faded = (40, 40, 40)
+    faded = (205, 205, 205)  # light
     assert pictures["wrong"][0].tolist() == [list(faded), list(RED), list(RED), list(faded)]
     assert pictures["confidently-wrong"][0].tolist() == [list(faded), list(RED), list(faded), list(faded)]
 
