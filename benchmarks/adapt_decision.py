@@ -20,53 +20,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import albumentations as A
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from corrupted_streets import CORRUPTIONS, FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou, rounded, rows_of
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from seg.adaptation.rounds import Probe, Rounds, as_it_would_be_used, plain_forward
-from seg.data.labels import IGNORE_INDEX
 from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import GAME_STREET, draw_street
 from seg.models.load_model import LoadedModel, open_trained
-from seg.models.predictor import upsampled
 
-SIZE = (96, 48)
 IMAGES, PROBE, BATCH, CHECKS, RECOMMENDED = 24, 12, 2, 2, 1e-1
-#: name → transform of strength 1, 2, 3.
-CORRUPTIONS: dict[str, Any] = {
-    "fog": lambda s: A.RandomFog(fog_coef_range=([0.3, 0.6, 0.9][s - 1],) * 2, alpha_coef=0.1, p=1),
-    "rain": lambda s: A.RandomRain(
-        drop_length=6, drop_width=1, blur_value=[1, 3, 5][s - 1], brightness_coefficient=[0.8, 0.65, 0.5][s - 1], p=1
-    ),
-    "snow": lambda s: A.RandomSnow(
-        snow_point_range=([0.15, 0.3, 0.5][s - 1],) * 2, brightness_coeff=[1.5, 2.0, 2.5][s - 1], method="bleach", p=1
-    ),
-    "night": lambda s: A.RandomGamma(gamma_limit=([170, 250, 400][s - 1],) * 2, p=1),
-    "gaussian blur": lambda s: A.GaussianBlur(blur_limit=0, sigma_limit=([0.7, 1.4, 2.5][s - 1],) * 2, p=1),
-    "motion blur": lambda s: A.MotionBlur(blur_limit=([3, 5, 9][s - 1],) * 2, p=1),
-    "gaussian noise": lambda s: A.GaussNoise(std_range=([0.04, 0.1, 0.2][s - 1],) * 2, p=1),
-    "sensor noise": lambda s: A.ISONoise(
-        color_shift=([0.03, 0.08, 0.2][s - 1],) * 2, intensity=([0.3, 0.7, 1.5][s - 1],) * 2, p=1
-    ),
-    "low contrast": lambda s: A.RandomBrightnessContrast(
-        brightness_limit=(0, 0), contrast_limit=([-0.4, -0.6, -0.8][s - 1],) * 2, p=1
-    ),
-    "brightness": lambda s: A.RandomBrightnessContrast(
-        brightness_limit=([0.2, 0.35, 0.5][s - 1],) * 2, contrast_limit=(0, 0), p=1
-    ),
-    "colour": lambda s: A.HueSaturationValue(
-        hue_shift_limit=([10, 25, 60][s - 1],) * 2, sat_shift_limit=([-20, -60, -100][s - 1],) * 2,
-        val_shift_limit=(0, 0), p=1,
-    ),
-    "compression": lambda s: A.ImageCompression(quality_range=([30, 12, 5][s - 1],) * 2, p=1),
-}  # fmt: skip
 #: The rule's thresholds were chosen on these; what is reported is of the others.
 TUNED_ON = ("fog", "night", "gaussian blur", "gaussian noise", "low contrast", "colour")
 
@@ -112,7 +79,7 @@ def main() -> None:
         wanted = [row for row in wanted if key_of(row) not in done]
         data = Data(loaded, domain, corruption, strength, arguments.part == "decision") if wanted else None
         for row in wanted:
-            row |= _rounded(data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
+            row |= rounded(data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
             with arguments.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             scores = [f"{100 * check['miou']:.1f}" for check in row["checks"]]
@@ -128,7 +95,7 @@ class Data:
         table, _ = LAYOUTS["cityscapes"].train_ids(loaded.classes)
         self.images, self.labels = [], []
         for index in range(IMAGES):
-            picture, label_ids = draw_street(look, "val", 1000 + index, seed=0, size=SIZE)
+            picture, label_ids = draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE)
             self.images.append(normalised(corrupted(picture, corruption, strength, index)))
             self.labels.append(torch.from_numpy(table[label_ids]).long())
         # as seg.adapt takes them: evenly from the folder
@@ -147,17 +114,9 @@ class Data:
     @torch.no_grad()
     def score(self, network: nn.Module) -> dict[str, float]:
         """With the labels of all images."""
-        classes = len(self.loaded.classes)
         logits = torch.cat([plain_forward(network)(torch.stack(self.images[i : i + 8])) for i in range(0, IMAGES, 8)])
-        predicted = upsampled(logits, (SIZE[1], SIZE[0])).argmax(1).flatten()
-        label = torch.stack(self.labels).flatten()
-        counted = label != IGNORE_INDEX
-        table = torch.bincount(label[counted] * classes + predicted[counted], minlength=classes**2).view(classes, -1)
-        hits, union = table.diag(), table.sum(0) + table.sum(1) - table.diag()
-        return {
-            "miou": float((hits / union.clamp_min(1))[union > 0].mean()),
-            "pixel_accuracy": float(hits.sum() / table.sum()),
-        }
+        table = confusion(logits, torch.stack(self.labels), len(self.loaded.classes))
+        return {"miou": mean_iou(table), "pixel_accuracy": float(table.diag().sum() / table.sum())}
 
     def adapted(self, method: str, objective: str, reduction: str, lr: float) -> dict[str, Any]:
         """Evidence and scores before, and at every look."""
@@ -190,35 +149,12 @@ class Data:
         return {"step": rounds.step, "evidence": evidence.document(), **self.score(candidate)}
 
 
-def corrupted(image: NDArray[np.uint8], corruption: str, strength: int, seed: int) -> NDArray[np.uint8]:
-    """(H, W, 3) uint8, the same at every call."""
-    if corruption == "clean":
-        return image
-    transform = A.Compose([CORRUPTIONS[corruption](strength)], seed=seed)
-    result: NDArray[np.uint8] = transform(image=image)["image"]
-    return result
-
-
 KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """What a row is of."""
     return tuple(row[key] for key in KEYS)
-
-
-def _rounded(value: Any) -> Any:
-    """Five digits, which are more than a score has."""
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def rows_of(file: Path) -> list[dict[str, Any]]:
-    """Those that there are."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 def _arguments() -> argparse.Namespace:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from adapt_decision import KEYS, TUNED_ON, key_of, rows_of
+from adapt_decision import KEYS, TUNED_ON, key_of
+from corrupted_streets import rows_of
 
 from dem_apps.report.intervals import mean_interval
 from dem_apps.report.text_tables import markdown

@@ -1,0 +1,91 @@
+"""Corrupted pictures of the demo's streets, and scores on them: what the benchmarks of test-time adaptation share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import albumentations as A
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seg.data.labels import IGNORE_INDEX
+from seg.models.predictor import upsampled
+
+#: Width and height; half of the demo's.
+SIZE = (96, 48)
+#: Of the pictures that no training has seen.
+FIRST_IMAGE = 1000
+#: name → transform of strength 1, 2, 3.
+CORRUPTIONS: dict[str, Any] = {
+    "fog": lambda s: A.RandomFog(fog_coef_range=([0.3, 0.6, 0.9][s - 1],) * 2, alpha_coef=0.1, p=1),
+    "rain": lambda s: A.RandomRain(
+        drop_length=6, drop_width=1, blur_value=[1, 3, 5][s - 1], brightness_coefficient=[0.8, 0.65, 0.5][s - 1], p=1
+    ),
+    "snow": lambda s: A.RandomSnow(
+        snow_point_range=([0.15, 0.3, 0.5][s - 1],) * 2, brightness_coeff=[1.5, 2.0, 2.5][s - 1], method="bleach", p=1
+    ),
+    "night": lambda s: A.RandomGamma(gamma_limit=([170, 250, 400][s - 1],) * 2, p=1),
+    "gaussian blur": lambda s: A.GaussianBlur(blur_limit=0, sigma_limit=([0.7, 1.4, 2.5][s - 1],) * 2, p=1),
+    "motion blur": lambda s: A.MotionBlur(blur_limit=([3, 5, 9][s - 1],) * 2, p=1),
+    "gaussian noise": lambda s: A.GaussNoise(std_range=([0.04, 0.1, 0.2][s - 1],) * 2, p=1),
+    "sensor noise": lambda s: A.ISONoise(
+        color_shift=([0.03, 0.08, 0.2][s - 1],) * 2, intensity=([0.3, 0.7, 1.5][s - 1],) * 2, p=1
+    ),
+    "low contrast": lambda s: A.RandomBrightnessContrast(
+        brightness_limit=(0, 0), contrast_limit=([-0.4, -0.6, -0.8][s - 1],) * 2, p=1
+    ),
+    "brightness": lambda s: A.RandomBrightnessContrast(
+        brightness_limit=([0.2, 0.35, 0.5][s - 1],) * 2, contrast_limit=(0, 0), p=1
+    ),
+    "colour": lambda s: A.HueSaturationValue(
+        hue_shift_limit=([10, 25, 60][s - 1],) * 2, sat_shift_limit=([-20, -60, -100][s - 1],) * 2,
+        val_shift_limit=(0, 0), p=1,
+    ),
+    "compression": lambda s: A.ImageCompression(quality_range=([30, 12, 5][s - 1],) * 2, p=1),
+}  # fmt: skip
+
+
+def corrupted(image: NDArray[np.uint8], corruption: str, strength: int, seed: int) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8, the same at every call."""
+    if corruption == "clean":
+        return image
+    transform = A.Compose([CORRUPTIONS[corruption](strength)], seed=seed)
+    result: NDArray[np.uint8] = transform(image=image)["image"]
+    return result
+
+
+def confusion(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """(C, C) pixels by label (rows) and prediction.
+
+    Args:
+        logits: (B, C, h, w).
+        labels: (B, H, W).
+        classes: C.
+    """
+    predicted = upsampled(logits, (labels.shape[1], labels.shape[2])).argmax(1)
+    counted = labels != IGNORE_INDEX
+    return torch.bincount(labels[counted] * classes + predicted[counted], minlength=classes**2).view(classes, -1)
+
+
+def mean_iou(table: Tensor) -> float:
+    """Over the classes that are in the labels or predicted."""
+    hits, union = table.diag(), table.sum(0) + table.sum(1) - table.diag()
+    return float((hits / union.clamp_min(1))[union > 0].mean())
+
+
+def rounded(value: Any) -> Any:
+    """Five digits, which are more than a score has."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(each) for each in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """Those that there are."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []

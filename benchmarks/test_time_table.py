@@ -1,0 +1,212 @@
+"""What test-time adaptation is worth in segmentation: methods, objectives, learning rates; corrupted streets, and dusk.
+
+    OMP_NUM_THREADS=1 python benchmarks/test_time_table.py --data demo --runs RUN RUN RUN
+    OMP_NUM_THREADS=1 python benchmarks/test_time_table.py --data camvid --runs RUN RUN RUN
+    python benchmarks/test_time_tables.py        # the tables of docs/appendix.md
+
+``demo``: RUNs are of ``seg.train --method source --loss none --source.size 96,48 --target.size 96,48 --max-steps 500``
+with a seed each. Adapted to are 40 new pictures of the demo's target under eight corruptions of albumentations at three
+strengths, four pictures of each at a time: ``continual``, one corruption after another in batches of four, three rounds
+(other pictures in each), never reset; ``episodic``, each picture of the first round for itself, predicted after a step.
+
+``camvid``: RUNs are of ``seg.train --method source --loss none --max-steps 600`` on CamVid by day at 160 × 120 (the
+settings of configs/seg/camvid_benchmark.yaml). Adapted to are the 62 dusk frames that are scored, as they were filmed,
+in batches of four: ``online``.
+
+Scored are the predictions as they come. A batch whose loss is not finite is wrong altogether. ``seg.benchmark`` trains
+networks and scores them afterwards, so the grid is here and not in a file of its. A row that stands in the file is not
+made again, so the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from corrupted_streets import FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou, rounded, rows_of
+from torch import Tensor
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import NotFiniteError
+from dem_apps.test_time_methods.lab import lab_statistics
+from seg.data.domains import open_pair
+from seg.data.labels import IGNORE_INDEX
+from seg.data.layouts import LAYOUTS
+from seg.data.normalisation import normalised
+from seg.demo.street.looks import target_look
+from seg.demo.street.world import GAME_STREET, draw_street
+from seg.models.load_model import LoadedModel, open_trained
+
+CORRUPTIONS = ("fog", "rain", "snow", "gaussian blur", "motion blur", "gaussian noise", "sensor noise", "low contrast")
+PICTURES, BATCH, ROUNDS, SOURCE_IMAGES = 40, 4, 3, 40
+RATES = (1e-3, 1e-2, 1e-1, 1.0)
+#: The command's own: tent with adadem, balanced.
+DEFAULT_RATE = 1e-2
+REDUCTIONS = ("mean", "balanced")
+#: DEM*'s τ and α by reduction: of docs/results/dem_star_*.yaml, found with labels of the demo's target in training.
+DEM = {"mean": {"tau": 0.6, "alpha": 1.3}, "balanced": {"tau": 1.5, "alpha": 0.0}}
+#: method, rate; with the entropy and the plain mean.
+METHODS = (("none", 0.0), ("bn", 0.0), ("lab", 0.0), ("tent", DEFAULT_RATE), ("eta", DEFAULT_RATE),
+           ("eata", DEFAULT_RATE), ("sar", DEFAULT_RATE), ("deyo", DEFAULT_RATE), ("cotta", DEFAULT_RATE))  # fmt: skip
+KEYS = ("data", "network", "mode", "method", "objective", "reduction", "lr")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What arrives at a time.
+
+    Args:
+        round: from 0.
+        corruption: its name.
+        strength: 1 to 3; 0 for photographs as they are.
+        images: (B, 3, H, W), normalised.
+        labels: (B, H, W).
+    """
+
+    round: int
+    corruption: str
+    strength: int
+    images: Tensor
+    labels: Tensor
+
+
+def main() -> None:
+    """Make the rows that are missing, each written as it comes."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    networks = {run.name: open_trained(run, "last", torch.device("cpu")) for run in arguments.runs}
+    done = {key_of(row) for row in rows_of(arguments.out)}
+    first = next(iter(networks.values()))
+    stream, source = (demo_stream(first), demo_source()) if arguments.data == "demo" else photographs(first)
+    for mode, *arm in grid(arguments.data):
+        for name, loaded in networks.items():
+            row = dict(zip(KEYS, (arguments.data, name, mode, *arm), strict=True))
+            if key_of(row) in done:
+                continue
+            row |= rounded(run(row, loaded, stream, source))
+            with arguments.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(*(row[key] for key in KEYS), f"{100 * row['miou']:.1f}", flush=True)
+
+
+def grid(data: str) -> Iterator[tuple[str, str, str, str, float]]:
+    """Mode, method, objective, reduction and rate; what tells most comes first."""
+    modes = ("continual", "episodic") if data == "demo" else ("online",)
+    for mode in modes:
+        for method, lr in METHODS:
+            yield mode, method, "entropy" if lr else "none", "mean", lr
+    for mode in modes:
+        most = mode == "continual"
+        for lr in RATES if most else (DEFAULT_RATE, 1e-1) if mode == "episodic" else RATES[:3]:
+            for objective in ("adadem", "entropy", "adadem-norm", "dem") if most else ("adadem", "entropy"):
+                for reduction in reversed(REDUCTIONS):
+                    if (objective, reduction, lr) != ("entropy", "mean", DEFAULT_RATE):
+                        yield mode, "tent", objective, reduction, lr
+
+
+def run(row: dict[str, Any], loaded: LoadedModel, stream: list[Batch], source: list[Tensor]) -> dict[str, Any]:
+    """Adapt along the stream: mIoU of all, by round, corruption and strength."""
+    episodic, classes = row["mode"] == "episodic", len(loaded.classes)
+    adapter = built(row, loaded, source)
+    tables: dict[tuple[int, str, int], Tensor] = {}
+    for batch in stream if not episodic else [each for each in stream if each.round == 0]:
+        for part in range(len(batch.images)) if episodic else (slice(None),):
+            images, labels = (each[part, None] if episodic else each for each in (batch.images, batch.labels))
+            try:
+                table = confusion(adapter(images), labels, classes)
+            except NotFiniteError:
+                table = all_wrong(labels, classes)
+            key = (batch.round, batch.corruption, batch.strength)
+            tables[key] = tables.get(key, 0) + table
+    places = {"by_round": 0, "by_corruption": 1, "by_strength": 2}
+    return {"miou": scored(tables)} | {
+        name: {str(value): scored({key: table for key, table in tables.items() if key[place] == value})
+               for value in dict.fromkeys(key[place] for key in tables)}
+        for name, place in places.items()
+    }  # fmt: skip
+
+
+def built(row: dict[str, Any], loaded: LoadedModel, source: list[Tensor]) -> TestTimeAdapter:
+    """A row's adapter of a copy of the network."""
+    method, given = row["method"], {}
+    if row["lr"]:
+        given = {"objective": row["objective"], "lr": row["lr"], "reduction": row["reduction"]}
+        given["objective_options"] = DEM[row["reduction"]] if row["objective"] == "dem" else {}
+    if row["mode"] == "episodic":
+        given |= {"episodic": True, "predict": "after"}
+    if method == "lab":
+        given |= lab_statistics(source)
+    if method == "eata":
+        given["source_images"] = source
+    return TestTimeAdapter(copy.deepcopy(loaded.model), method, **given)
+
+
+def scored(tables: dict[Any, Tensor]) -> float:
+    """The mean IoU of what several tables count together."""
+    return mean_iou(torch.stack(list(tables.values())).sum(0))
+
+
+def all_wrong(labels: Tensor, classes: int) -> Tensor:
+    """The confusion of a prediction that hits nothing: each pixel as the next class."""
+    label = labels[labels != IGNORE_INDEX]
+    return torch.bincount(label * classes + (label + 1) % classes, minlength=classes**2).view(classes, -1)
+
+
+def demo_stream(loaded: LoadedModel) -> list[Batch]:
+    """The corrupted streets of all rounds."""
+    table, _ = LAYOUTS["cityscapes"].train_ids(loaded.classes)
+    look, stream = target_look(0, 1.0), []
+    drawn = [draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE) for index in range(PICTURES)]
+    for round_ in range(ROUNDS):
+        for corruption in CORRUPTIONS:
+            for strength in (1, 2, 3):
+                numbers = [(len(stream) * BATCH + place) % PICTURES for place in range(BATCH)]
+                images = [normalised(corrupted(drawn[n][0], corruption, strength, n)) for n in numbers]
+                labels = [torch.from_numpy(table[drawn[n][1]]).long() for n in numbers]
+                stream.append(Batch(round_, corruption, strength, torch.stack(images), torch.stack(labels)))
+    return stream
+
+
+def demo_source() -> list[Tensor]:
+    """Pictures of the world that the network was trained in."""
+    drawn = [draw_street(GAME_STREET, "val", FIRST_IMAGE + n, seed=0, size=SIZE)[0] for n in range(SOURCE_IMAGES)]
+    return list(torch.stack([normalised(picture) for picture in drawn]).split(BATCH))
+
+
+def photographs(loaded: LoadedModel) -> tuple[list[Batch], list[Tensor]]:
+    """The run's target frames in their order, and some of its source."""
+    config = loaded.config
+    pair = open_pair(config.source, config.target, config.classes)
+    samples = [pair.target_val[index] for index in range(len(pair.target_val))]
+    stream = []
+    for first in range(0, len(samples), BATCH):
+        images = torch.stack([sample.normalised() for sample in samples[first : first + BATCH]])
+        labels = torch.stack([torch.as_tensor(sample.label).long() for sample in samples[first : first + BATCH]])
+        stream.append(Batch(0, "dusk", 0, images, labels))
+    assert pair.source_train is not None
+    step = len(pair.source_train) // SOURCE_IMAGES
+    source = [pair.source_train[index * step].normalised() for index in range(SOURCE_IMAGES)]
+    return stream, list(torch.stack(source).split(BATCH))
+
+
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What a row is of."""
+    return tuple(row[key] for key in KEYS)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", choices=("demo", "camvid"), required=True)
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/test_time.jsonl"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
