@@ -16,7 +16,6 @@ from kill_trainings import flags, write_pair
 
 from dem_apps.runtime.checkpoint import load_checkpoint
 
-TRAININGS = ["seg minent", "rl ppo"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def goes_on(training: Training, run: Path, whole: Path) -> None:
     assert tally.faults == []
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", [pytest.param("seg minent", marks=pytest.mark.slow), "rl ppo"])
 def test_kills_in_the_middle_of_writes_change_nothing(name: str, training: Any) -> None:
     chosen, whole = training(name)
     run = chosen.folder / "killed"
