@@ -17,7 +17,6 @@ from kill_trainings import flags, write_pair
 from dem_apps.runtime.checkpoint import load_checkpoint
 
 
-
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Training, Path]]:
     """A training by name, and a run of it that nothing happened to."""
