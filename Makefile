@@ -40,10 +40,10 @@ docs: $(DOCS_READY)
 
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-lowest: $(LOWEST_READY)
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow

@@ -16,8 +16,6 @@ from kill_trainings import flags, write_pair
 
 from dem_apps.runtime.checkpoint import load_checkpoint
 
-TRAININGS = ["seg minent", "rl ppo"]
-
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Training, Path]]:
@@ -42,7 +40,7 @@ def goes_on(training: Training, run: Path, whole: Path) -> None:
     assert tally.faults == []
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", [pytest.param("seg minent", marks=pytest.mark.slow), "rl ppo"])
 def test_kills_in_the_middle_of_writes_change_nothing(name: str, training: Any) -> None:
     chosen, whole = training(name)
     run = chosen.folder / "killed"

@@ -47,13 +47,13 @@ def opened_elsewhere(algorithm: type[Any], file: Path) -> tuple[str, np.ndarray]
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "policy", "env"),
+    ("algorithm", "policy", "env", "objective"),
     [
-        (PPO, "MlpPolicy", "CartPole-v1"), (A2C, "MlpPolicy", "CartPole-v1"),
-        (MaskablePPO, "MlpPolicy", MaskedCartPole), (RecurrentPPO, "MlpLstmPolicy", "CartPole-v1"),
+        (PPO, "MlpPolicy", "CartPole-v1", "adadem"), (PPO, "MlpPolicy", "CartPole-v1", "entropy"),
+        (A2C, "MlpPolicy", "CartPole-v1", "entropy"), (MaskablePPO, "MlpPolicy", MaskedCartPole, "adadem"),
+        (RecurrentPPO, "MlpLstmPolicy", "CartPole-v1", "adadem"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("objective", ["adadem", "entropy"])
 def test_the_zip_opens_without_this_package(
     algorithm: type[Any], policy: str, env: Any, objective: str, tmp_path: Path
 ) -> None:
