@@ -76,6 +76,7 @@ def corruptions_table(arms: dict[Arm, list[dict[str, Any]]]) -> str:
     """The default and the controls by corruption, less the network as it is; intervals over networks."""
     chosen = {"bn": ("bn", "none", "mean", 0.0), "lab": ("lab", "none", "mean", 0.0),
               "the default": ("tent", "adadem", "balanced", DEFAULT_RATE)}  # fmt: skip
+    chosen = {name: arm for name, arm in chosen.items() if arm in arms}
     none = by_corruption(arms["none", "none", "mean", 0.0])
     lines = []
     for corruption, scores in none.items():
