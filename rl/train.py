@@ -5,8 +5,8 @@ where SB3 expects the entropy. That is all that a training of your own needs. SB
 between two rollouts :class:`rl.training.between_rollouts.BetweenRollouts` evaluates, logs and saves.
 
 By default PPO takes a fast path to the same numbers up to rounding: :class:`rl.fast.ppo.FastPPO` is SB3's PPO with
-rollout and update written out in numpy, where it can serve the policy and the environments; ``--update sb3`` leaves
-SB3's own code in place. The hook is the same for both.
+rollout and update written out in numpy and C++, where it can serve the policy and the environments; ``--update sb3``
+leaves SB3's own code in place. The hook is the same for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds ``one_pass.cpp`` once per machine and loads it; without a C++ compiler there is none and callers do without.
+"""Builds a C++ file once per machine and loads it; without a C++ compiler there is none and callers do without.
 
 The build takes a few seconds and lands in the cache folder under a name that changes with the source, the
 compiler, its flags and the processor, so that a home shared by several machines is safe. The name ends with the digest
@@ -23,7 +23,8 @@ from pathlib import Path
 
 from dem_apps.runtime.cache import cache_dir
 
-_SOURCE = Path(__file__).with_name("one_pass.cpp")
+#: The one pass over an objective's logits, :mod:`dem_apps.fused.kernel`.
+ONE_PASS = Path(__file__).with_name("one_pass.cpp")
 # Not -ffast-math: it would assume that there is no NaN, and linking with it switches denormal numbers off for
 # the whole process.
 _FLAGS = (
@@ -35,24 +36,25 @@ _log = logging.getLogger(__name__)
 
 
 @functools.cache
-def load_kernel() -> ctypes.CDLL | None:
-    """The built kernel, or None where it cannot be built; the reason is logged once."""
+def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
+    """The library of a C++ file with a C interface, or None where it cannot be built; the reason is logged once."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
     if compiler is None:
-        _log.info("no C++ compiler found: objectives use the PyTorch form of the one-pass computation")
+        _log.info("no C++ compiler found: %s is not used, PyTorch computes the same", source.name)
         return None
     try:
-        return ctypes.CDLL(str(_built(compiler)))
+        return ctypes.CDLL(str(_built(source, compiler)))
     except subprocess.CalledProcessError as error:
-        _log.warning("the one-pass kernel could not be built, using PyTorch instead: %s", error.stderr.strip()[:500])
+        reason = error.stderr.strip()[:500]
+        _log.warning("the kernel %s could not be built, using PyTorch instead: %s", source.name, reason)
     except (OSError, subprocess.SubprocessError) as error:
-        _log.warning("the one-pass kernel could not be loaded, using PyTorch instead: %s", error)
+        _log.warning("the kernel %s could not be loaded, using PyTorch instead: %s", source.name, error)
     return None
 
 
-def _built(compiler: str) -> Path:
-    identity = "\n".join([_SOURCE.read_text(), compiler, *_FLAGS, _processor()])
-    name = f"one_pass-{_digest(identity.encode())}"
+def _built(source: Path, compiler: str) -> Path:
+    identity = "\n".join([source.read_text(), compiler, *_FLAGS, _processor()])
+    name = f"{source.stem}-{_digest(identity.encode())}"
     folder = cache_dir() / "kernels"
     for library in sorted(folder.glob(f"{name}-*.so")):
         if _is_whole(library):
@@ -61,12 +63,12 @@ def _built(compiler: str) -> Path:
             library.unlink()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _build(compiler, folder, name)
+        return _build(source, compiler, folder, name)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         # a read-only home: build for this process alone
-        return _build(compiler, Path(tempfile.mkdtemp(prefix="dem-apps-")), name)
+        return _build(source, compiler, Path(tempfile.mkdtemp(prefix="dem-apps-")), name)
 
 
 def _is_whole(library: Path) -> bool:
@@ -81,11 +83,11 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _build(compiler: str, target: Path, name: str) -> Path:
+def _build(source: Path, compiler: str, target: Path, name: str) -> Path:
     """Compile inside the target folder and rename, so that another process never loads half a file; the library."""
     with tempfile.TemporaryDirectory(dir=target) as folder:
         built = Path(folder) / f"{name}.so"
-        command = [*compiler.split(), *_FLAGS, str(_SOURCE), "-o", str(built)]
+        command = [*compiler.split(), *_FLAGS, str(source), "-o", str(built)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
         with open(built, "rb") as file:
             os.fsync(file.fileno())

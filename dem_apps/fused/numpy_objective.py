@@ -45,7 +45,7 @@ class NumpyObjective:
         top = logits.max(1, keepdims=True)
         z, p = logits - top, probabilities
         softened = p if spec.tau == 1.0 else _softmax(z / np.float32(spec.tau))
-        mean = np.einsum("bc,bc->b", softened, z)[:, None]
+        mean = (softened * z).sum(1, keepdims=True)
         reward = softened * (z - mean + np.float32(spec.tau)) / np.float32(spec.tau)
         alpha = np.float32(spec.alpha)
         if spec.calibrator == "gmc":
@@ -63,10 +63,10 @@ class NumpyObjective:
         """Move the class marginals towards this minibatch, then the row of each element's most probable action."""
         assert self._marginals is not None
         predicted = logits.argmax(1)
-        one_hot = predicted[:, None] == np.arange(p.shape[1])
-        counts = one_hot.sum(0)
-        present = counts > 0
-        means = np.einsum("bk,bc->kc", one_hot, p, dtype=np.float64)[present] / counts[present, None]
+        counts = np.bincount(predicted, minlength=p.shape[1])
+        present = counts.nonzero()[0]
+        one_hot = (present[:, None] == predicted).astype(np.float64)
+        means = one_hot @ p / counts[present, None]
         moved = (1 - self._momentum) * self._marginals[present] + self._momentum * means.astype(np.float32)
         if np.isfinite(moved).all():  # as in EntropyObjective: NaN would stay for good
             self._marginals[present] = moved

@@ -52,7 +52,7 @@ class Acting:
         if envs.norm_obs:
             compact = np.clip((compact - self._mean) / self._deviation, -envs.clip_obs, envs.clip_obs)
         with torch.no_grad():
-            logits = self._network.actor(torch.from_numpy(compact.astype(np.float32)))
+            logits = self._network.actor(compact.astype(np.float32))
         if greedy:
             return np.asarray(logits.argmax(axis=1))
         _, p = log_softmax(logits)

@@ -1,8 +1,9 @@
 """The two small networks of SB3's MlpPolicy, with their gradient and Adam written out instead of recorded.
 
-All weights are views of one flat tensor, so that clipping and Adam are one call each. Matrix products are torch's (one
-setting for the number of threads), everything else is numpy's, whose calls cost a fraction of torch's at this size.
-A network is made from a policy before a rollout or an update and written back after it: nothing is kept in between.
+All weights are views of one flat tensor, so that clipping and Adam are one call each. Where there is a C++ compiler,
+:mod:`rl.fast.mlp_kernel` computes; elsewhere matrix products are torch's (one setting for the number of threads) and
+everything else is numpy's, whose calls cost a fraction of torch's at this size. The two differ by rounding. A network
+is made from a policy before a rollout or an update and written back after it: nothing is kept in between.
 
 Shapes: B rows, D columns of the observations in use, A actions.
 """
@@ -19,6 +20,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from rl.fast.mlp_kernel import KernelChain, load_mlp_kernel
 from rl.hook.policy import EntropyObjectivePolicy
 
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
@@ -40,9 +42,9 @@ class Chain:
         self._weights, self._gradients = weights, gradients
         self._inputs: list[Tensor] = []
 
-    def __call__(self, inputs: Tensor) -> np.ndarray:
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """The outputs (B, out) of the last layer for inputs (B, in); what :meth:`backward` needs is kept."""
-        self._inputs = [inputs]
+        self._inputs = [torch.from_numpy(inputs)]
         for weight, bias in self._weights[:-1]:
             hidden = torch.addmm(bias, self._inputs[-1], weight.t())
             array = hidden.numpy()
@@ -86,16 +88,37 @@ class Network:
         ]
         self.weights = self._packed([parameter.detach() for parameter in self._parameters])
         self.gradient = torch.zeros_like(self.weights)
-        pairs = [list(_pairs(self._views(flat))) for flat in (self.weights, self.gradient)]
-        depth = len(_chains(policy)[0])
-        activation = policy.activation_fn
-        self.actor = Chain(activation, pairs[0][:depth], pairs[1][:depth])
-        self.critic = Chain(activation, pairs[0][depth:], pairs[1][depth:])
+        self._kernel = load_mlp_kernel()
+        #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
+        self.actor, self.critic = self._made_chains(policy.activation_fn, len(_chains(policy)[0]))
         if with_adam:
             self._load_adam()
 
+    def _made_chains(self, activation: type, depth: int) -> list[Chain | KernelChain]:
+        """The first ``depth`` layers as one chain, the others as the second one."""
+        pairs = [list(_pairs(self._views(flat))) for flat in (self.weights, self.gradient)]
+        made: list[Chain | KernelChain] = []
+        begin = 0
+        for part in (slice(depth), slice(depth, None)):
+            weights, gradients = pairs[0][part], pairs[1][part]
+            end = begin + sum(weight.numel() + bias.numel() for weight, bias in weights)
+            if self._kernel is None:
+                made.append(Chain(activation, weights, gradients))
+            else:
+                widths = [weights[0][0].shape[1], *(len(bias) for _, bias in weights)]
+                flat = self.weights[begin:end], self.gradient[begin:end]
+                made.append(KernelChain(self._kernel, activation is nn.Tanh, widths, *flat))
+            begin = end
+        return made
+
     def step(self, max_norm: float) -> None:
         """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
+        if self._kernel is not None:
+            self._steps += 1
+            flat = (tensor.data_ptr() for tensor in (self.weights, self.gradient, *self._moments))
+            rates = (self._settings[name] for name in ("lr", "beta1", "beta2", "eps"))
+            self._kernel.adam_step(len(self.weights), *flat, self._steps.item(), *rates, max_norm)
+            return
         norm = torch.linalg.vector_norm(self.gradient).item()
         if norm + 1e-6 > max_norm:
             self.gradient.mul_(max_norm / (norm + 1e-6))

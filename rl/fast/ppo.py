@@ -1,7 +1,7 @@
 """PPO with SB3's numbers at several times its speed, for the policy of MiniGrid and of most small tasks.
 
-:class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks small numpy networks for the actions; an update uses
-a gradient that is written out (:mod:`rl.fast.update`). Both draw the same random numbers as SB3 and leave policy,
+:class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks networks in C++ or numpy for the actions; an update
+uses a gradient that is written out (:mod:`rl.fast.update`). Both draw the same random numbers as SB3 and leave policy,
 optimiser and normalisation as SB3 would, so checkpoints, evaluation and ``save`` know nothing of it. Rounding differs:
 after 320 updates weights differ by less than 1e-6 (``tests/rl/fast/test_update.py``).
 """
@@ -201,10 +201,9 @@ def _samples(buffer: RolloutBuffer) -> RolloutBatch:
 
 def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Actions, drawn from torch's global generator as SB3's Categorical draws them; values and log-probabilities."""
-    observations = torch.from_numpy(obs)
-    log_p, p = log_softmax(network.actor(observations))
+    log_p, p = log_softmax(network.actor(obs))
     actions = torch.multinomial(torch.from_numpy(p), 1, replacement=True).numpy()[:, 0]
-    return actions, network.critic(observations)[:, 0], log_p[np.arange(len(actions)), actions]
+    return actions, network.critic(obs)[:, 0], log_p[np.arange(len(actions)), actions]
 
 
 def _step(env: VecEnv, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
@@ -217,7 +216,7 @@ def _step(env: VecEnv, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def _values(network: Network, obs: np.ndarray) -> np.ndarray:
-    values: np.ndarray = network.critic(torch.from_numpy(obs))[:, 0]
+    values: np.ndarray = network.critic(obs)[:, 0]
     return values
 
 

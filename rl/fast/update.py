@@ -89,8 +89,7 @@ def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term
 
 def _gradient(network: Network, batch: RolloutBatch, settings: Settings, term: Term, stats: UpdateStats) -> bool:
     """Fill the network's gradient from one minibatch; False, and no gradient, where the policy has moved too far."""
-    observations = torch.from_numpy(batch.observations)
-    logits, values = network.actor(observations), network.critic(observations)[:, 0]
+    logits, values = network.actor(batch.observations), network.critic(batch.observations)[:, 0]
     log_p, p = log_softmax(logits)
     number = np.float32(len(values))
     rows = np.arange(len(values))

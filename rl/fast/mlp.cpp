@@ -1,0 +1,192 @@
+// The two small networks of an MlpPolicy, their gradient and Adam, for minibatches of a few dozen rows, where calling a
+// library costs more than the arithmetic does. rl/fast/numpy_mlp.py has the same in numpy and says what everything means.
+// Plain C interface, no header but the compiler's own. One thread.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+// Eight floats; written out since compilers do not reliably keep a tile of plain arrays in registers.
+typedef float Floats __attribute__((vector_size(32)));
+constexpr int64_t LANES = 8, PANEL = 2 * LANES, TILE = 4;
+
+// A matrix in somebody's memory; a transposed one has its strides swapped.
+struct Matrix {
+    const float* at;
+    int64_t row_stride, column_stride;
+};
+
+// ROWS rows of a · panel, where panel has PANEL columns side by side; columns from `width` on are not stored.
+template <int ROWS>
+void tile(int64_t inner, Matrix a, const float* panel, const float* bias, float* c, int64_t c_stride, int64_t width) {
+    Floats sums[ROWS][2] = {};
+    for (int64_t k = 0; k < inner; ++k) {
+        Floats low, high;
+        std::memcpy(&low, panel + k * PANEL, sizeof low);
+        std::memcpy(&high, panel + k * PANEL + LANES, sizeof high);
+#pragma GCC unroll 8
+        for (int row = 0; row < ROWS; ++row) {
+            const float factor = a.at[row * a.row_stride + k * a.column_stride];
+            sums[row][0] += factor * low;
+            sums[row][1] += factor * high;
+        }
+    }
+    for (int row = 0; row < ROWS; ++row) {
+        float line[PANEL];
+        std::memcpy(line, sums[row], sizeof line);
+        for (int64_t column = 0; column < width; ++column)
+            c[row * c_stride + column] = line[column] + (bias ? bias[column] : 0.0f);
+    }
+}
+
+// c (rows × columns, one row after the other) = a · b, plus bias in each row where there is one.
+void multiply(int64_t rows, int64_t columns, int64_t inner, Matrix a, Matrix b, const float* bias, float* c) {
+    static thread_local std::vector<float> panel;
+    panel.resize(inner * PANEL);
+    for (int64_t first = 0; first < columns; first += PANEL) {
+        const int64_t width = std::min(PANEL, columns - first);
+        if (b.column_stride == 1) {
+            for (int64_t k = 0; k < inner; ++k)
+                for (int64_t j = 0; j < PANEL; ++j)
+                    panel[k * PANEL + j] = j < width ? b.at[k * b.row_stride + first + j] : 0.0f;
+        } else {
+            for (int64_t j = 0; j < PANEL; ++j)
+                for (int64_t k = 0; k < inner; ++k)
+                    panel[k * PANEL + j] = j < width ? b.at[k * b.row_stride + (first + j) * b.column_stride] : 0.0f;
+        }
+        for (int64_t row = 0; row < rows; row += TILE) {
+            const Matrix part{a.at + row * a.row_stride, a.row_stride, a.column_stride};
+            const float* shift = bias ? bias + first : nullptr;
+            float* out = c + row * columns + first;
+            switch (std::min(TILE, rows - row)) {
+                case 4: tile<4>(inner, part, panel.data(), shift, out, columns, width); break;
+                case 3: tile<3>(inner, part, panel.data(), shift, out, columns, width); break;
+                case 2: tile<2>(inner, part, panel.data(), shift, out, columns, width); break;
+                default: tile<1>(inner, part, panel.data(), shift, out, columns, width);
+            }
+        }
+    }
+}
+
+// exp(x) − 1 for x <= 0 without cancellation: x = n log 2 + r with |r| <= log(2)/2, the Taylor series of exp(r) − 1,
+// and 2^n (exp(r) − 1) + (2^n − 1). Written out because it vectorises in a loop.
+inline float expm1_nonpositive(float x) {
+    const float bounded = x < -40.0f ? -40.0f : x;
+    const float n = std::nearbyint(bounded * 1.44269504088896341f);
+    const float r = bounded - n * 0.693359375f + n * 2.12194440e-4f;
+    float y = 1.0f / 5040;
+    y = y * r + 1.0f / 720;
+    y = y * r + 1.0f / 120;
+    y = y * r + 1.0f / 24;
+    y = y * r + 1.0f / 6;
+    y = y * r + 0.5f;
+    y = y * r * r + r;
+    const int32_t exponent = (static_cast<int32_t>(n) + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &exponent, sizeof scale);
+    return scale * y + (scale - 1.0f);
+}
+
+// tanh |x| = (1 − exp(−2|x|)) / (1 + exp(−2|x|))
+inline float tanh_of(float x) {
+    const float y = expm1_nonpositive(-2.0f * std::fabs(x));
+    return std::copysign(-y / (2.0f + y), x);
+}
+
+void activate(float* values, int64_t count, bool is_tanh) {
+    if (is_tanh)
+        for (int64_t i = 0; i < count; ++i) values[i] = tanh_of(values[i]);
+    else
+        for (int64_t i = 0; i < count; ++i) values[i] = values[i] < 0.0f ? 0.0f : values[i];
+}
+
+// The gradient before the activation, from that behind it and the activation's value.
+void through_activation(float* gradient, const float* values, int64_t count, bool is_tanh) {
+    if (is_tanh)
+        for (int64_t i = 0; i < count; ++i) gradient[i] *= 1.0f - values[i] * values[i];
+    else
+        for (int64_t i = 0; i < count; ++i) gradient[i] = values[i] > 0.0f ? gradient[i] : 0.0f;
+}
+
+void sum_rows(const float* values, int64_t rows, int64_t columns, float* sums) {
+    std::fill(sums, sums + columns, 0.0f);
+    for (int64_t row = 0; row < rows; ++row)
+        for (int64_t column = 0; column < columns; ++column) sums[column] += values[row * columns + column];
+}
+
+}  // namespace
+
+extern "C" {
+
+// layers linear layers of widths[0] → … → widths[layers]; per layer the weight (out, in), then the bias (out,).
+// hidden: one after the other, what the activations give, (rows, widths[1]), …, (rows, widths[layers - 1]).
+void mlp_forward(const int64_t* widths, int64_t layers, int64_t is_tanh, const float* weights, const float* inputs,
+                 int64_t rows, float* hidden, float* outputs) {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const int64_t in = widths[layer], out = widths[layer + 1];
+        const bool last = layer + 1 == layers;
+        float* target = last ? outputs : hidden;
+        multiply(rows, out, in, {inputs, in, 1}, {weights, 1, in}, weights + out * in, target);
+        if (!last) {
+            activate(target, rows * out, is_tanh);
+            hidden += rows * out;
+        }
+        inputs = target;
+        weights += out * in + out;
+    }
+}
+
+// Fills gradient, laid out as weights, from the gradient of the outputs of the last mlp_forward.
+void mlp_backward(const int64_t* widths, int64_t layers, int64_t is_tanh, const float* weights, float* gradient,
+                  const float* inputs, int64_t rows, const float* hidden, const float* of_outputs) {
+    static thread_local std::vector<float> above, below;
+    int64_t weights_end = 0, hidden_end = 0;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        weights_end += (widths[layer] + 1) * widths[layer + 1];
+        hidden_end += layer + 1 < layers ? rows * widths[layer + 1] : 0;
+    }
+    above.assign(of_outputs, of_outputs + rows * widths[layers]);
+    for (int64_t layer = layers - 1; layer >= 0; --layer) {
+        const int64_t in = widths[layer], out = widths[layer + 1];
+        weights_end -= (in + 1) * out;
+        hidden_end -= layer ? rows * in : 0;
+        const float* from = layer ? hidden + hidden_end : inputs;
+        float* own = gradient + weights_end;
+        multiply(out, in, rows, {above.data(), 1, out}, {from, in, 1}, nullptr, own);
+        sum_rows(above.data(), rows, out, own + out * in);
+        if (layer) {
+            below.resize(rows * in);
+            multiply(rows, in, out, {above.data(), out, 1}, {weights + weights_end, in, 1}, nullptr, below.data());
+            through_activation(below.data(), from, rows * in, is_tanh);
+            above.swap(below);
+        }
+    }
+}
+
+// clip_grad_norm_ and Adam.step; `steps` counts this one. The gradient is left clipped.
+void adam_step(int64_t count, float* weights, float* gradient, float* first, float* second, double steps, double rate,
+               double beta1, double beta2, double epsilon, double max_norm) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < count; ++i) squares += static_cast<double>(gradient[i]) * gradient[i];
+    const double norm = std::sqrt(squares);
+    const float scale = norm + 1e-6 > max_norm ? static_cast<float>(max_norm / (norm + 1e-6)) : 1.0f;
+    // 1 − β from the doubles: 1 − 0.999f is off by 1e-5 of itself
+    const float new1 = static_cast<float>(1.0 - beta1), new2 = static_cast<float>(1.0 - beta2);
+    const float b2 = static_cast<float>(beta2);
+    const float size = static_cast<float>(rate / (1.0 - std::pow(beta1, steps)));
+    const float correction = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, steps)));
+    const float eps = static_cast<float>(epsilon);
+    for (int64_t i = 0; i < count; ++i) {
+        const float g = gradient[i] * scale;
+        gradient[i] = g;
+        first[i] += new1 * (g - first[i]);
+        second[i] = b2 * second[i] + new2 * g * g;
+        weights[i] -= size * first[i] / (std::sqrt(second[i]) / correction + eps);
+    }
+}
+
+}  // extern "C"
