@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError
-from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.new_files import claim, into_new_folder
@@ -27,22 +24,17 @@ from dem_apps.runtime.processes import Processes, launched_processes
 from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
-from seg.config import TrainConfig
-from seg.data.datasets import seen
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
-from seg.data.image_pixels import ImagePixels, first_header, left_out, read_pixels
+from seg.data.image_pixels import first_header, left_out, read_pixels
 from seg.data.rasters import Header
-from seg.data.spread_batches import spread_batches
-from seg.evaluate import predicted
+from seg.inference.run_prediction import is_out_of_memory, predict, with_statistics_of
 from seg.maps import entropy_maps
 from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
-from seg.methods import METHODS
-from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
-from seg.models.load_model import LoadedModel, open_trained
-from seg.models.predictor import upsampled_bands
-from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, TilesOfImage, Tiling, tiled_logits, tiling
+from seg.models.load_model import open_trained
+from seg.models.tiles import LEAST_TILE, OVERLAP_HELP, TILE_HELP, Tiling, tiling
 from seg.scores.protocol import batch_norm_statistics
+from seg.training.summary import title
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
 
@@ -106,7 +98,10 @@ def _exported(config: ExportConfig, processes: Processes) -> int:
     for note in _notes(config, runs[0], first) if first is not None and processes.first else ():
         print(note, flush=True)
     if config.batch_norm_after == "images":
-        runs = [_adapted(run, files, processes) for run in runs]
+        runs = [
+            dataclasses.replace(run, loaded=with_statistics_of(run.loaded, run.title, files, run.size, processes))
+            for run in runs
+        ]
     images = [file.relative_to(root) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
     processes.wait()  # until all have seen that the folder is empty
@@ -163,69 +158,6 @@ def _say(runs: list[RunPictures], images: int, failed: int) -> None:
     print(f"exported {images - failed} of {images} images" + (f", skipped {failed}" if failed else ""))
 
 
-@torch.inference_mode()
-def predict(
-    loaded: LoadedModel, image: ImagePixels, size: tuple[int, int] | None, cut: Tiling | None = None
-) -> entropy_maps.Prediction:
-    """Classes and entropy at the image's own resolution.
-
-    Args:
-        loaded: the run's network.
-        image: as it was read.
-        size: (width, height) that the network sees; None is the image's own.
-        cut: tiles that this goes by where it is larger; each is normalised when it is its turn, and the logits are
-            upsampled a few rows at a time, so that of all that is large there is one copy.
-
-    Raises:
-        NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
-    """
-    device, align_corners = next(loaded.model.parameters()).device, loaded.config.model.align_corners
-    whole = (image.values.shape[0], image.values.shape[1])
-    if cut is None:
-        batch = loaded.pixels.normalised(*seen(image, loaded.pixels, size))[None].to(device)
-        logits = predicted(loaded.model, batch, whole, align_corners)[1]
-    else:
-        as_read = size is None or size == whole[::-1]
-        values, valid = (image.values, image.valid) if as_read else seen(image, loaded.pixels, size)
-        tiles = TilesOfImage(values, valid, loaded.pixels, device)
-        logits = tiled_logits(lambda tile: loaded.model(tile)["main"], tiles, cut)
-    if not logits.isfinite().all():
-        raise NotFiniteError("the network's output is not finite; its weights are no use")
-    if cut is None:
-        return entropy_maps.Prediction.of(logits[0], image.valid)
-    bands = (band[0] for band in upsampled_bands(logits, whole, align_corners))
-    return entropy_maps.Prediction.of_bands(bands, image.valid)
-
-
-def _adapted(run: RunPictures, files: Sequence[Path], processes: Processes) -> RunPictures:
-    """With a network that has the images' statistics, at the size that it sees; what cannot be read is left out."""
-    model, device = run.loaded.model, next(run.loaded.model.parameters()).device
-    check_there_are_statistics(model, run.title)
-
-    def read(index: int) -> Tensor | None:
-        try:
-            pixels = run.loaded.pixels
-            return pixels.normalised(*seen(read_pixels(files[index], pixels), pixels, run.size))
-        except InputError:  # said where the image would be exported
-            return None
-
-    try:
-        model = re_estimated(model, spread_batches(read, len(files), device, (processes.rank, processes.number)))
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        raise InputError(
-            "--batch-norm-after: several images do not fit into memory; give a smaller --size W,H"
-        ) from error
-    loaded = dataclasses.replace(run.loaded, model=model, re_estimated_on="the exported images")
-    return dataclasses.replace(run, loaded=loaded)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """torch has a class of its own for a full GPU and none for a full main memory."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
-
-
 def _checked(config: ExportConfig) -> tuple[Path, Path]:
     """The folders to read and to write, after a look at every flag that needs no run."""
     check_settings(config)
@@ -272,12 +204,12 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
                 f"--run: {path} sees {loaded.pixels.described}, and {paths[0]} {opened[0].pixels.described}; export "
                 "them one after the other"
             )
-    titles = [_title(loaded.config) for loaded in opened]
+    titles = [title(loaded.config) for loaded in opened]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
     return [
         RunPictures(
-            title if titles.count(title) == 1 else f"{folder}: {title}",
+            own if titles.count(own) == 1 else f"{folder}: {own}",
             loaded,
             _size(config, loaded.config.target.size),
             out / folder if len(paths) > 1 else out,
@@ -286,7 +218,7 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
             config.label_ids,
             config.legend,
         )
-        for title, loaded, folder in zip(titles, opened, folders, strict=True)
+        for own, loaded, folder in zip(titles, opened, folders, strict=True)
     ]
 
 
@@ -308,25 +240,6 @@ def _size(config: ExportConfig, of_run: list[int] | None) -> tuple[int, int] | N
     return width, height
 
 
-def _title(config: TrainConfig) -> str:
-    """Method, loss, style and labelled part in a few words."""
-    part, use = config.target.labelled_part, config.target.labelled_use
-    labelled = f", {part:g} of target labelled ({use})" if part else ""
-    style = "" if config.source.style == "none" else f", {config.source.style} style"
-    return f"{_method_and_loss(config)}{style}{labelled}"
-
-
-def _method_and_loss(config: TrainConfig) -> str:
-    if not METHODS[config.method].uses_target:
-        return f"{config.method} only"
-    if config.loss == "none":
-        return f"{config.method}, no objective"
-    given = given_options(config).items()
-    options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
-    power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""
-    return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
-
-
 def _export_image(
     runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path, cut: Tiling | None
 ) -> str | None:
@@ -339,7 +252,7 @@ def _export_image(
     except InputError as error:
         return str(error)
     except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
     shown, place = runs[0].loaded.pixels.preview(image.values, image.valid), image.place

@@ -24,7 +24,8 @@ from seg.data.image_io import find_images, output_names
 from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
-from seg.export import ExportConfig, _gathered, _main, export, predict
+from seg.export import ExportConfig, _gathered, _main, export
+from seg.inference.run_prediction import predict
 from seg.maps.entropy_maps import Prediction
 from seg.maps.entropy_tables import EntropyTables
 from seg.models.load_model import open_trained

@@ -22,8 +22,8 @@ from seg.data.datasets import JoinedDataset, Sample, SegmentationDataset
 from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
 from seg.data.style import TargetStyle, fourier, histogram, lab
-from seg.export import _title
 from seg.train import train
+from seg.training.summary import title
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
 SIZES = [(48, 96), (49, 97), (48, 97), (50, 40)]
@@ -347,7 +347,7 @@ def test_a_page_of_an_export_names_style_and_labels():
     configs = [TrainConfig(method="source", source=SourceConfig(style=name)) for name in ("none", "lab")]
     configs.append(dataclasses.replace(configs[1], target=TargetDataConfig(labelled_part=0.125)))
     titles = ["source only", "source only, lab style", "source only, lab style, 0.125 of target labelled (beside)"]
-    assert [_title(config) for config in configs] == titles
+    assert [title(config) for config in configs] == titles
 
 
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):

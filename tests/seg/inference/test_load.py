@@ -17,8 +17,8 @@ from dem_apps.errors import InputError
 from seg import load
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.image_pixels import ImagePixels
-from seg.export import predict
 from seg.inference.load import ImagePredictor
+from seg.inference.run_prediction import predict
 from seg.models.load_model import open_trained
 from seg.train import train
 
