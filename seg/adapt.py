@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter
 from dem_apps.errors import InputError, Interrupted
@@ -27,6 +28,7 @@ from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from dem_apps.test_time_methods.learner import REDUCTIONS
+from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
 from seg.adaptation.flow import MODES, Flow, Plan
 from seg.adaptation.image_folder import ImageFolder, same_size_batches
 from seg.adaptation.labelled import Labels
@@ -42,14 +44,21 @@ from seg.models.trained import SPEC_HELP, TrainedNetwork, open_trained
 #: Methods that need images of the kind that the network was trained for.
 NEED_SOURCE = ("lab", "eata")
 _SOURCE_IMAGES = 64
+#: bn where batch norm is what normalises, else tent: its statistics are most of what can be had, and learning is slow.
+AUTO = "auto"
+#: What learning does where nothing is said; docs/appendix.md has what other objectives and rates do.
+LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
 
 
 @dataclass(frozen=True)
 class AdaptConfig(ObjectiveSettings):
     """Adapt a trained network to a folder of images without labels, and say whether that helped."""
 
-    loss: str = option("adadem", "objective that is minimised", OBJECTIVE_NAMES, value="NAME", group="objective")
-    reduction: str = option("balanced", "how pixels are averaged", REDUCTIONS)
+    loss: str | None = option(
+        None, f"objective that is minimised; default: {LEARNING['loss']}", OBJECTIVE_NAMES, value="NAME",
+        group="objective",
+    )  # fmt: skip
+    reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", REDUCTIONS)
     model: str | None = option(
         None, f"{SPEC_HELP}; default: a network of the built-in demo", value="SPEC", group="what is read and written"
     )
@@ -70,8 +79,14 @@ class AdaptConfig(ObjectiveSettings):
     source: str | None = option(
         None, f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}", value="DIR"
     )
-    method: str = option("tent", f"one of {', '.join(METHODS)}", METHODS, value="NAME", group="how it is adapted")
-    lr: float = option(1e-2, "learning rate", at_least=0)
+    method: str = option(
+        AUTO,
+        f"one of {', '.join(METHODS)}; {AUTO}: bn, or tent where little is batch norm or an objective or rate is given",
+        (AUTO, *METHODS),
+        value="NAME",
+        group="how it is adapted",
+    )
+    lr: float | None = option(None, f"learning rate; default: {LEARNING['lr']:g}", at_least=0)
     mode: str = option(
         "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
         "episodic: begin anew with every image", MODES,
@@ -109,7 +124,27 @@ class AdaptConfig(ObjectiveSettings):
                 f"--source: is for --method {' and '.join(NEED_SOURCE)}, and {self.method} reads no source images; "
                 "leave it out"
             )
-        check_options(self, trained=METHODS[self.method].parameters is not None)
+        asked = [name for name in LEARNING if getattr(self, name) is not None]
+        if asked and not self._may_learn:
+            raise InputError(
+                f"--{asked[0]}: --method {self.method} learns nothing; leave it out, or take --method tent"
+            )
+        check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=self._may_learn)
+
+    @property
+    def _may_learn(self) -> bool:
+        return self.method == AUTO or METHODS[self.method].parameters is not None
+
+    def resolved(self, network: nn.Module) -> AdaptConfig:
+        """With the method that ``auto`` stands for, and with what learning does; for the others this stays None."""
+        method = self.method
+        if method == AUTO:
+            asked = bool(given_options(self)) or any(getattr(self, name) is not None for name in LEARNING)
+            method = "tent" if asked or not _batch_norm_normalises(network) else "bn"
+        if METHODS[method].parameters is None:
+            return dataclasses.replace(self, method=method)
+        filled = {name: default for name, default in LEARNING.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, method=method, **filled)
 
     def plan(self, trained: TrainedNetwork, source: list[torch.Tensor]) -> Plan:
         """How the network is adapted; ``source`` are batches of the images it was trained for."""
@@ -127,6 +162,13 @@ class AdaptConfig(ObjectiveSettings):
         prepare = colours_of_source(source, trained.preprocessing) if lab else None
         make = partial(TestTimeAdapter, trained.network, "none" if lab else self.method, **options)
         return Plan(make, self.mode, learns, self.epochs, self.batch_size, self.seed, prepare)
+
+
+def _batch_norm_normalises(network: nn.Module) -> bool:
+    """Whether most layers that normalise are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
+    layers = [layer for layer in network.modules() if isinstance(layer, NORMALISATIONS)]
+    kept = [layer for layer in batch_norms(network) if layer.running_mean is not None]
+    return 2 * len(kept) > len(layers)
 
 
 def adapt(config: AdaptConfig) -> Result:
@@ -149,6 +191,7 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
     config = _with_demo(config)
     device = torch_device(config.device)
     trained = open_trained(str(config.model), config.weights)
+    config = config.resolved(trained.network)
     pixels = trained.preprocessing.pixels
     if config.method == "lab" and not pixels.is_rgb:
         raise InputError(
@@ -170,7 +213,7 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
         outcome = Flow(trained, folder, writer, work, config.plan(trained, source), processes).run()
         processes.wait()  # until all rows are there
         result = Result(
-            _said_settings(config), classes, outcome, work.rows("before"), work.rows("after"), folder.skipped
+            _kept_settings(config), classes, outcome, work.rows("before"), work.rows("after"), folder.skipped
         )
         processes.wait()  # until all have read them
         if processes.first:
@@ -226,14 +269,9 @@ def _out(config: AdaptConfig) -> Path:
 
 
 def _kept_settings(config: AdaptConfig) -> dict[str, Any]:
-    """What another call has to agree in to continue: all but where it writes and computes."""
-    return {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
-
-
-def _said_settings(config: AdaptConfig) -> dict[str, Any]:
-    """What the result names: no objective and no rate where nothing is learnt with them."""
-    unused = () if METHODS[config.method].parameters is not None else ("loss", "reduction", "lr")
-    return {key: None if key in unused else value for key, value in _kept_settings(config).items()}
+    """What another call has to agree in to go on: all but where it writes and computes; what decides others first."""
+    kept = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
+    return {"method": kept["method"], **kept}
 
 
 def _counted(folder: ImageFolder) -> str:

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     class ObjectiveSettings:
         """What a type checker can know of the class below."""
 
-        loss: str
+        @property
+        def loss(self) -> str | None:
+            """A name of the table, which the training resolves where it is None."""
 
 else:
     #: Base of a training's settings: ``loss``, which the training declares in its own words, and every option.
@@ -78,6 +80,6 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # said once, by the objective that trains
-                build_objective(settings.loss, num_classes=2, **given)
+                build_objective(str(settings.loss), num_classes=2, **given)
         except InputError as error:
             raise InputError(f"--{error}") from error

@@ -55,7 +55,7 @@ class Result:
         if outcome.stopped:
             done = f"up to batch {used.step} of {outcome.planned}" if used.step else f"by {alone}"
             said = f"Adapted {done}: {outcome.stopped}{self._doubt}, so it went back to that state."
-        elif used.step == outcome.batches:
+        elif used.step == outcome.batches and self.settings["method"] != "bn":
             said = f"Adapted: {used.verdict.reason}{self._doubt}."
         else:
             best = f"the network after batch {used.step} of {outcome.batches} is best" if used.step else f"by {alone}"

@@ -51,6 +51,8 @@ def group():
     model = build()
     model.norm = nn.GroupNorm(2, 8)
     return model
+def mostly_layer_norm():
+    return nn.Sequential(nn.LayerNorm(8), Own(), nn.LayerNorm(8))
 def nan():
     model = build()
     with torch.no_grad():
@@ -100,7 +102,7 @@ def images(tmp_path: Path) -> Path:
 @pytest.fixture
 def config(own: Callable[..., str], weights: Path, images: Path, tmp_path: Path) -> AdaptConfig:
     flags = {"model": own(), "weights": str(weights), "images": str(images), "out": str(tmp_path / "out")}
-    return parsed(**flags, device="cpu", batch_size=2)
+    return parsed(**flags, device="cpu", batch_size=2, method="tent")
 
 
 def parsed(**flags: Any) -> AdaptConfig:
@@ -182,7 +184,7 @@ def test_what_cannot_be_read_is_named_in_the_result_also_of_a_killed_run(config:
     monkeypatch.setattr(
         "sys.argv",
         ["adapt", *(f"--{key.replace('_', '-')}={getattr(config, key)}" for key in
-                    ("model", "weights", "images", "out", "device", "batch_size"))],
+                    ("model", "weights", "images", "out", "device", "batch_size", "method"))],
     )  # fmt: skip
     with pytest.raises(SystemExit) as ended:
         main()
@@ -200,7 +202,9 @@ def test_what_cannot_be_read_is_named_in_the_result_also_of_a_killed_run(config:
 def test_the_answer_names_doubts(config: AdaptConfig, monkeypatch) -> None:
     monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
     result = adapt(changed(config, method="bn"))
-    assert result.answer.startswith("Adapted: the test says so.")
+    assert result.answer.startswith(
+        "Adapted by new batch norm statistics alone, with nothing learnt: the test says so."
+    )
     few = dataclasses.replace(
         result,
         outcome=dataclasses.replace(
@@ -270,7 +274,7 @@ def test_online_returns_the_prediction_of_before_the_update(config: AdaptConfig,
     monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
     adapt(changed(config, mode="online", lr=0.1))
     trained = open_trained(str(config.model), str(config.weights))
-    adapter = TestTimeAdapter(trained.network, "tent", "adadem", lr=0.1, reduction="balanced", num_classes=4)
+    adapter = TestTimeAdapter(trained.network, "tent", "entropy", lr=0.1, reduction="balanced", num_classes=4)
     folder = Path(str(config.images))
     for names in (("0", "1"), ("2",), ("3", "4"), ("5", "6"), ("7", "deep/8")):
         batch = [np.asarray(Image.open(folder / f"{name}.png")) for name in names]
@@ -285,7 +289,7 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch)
     adapt(changed(config, mode="episodic", lr=0.1, epochs=2))
     trained = open_trained(str(config.model), str(config.weights))
     adapter = TestTimeAdapter(
-        trained.network, "tent", "adadem", lr=0.1, reduction="balanced", predict="after", num_classes=4
+        trained.network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after", num_classes=4
     )
     image = trained.preprocessing.normalised(np.asarray(Image.open(Path(str(config.images)) / "6.png")))[None]
     adapter(image)
@@ -402,6 +406,30 @@ def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, mo
     assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
 
 
+@pytest.mark.parametrize(
+    ("network", "flags", "method"),
+    [
+        ("build", {}, "bn"),
+        ("group", {}, "tent"),
+        ("mostly_layer_norm", {}, "tent"),
+        ("build", {"loss": "adadem"}, "tent"),
+        ("build", {"lr": 0.1}, "tent"),
+    ],
+)
+def test_auto_is_statistics_unless_learning_is_asked_for(config: AdaptConfig, network: str, flags, method) -> None:
+    import own_adapted
+
+    auto = changed(config, method="auto")
+    resolved = changed(auto, **flags).resolved(getattr(own_adapted, network)())
+    assert resolved.method == method
+    expected = (
+        {"loss": "entropy", "reduction": "balanced", "lr": 0.01} | flags
+        if method == "tent"
+        else dict.fromkeys(("loss", "reduction", "lr"))
+    )
+    assert {name: getattr(resolved, name) for name in expected} == expected
+
+
 def test_a_damaged_image_is_left_out(config: AdaptConfig, images: Path, capsys) -> None:
     whole = (images / "2.png").read_bytes()
     (images / "2.png").write_bytes(whole[: len(whole) // 2])
@@ -452,12 +480,14 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         ({"images": None}, "--images: is missing"),
         ({"model": None}, "--model: is missing"),
         ({"method": "lab"}, "--source: --method lab needs"),
-        ({"source": str(images)}, "--source: is for --method .*, and tent reads no source images"),
+        ({"method": "tent", "source": str(images)}, "--source: is for --method .*, and tent reads no source images"),
         ({"method": "tnet"}, "--method: 'tnet' is not one of"),
         ({"size": [10]}, "--size: expected W,H"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
         ({"tau": 2.0}, "--tau: belongs to --loss dem"),
-        ({"method": "bn", "loss": "dem", "tau": 2.0}, "--tau: is an option of --loss"),
+        ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
+        ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
+        ({"method": "lab", "source": str(images), "lr": 0.0}, "--lr: --method lab learns nothing"),
     ]
     for flags, sentence in cases:
         with pytest.raises(InputError, match=sentence):
@@ -472,6 +502,8 @@ def test_a_used_folder_is_refused_and_another_setting_does_not_go_on(config: Ada
             adapt(config)
     with pytest.raises(InputError, match=r"--lr: .* was started with 0.01, not 0.5"):
         adapt(changed(config, lr=0.5))
+    with pytest.raises(InputError, match=r"--method: .* was started with 'tent', not 'bn'"):
+        adapt(changed(config, method="auto"))
     adapt(config)
     kept = files(Path(str(config.out)))
     with pytest.raises(InputError, match="finished adaptation, which is never overwritten"):
