@@ -1,13 +1,14 @@
 """How often the label-free answer of ``seg.adapt`` is right, and what the objectives are worth under corruptions.
 
-    OMP_NUM_THREADS=1 python benchmarks/adapt_decision.py --run RUN [--part decision|objectives]
+    OMP_NUM_THREADS=1 python benchmarks/adapt_decision.py --run RUN [--part decision|objectives|extremes]
         [--out docs/results/adapt_decision.jsonl]
 
 RUN is of ``seg.train --method source --source.size 96,48 --target.size 96,48`` on the demo pair. Adapted to are new
 pictures of the source's world (``home``) and of the target's, as they are and corrupted by albumentations: 24 images in
 batches of two, once. The network is looked at as ``seg.adapt`` does, and scored with the labels at the same moments.
 Part ``decision`` runs methods × learning rates over three decades, some of them ruinous; part ``objectives`` runs
-methods × objectives × reductions at one rate. A row that stands in the file is not made again, so the same command
+methods × objectives × reductions at one rate; part ``extremes`` runs ``bn`` on images that are hardly to be recognised,
+where a network predicts few classes, and steadily. A row that stands in the file is not made again, so the same command
 continues. ``benchmarks/adapt_decision_tables.py`` makes the tables of docs/adaptation.md.
 """
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corrupted_streets import CORRUPTIONS, FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou, rounded, rows_of
+from corrupted_streets import CORRUPTIONS, EXTREMES, FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou, rounded, rows_of
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
@@ -62,14 +63,21 @@ OBJECTIVES = tuple(
 )
 
 
+#: Of ``extremes``.
+STATISTICS = (("bn", "none", "mean", (0.0,)),)
+FAR = tuple((domain, name, strength) for domain in ("home", "target") for name in EXTREMES for strength in (1, 2, 3))
+#: part → what is adapted to, and how.
+PARTS = {"decision": (DATA, DECISION), "objectives": (STRONG, OBJECTIVES), "extremes": (FAR, STATISTICS)}
+
+
 def main() -> None:
     """Make the rows that are missing, each written as it comes."""
     arguments = _arguments()
     torch.set_num_threads(1)
     loaded = open_trained(arguments.run, "last", torch.device("cpu"))
     done = {key_of(row) for row in rows_of(arguments.out)}
-    arms = DECISION if arguments.part == "decision" else OBJECTIVES
-    for domain, corruption, strength in DATA if arguments.part == "decision" else STRONG:
+    data_of_part, arms = PARTS[arguments.part]
+    for domain, corruption, strength in data_of_part:
         named = {"part": arguments.part, "network": arguments.run.name, "domain": domain, "corruption": corruption}
         wanted = [
             {**named, "strength": strength, "method": method, "objective": objective, "reduction": reduction, "lr": lr}
@@ -77,7 +85,7 @@ def main() -> None:
             for lr in rates
         ]
         wanted = [row for row in wanted if key_of(row) not in done]
-        data = Data(loaded, domain, corruption, strength, arguments.part == "decision") if wanted else None
+        data = Data(loaded, domain, corruption, strength, arguments.part != "objectives") if wanted else None
         for row in wanted:
             row |= rounded(data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
             with arguments.out.open("a") as file:
@@ -160,7 +168,7 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--part", choices=("decision", "objectives"), default="decision")
+    parser.add_argument("--part", choices=tuple(PARTS), default="decision")
     parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_decision.jsonl"))
     return parser.parse_args()
 

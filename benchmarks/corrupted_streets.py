@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,27 @@ CORRUPTIONS: dict[str, Any] = {
     ),
     "compression": lambda s: A.ImageCompression(quality_range=([30, 12, 5][s - 1],) * 2, p=1),
 }  # fmt: skip
+#: Likewise, but so far that a network predicts few classes or one: what is left of contrast, light, sharpness, colours.
+EXTREMES: dict[str, Any] = {
+    "flat": lambda s: A.RandomBrightnessContrast((0, 0), ([-0.9, -0.95, -0.98][s - 1],) * 2, p=1),
+    "dark": lambda s: _levels(lambda x: x * [0.1, 0.05, 0.02][s - 1]),
+    "bright": lambda s: _levels(lambda x: 255 - (255 - x) * [0.2, 0.1, 0.04][s - 1]),
+    "out of focus": lambda s: A.GaussianBlur(blur_limit=0, sigma_limit=([5.0, 8.0, 14.0][s - 1],) * 2, p=1),
+    "negative": lambda s: _levels(lambda x: 255 - x * [1.0, 0.5, 0.2][s - 1]),
+    "one channel": lambda s: _levels(lambda x: x * np.array([[1, 0.2, 0.2], [1, 0.05, 0.05], [0.2, 1, 0.02]][s - 1])),
+    "strong noise": lambda s: A.GaussNoise(std_range=([0.4, 0.6, 0.9][s - 1],) * 2, p=1),
+}
+
+
+def _levels(change: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Any:
+    return A.Lambda(image=lambda image, **_: np.clip(change(image.astype(float)), 0, 255).astype(np.uint8), p=1)
 
 
 def corrupted(image: NDArray[np.uint8], corruption: str, strength: int, seed: int) -> NDArray[np.uint8]:
     """(H, W, 3) uint8, the same at every call."""
     if corruption == "clean":
         return image
-    transform = A.Compose([CORRUPTIONS[corruption](strength)], seed=seed)
+    transform = A.Compose([(CORRUPTIONS | EXTREMES)[corruption](strength)], seed=seed)
     result: NDArray[np.uint8] = transform(image=image)["image"]
     return result
 

@@ -151,12 +151,13 @@ class Learner:
         self.backward(loss)
         self.apply()
 
-    def reset(self) -> None:
-        """Weights, optimiser, objective and draws as they began."""
+    def reset(self, optimizer: bool = True) -> None:
+        """Weights, objective and draws as they began, and what the optimiser remembers unless it may not forget."""
         self.network.reset()
         if self.optimizer is not None and self._first_optimizer is not None:
             self.optimizer.zero_grad()
-            self.optimizer.load_state_dict(self._first_optimizer)
+            if optimizer:
+                self.optimizer.load_state_dict(self._first_optimizer)
         if self._objective is not None:
             self._objective.reset()
         self.generator.manual_seed(self.seed)

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, number
 from dem_apps.test_time_methods.selection import checked_filter, margin, units
+
+_KEEPS = ("nothing", "momentum", "both")
 
 
 class SAR(Method):
@@ -22,9 +25,10 @@ class SAR(Method):
     e₀, everything goes back to how it began (Sec. 4.2). A batch of which nothing is kept costs no backward and moves
     nothing. An objective with a memory sees each batch once.
 
-    Two things differ from the authors' code on purpose. There the average stays as it was after such a return, so that
-    it happens after every batch until the average has risen; here it begins anew, as Algorithm 1 has it. And layers are
-    left out by ``skip``, not by fixed names: ``skip=r"layer4"`` is theirs for a ResNet.
+    Two things differ from the authors' code on purpose. There momentum and average stay as they were after such a
+    return, so that the first step is that of the weights just left, and returns follow until the average has risen;
+    here both begin anew, as Algorithm 1 has it of the average, and ``returning_keeps`` has theirs. And layers are left
+    out by ``skip``, not by fixed names: ``skip=r"layer4"`` is theirs for a ResNet.
 
     Args:
         filter_by: what is judged, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy.
@@ -32,6 +36,8 @@ class SAR(Method):
         rho: ρ, the length of the climb.
         reset_below: e₀ in nats; the paper's 0.2 is meant for the 1000 classes of ImageNet, and a segmentation network
             may be surer than that from the start. None never goes back.
+        returning_keeps: what does not go back with the weights: ``nothing``, the optimiser's ``momentum``, or momentum
+            and the average, ``both``, as in the authors' code.
     """
 
     def __init__(
@@ -40,11 +46,15 @@ class SAR(Method):
         entropy_margin: float | None = None,
         rho: float = 0.05,
         reset_below: float | None = 0.2,
+        returning_keeps: str = "nothing",
     ) -> None:
         self.filter_by = checked_filter(filter_by)
         self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
         self.rho = number("rho", rho, 0.0)
         self.reset_below = None if reset_below is None else number("reset_below", reset_below, 0.0)
+        if returning_keeps not in _KEEPS:
+            raise InputError(f"returning_keeps: expected one of {', '.join(_KEEPS)}, got {returning_keeps!r}")
+        self.returning_keeps = returning_keeps
         self.mean_entropy: float | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
@@ -72,8 +82,9 @@ class SAR(Method):
         """Follow the entropy, and begin anew where it has collapsed."""
         self.mean_entropy = entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
         if self.reset_below is not None and self.mean_entropy < self.reset_below:
-            learner.reset()
-            self.mean_entropy = None
+            learner.reset(optimizer=self.returning_keeps == "nothing")
+            if self.returning_keeps != "both":
+                self.mean_entropy = None
 
     def reset(self, learner: Learner) -> None:
         """Forget the moving average."""

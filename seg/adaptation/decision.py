@@ -3,7 +3,8 @@
 The thresholds were chosen by ``benchmarks/adapt_decision.py`` on half of its corruptions; docs/adaptation.md says how
 often the answer is right on the other half. Entropy says little: it falls in good adaptations and in bad ones, and a
 network that has collapsed is certain, and steady under every view. What tells them apart is how steady the classes are
-that the network *began* with, a lost one counting 0, and how many classes there are.
+that the network *began* with, a lost one counting 0, and how many classes there are. A network that began with few has
+nothing to compare with.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from seg.adaptation.labelled import LabelScore
 LEAST_STABILITY = 0.95
 #: Its effective number of classes likewise: small classes drown in larger ones before stability says so.
 LEAST_CLASSES = 0.93
+#: With so many times the effective number of classes, the network had lost classes before: what little it predicted was
+#: as steady as a constant is, so that nothing is compared with it.
+REGAINED_CLASSES = 2.0
 #: Its mean entropy likewise: below, it is certain of nearly everything, right or wrong.
 LEAST_ENTROPY = 0.2
 
@@ -47,6 +51,8 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
     steady = f"stability {old:.2f} before and {new:.2f} after"
     if after.effective_classes < LEAST_CLASSES * before.effective_classes:
         return Verdict(False, f"it predicts fewer classes ({classes} after)")
+    if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
+        return Verdict(True, f"it predicts classes again that were lost ({classes} after)")
     if new < LEAST_STABILITY * old:
         return Verdict(False, f"its classes hold less when an image is mirrored or made smaller ({steady})")
     if after.entropy < LEAST_ENTROPY * before.entropy:

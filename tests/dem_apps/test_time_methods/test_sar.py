@@ -98,6 +98,23 @@ def test_it_begins_anew_below_the_threshold_that_is_given() -> None:
     assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well
 
 
+def test_what_a_return_keeps() -> None:
+    """Momentum carries the weights away at once, and an average that stays low brings them back at every batch."""
+    plain = PlainSAR(tiny(), 0.4 * math.log(CLASSES))
+    plain.steps.param_groups[0]["lr"] = 0.3
+    averages = []
+    for images in batches(8):
+        plain.step(images)
+        averages.append(plain.average)
+    threshold = (averages[2] + averages[3]) / 2
+    runs = {keeps: run(reset_below=threshold, returning_keeps=keeps) for keeps in ("nothing", "momentum", "both")}
+    assert runs["both"][1][:6] == [False] * 3 + [True] * 3
+    assert runs["momentum"][1][:5] == runs["nothing"][1][:5] == [False, False, False, True, False]
+    assert moved(runs["momentum"][0].model, runs["nothing"][0].model)
+    with pytest.raises(ValueError, match="returning_keeps: expected one of nothing, momentum, both, got 'all'"):
+        TestTimeAdapter(tiny(), "sar", returning_keeps="all")
+
+
 def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
     (images,) = batches(1)
     once, sar = (TestTimeAdapter(tiny("group"), method, "adadem", lr=LR) for method in ("tent", "sar"))

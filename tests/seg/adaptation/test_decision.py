@@ -48,6 +48,17 @@ def test_a_collapse_is_caught_though_it_is_steady_and_certain() -> None:
     assert "fewer classes (an effective number of 3.0 classes before and 1.0 after)" in verdict.reason
 
 
+@pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])
+def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share: float, adapt: bool) -> None:
+    rest = (1 - share) / 2
+    constant = with_(shares=(share, rest, rest), stability=(1.0, None, None) if share == 1 else (1.0, 0.9, 0.9))
+    after = with_(shares=(0.7, 0.15, 0.15), stability=(0.6, 0.3, 0.3))
+    verdict = decide(constant, after)
+    assert verdict.adapt == adapt
+    assert ("classes again that were lost (an effective number of 1." in verdict.reason) == adapt
+    assert not decide(after, constant).adapt
+
+
 def test_a_rare_class_that_is_lost_is_caught() -> None:
     rare = with_(shares=(0.5, 0.49, 0.01), stability=(0.6, 0.6, 0.6))
     lost = with_(shares=(0.505, 0.495, 0.0), stability=(0.62, 0.62, None))
