@@ -68,24 +68,34 @@ class _Settings(ctypes.Structure):
     )
 
 
-def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> _Settings:
-    outer_stride, class_stride, inner_stride = rows.stride()
+def pass_settings(
+    shape: tuple[int, ...], strides: tuple[int, ...], spec: ObjectiveSpec, grouped: bool, threads: int
+) -> ctypes.Structure:
+    """What the kernel is told of logits (O, C, I) with strides in elements.
+
+    Args:
+        shape: O, C, I.
+        strides: of the same axes.
+        spec: the member of the family.
+        grouped: sums per predicted class.
+        threads: at most; small logits take one.
+    """
     return _Settings(
-        outer=rows.shape[0],
-        classes=rows.shape[1],
-        inner=rows.shape[2],
-        outer_stride=outer_stride,
-        class_stride=class_stride,
-        inner_stride=inner_stride,
+        *shape,
+        *strides,
         calibrator=_CALIBRATORS[spec.calibrator],
         norm=_NORMS[spec.norm],
         delta_of_entropy=spec.delta == "entropy",
         per_class=grouped,
-        threads=torch.get_num_threads(),
+        threads=threads,
         tau=spec.tau,
         alpha=spec.alpha,
         delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
     )
+
+
+def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> ctypes.Structure:
+    return pass_settings(tuple(rows.shape), rows.stride(), spec, grouped, torch.get_num_threads())
 
 
 def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:

@@ -2,7 +2,7 @@
 
 PPO's minibatches are 64 rows of a few logits, where nearly all of an objective's time goes into calling PyTorch. This
 is the same objective with a few calls to numpy instead: the equations of :mod:`dem_apps.entropy`, with the gradient
-that :mod:`dem_apps.fused.chunked` derives.
+that :mod:`dem_apps.fused.chunked` derives. It serves where :mod:`dem_apps.fused.kernel_objective` has no compiler.
 
 Shapes: B rows, C actions.
 """

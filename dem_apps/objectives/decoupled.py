@@ -17,6 +17,7 @@ from torch import Tensor
 from dem_apps import entropy
 from dem_apps.entropy import DeltaSource, Norm, ObjectiveSpec
 from dem_apps.errors import InputError
+from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective
 from dem_apps.objective import Batch, EntropyObjective
 
@@ -97,7 +98,8 @@ class DecoupledObjective(EntropyObjective):
         if self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe:
             return None
         marginals = self.class_marginals.numpy() if self.needs_class_sums else None
-        return NumpyObjective(self.spec, self.momentum, marginals)
+        form = KernelObjective if has_kernel_for(self.num_classes) else NumpyObjective
+        return form(self.spec, self.momentum, marginals)
 
     def extra_repr(self) -> str:
         """Shown by ``print(module)``."""

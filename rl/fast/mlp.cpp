@@ -1,5 +1,6 @@
-// The two small networks of an MlpPolicy, their gradient and Adam, for minibatches of a few dozen rows, where calling a
-// library costs more than the arithmetic does. rl/fast/numpy_mlp.py has the same in numpy and says what everything means.
+// The two small networks of an MlpPolicy, PPO's losses, their gradient and Adam, for minibatches of a few dozen rows, where
+// calling a library costs more than the arithmetic does. rl/fast/numpy_mlp.py and rl/fast/update.py have the same in numpy
+// and say what everything means.
 // Plain C interface, no header but the compiler's own. One thread.
 
 #include <algorithm>
@@ -165,6 +166,69 @@ void mlp_backward(const int64_t* widths, int64_t layers, int64_t is_tanh, const 
             above.swap(below);
         }
     }
+}
+
+// PPO's policy and value loss on one minibatch, and their gradients by logits and values.
+// clip_values < 0: the values are not clipped. losses: policy, value, divergence, clipped share, mean entropy.
+void ppo_loss(int64_t rows, int64_t actions, const float* logits, const float* values, const int64_t* taken,
+              const float* old_values, const float* old_log_probs, const float* advantages, const float* returns,
+              int64_t normalise, double clip, double clip_values, double value_weight, float* log_p, float* p,
+              float* entropy, float* by_logits, float* by_values, double* losses) {
+    float centre = 0.0f, scale = 1.0f;
+    if (normalise && rows > 1) {
+        double sum = 0.0, squares = 0.0;
+        for (int64_t i = 0; i < rows; ++i) sum += advantages[i];
+        for (int64_t i = 0; i < rows; ++i) {
+            const double away = advantages[i] - sum / rows;
+            squares += away * away;
+        }
+        centre = static_cast<float>(sum / rows);
+        scale = static_cast<float>(1.0 / (std::sqrt(squares / (rows - 1)) + 1e-8));
+    }
+    const float low = static_cast<float>(1 - clip), high = static_cast<float>(1 + clip);
+    const float limit = static_cast<float>(clip_values), number = static_cast<float>(rows);
+    std::fill(losses, losses + 5, 0.0);
+    for (int64_t i = 0; i < rows; ++i) {
+        const float* z = logits + i * actions;
+        float *own_log_p = log_p + i * actions, *own_p = p + i * actions, *gradient = by_logits + i * actions;
+        float top = z[0], total = 0.0f;
+        for (int64_t a = 1; a < actions; ++a) top = z[a] > top || z[a] != z[a] ? z[a] : top;
+        for (int64_t a = 0; a < actions; ++a) total += own_p[a] = std::exp(z[a] - top);
+        const float log_total = std::log(total);
+        float h = 0.0f;
+        for (int64_t a = 0; a < actions; ++a) {
+            own_log_p[a] = z[a] - top - log_total;
+            own_p[a] /= total;
+            h -= own_p[a] * own_log_p[a];
+        }
+        entropy[i] = h;
+
+        const float advantage = (advantages[i] - centre) * scale;
+        const float log_ratio = own_log_p[taken[i]] - old_log_probs[i], ratio = std::exp(log_ratio);
+        const float bounded = ratio < low ? low : ratio > high ? high : ratio;
+        const float free = advantage * ratio, clipped = advantage * bounded;
+        // the clipped surrogate has a gradient inside the range, and outside where the free one is the smaller
+        const bool passes = (ratio >= low && ratio <= high) || free < clipped;
+        const float by_log_prob = passes ? -free / number : 0.0f;
+        for (int64_t a = 0; a < actions; ++a) gradient[a] = -by_log_prob * own_p[a];
+        gradient[taken[i]] += by_log_prob;
+
+        const float moved = values[i] - old_values[i];
+        float error = values[i] - returns[i];
+        bool follows = true;
+        if (clip_values >= 0) {
+            follows = std::fabs(moved) <= limit;
+            error = old_values[i] + (moved < -limit ? -limit : moved > limit ? limit : moved) - returns[i];
+        }
+        by_values[i] = follows ? static_cast<float>(value_weight) * error * (2.0f / number) : 0.0f;
+
+        losses[0] -= free < clipped || free != free ? free : clipped;
+        losses[1] += error * error;
+        losses[2] += (ratio - 1.0f) - log_ratio;
+        losses[3] += std::fabs(ratio - 1.0f) > clip;
+        losses[4] += h;
+    }
+    for (int64_t i = 0; i < 5; ++i) losses[i] /= rows;
 }
 
 // clip_grad_norm_ and Adam.step; `steps` counts this one. The gradient is left clipped.

@@ -1,6 +1,6 @@
-"""A chain of linear layers, its gradient and Adam in C++ (``mlp.cpp``), where a compiler was found.
+"""A chain of linear layers, PPO's losses, the gradient and Adam in C++ (``mlp.cpp``), where a compiler was found.
 
-Shapes: B rows, D columns of the observations in use.
+Shapes: B rows, D columns of the observations in use, A actions.
 """
 
 from __future__ import annotations
@@ -8,18 +8,22 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from dem_apps.fused.build_kernel import load_kernel
 
+if TYPE_CHECKING:
+    from rl.fast.update import RolloutBatch, Settings
+
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
     "mlp_forward": (_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
     "mlp_backward": (_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
+    "ppo_loss": (*(_NUMBER,) * 2, *(_POINTER,) * 7, _NUMBER, *(_REAL,) * 3, *(_POINTER,) * 6),
     "adam_step": (_NUMBER, *(_POINTER,) * 4, *(_REAL,) * 6),
 }
 
@@ -51,27 +55,57 @@ class KernelChain:
         self._kernel, self._is_tanh = kernel, is_tanh
         self._widths, self._layers = np.array(widths, np.int64), len(widths) - 1
         self._tensors = weights, gradient  # whose memory is pointed to
+        self._units, self._out = sum(widths[1:-1]), widths[-1]
         self._shape = address(self._widths), self._layers, int(is_tanh), weights.data_ptr()
         self._gradient = gradient.data_ptr()
         self._inputs, self._hidden = np.empty((0, widths[0]), np.float32), np.empty(0, np.float32)
+        self._at_inputs, self._at_hidden = address(self._inputs), address(self._hidden)
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """The outputs (B, out) for inputs (B, D) float32; what :meth:`backward` needs is kept."""
         self._inputs = np.ascontiguousarray(inputs)
+        self._at_inputs = address(self._inputs)
         rows = len(inputs)
-        needed = rows * int(self._widths[1:-1].sum())
+        needed = rows * self._units
         if len(self._hidden) < needed:
             self._hidden = np.empty(needed, np.float32)
-        outputs = np.empty((rows, self._widths[-1]), np.float32)
-        self._kernel.mlp_forward(*self._shape, address(self._inputs), rows, address(self._hidden), address(outputs))
+            self._at_hidden = address(self._hidden)
+        outputs = np.empty((rows, self._out), np.float32)
+        self._kernel.mlp_forward(*self._shape, self._at_inputs, rows, self._at_hidden, address(outputs))
         return outputs
 
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradient from that of the outputs, (B, out) float32."""
         incoming = np.ascontiguousarray(incoming)
         self._kernel.mlp_backward(
-            *self._shape, self._gradient, address(self._inputs), len(incoming), address(self._hidden), address(incoming)
+            *self._shape, self._gradient, self._at_inputs, len(incoming), self._at_hidden, address(incoming)
         )
+
+
+def kernel_losses(
+    kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings
+) -> tuple[Any, ...]:
+    """The fields of :class:`rl.fast.update.Losses`, from logits (B, A) and values (B,)."""
+    rows, number = logits.shape
+    # one piece of memory, so that one address is asked for: log p, p and the gradient, entropy and the other gradient
+    wide, narrow, losses = rows * number, rows, np.empty(5)
+    made = np.empty(3 * wide + 2 * narrow, np.float32)
+    begin = address(made)
+    places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + narrow)]
+    given = [
+        np.ascontiguousarray(array, np.float32)
+        for array in (batch.values, batch.log_probs, batch.advantages, batch.returns)
+    ]
+    outputs = np.ascontiguousarray(logits), np.ascontiguousarray(values)
+    actions = np.ascontiguousarray(batch.actions, np.int64)
+    clip_values = -1.0 if settings.clip_range_vf is None else settings.clip_range_vf
+    kernel.ppo_loss(
+        rows, number, *map(address, outputs), address(actions), *map(address, given), settings.normalize_advantage,
+        settings.clip_range, clip_values, settings.vf_coef, *places, address(losses),
+    )  # fmt: skip
+    tables = made[: 3 * wide].reshape(3, rows, number)
+    columns = made[3 * wide :].reshape(2, rows)
+    return *losses.tolist(), tables[0], tables[1], columns[0], tables[2], columns[1]
 
 
 def address(array: np.ndarray) -> Any:

@@ -88,7 +88,8 @@ class Network:
         ]
         self.weights = self._packed([parameter.detach() for parameter in self._parameters])
         self.gradient = torch.zeros_like(self.weights)
-        self._kernel = load_mlp_kernel()
+        #: The library that computes, where there is a compiler.
+        self.kernel = load_mlp_kernel()
         #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
         self.actor, self.critic = self._made_chains(policy.activation_fn, len(_chains(policy)[0]))
         if with_adam:
@@ -102,22 +103,22 @@ class Network:
         for part in (slice(depth), slice(depth, None)):
             weights, gradients = pairs[0][part], pairs[1][part]
             end = begin + sum(weight.numel() + bias.numel() for weight, bias in weights)
-            if self._kernel is None:
+            if self.kernel is None:
                 made.append(Chain(activation, weights, gradients))
             else:
                 widths = [weights[0][0].shape[1], *(len(bias) for _, bias in weights)]
                 flat = self.weights[begin:end], self.gradient[begin:end]
-                made.append(KernelChain(self._kernel, activation is nn.Tanh, widths, *flat))
+                made.append(KernelChain(self.kernel, activation is nn.Tanh, widths, *flat))
             begin = end
         return made
 
     def step(self, max_norm: float) -> None:
         """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
-        if self._kernel is not None:
+        if self.kernel is not None:
             self._steps += 1
             flat = (tensor.data_ptr() for tensor in (self.weights, self.gradient, *self._moments))
             rates = (self._settings[name] for name in ("lr", "beta1", "beta2", "eps"))
-            self._kernel.adam_step(len(self.weights), *flat, self._steps.item(), *rates, max_norm)
+            self.kernel.adam_step(len(self.weights), *flat, self._steps.item(), *rates, max_norm)
             return
         norm = torch.linalg.vector_norm(self.gradient).item()
         if norm + 1e-6 > max_norm:

@@ -6,13 +6,13 @@ Shapes: N samples of a rollout, B of a minibatch, A actions, D columns of the ob
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from rl.fast.mlp_kernel import kernel_losses
 from rl.fast.numpy_mlp import Network, log_softmax
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
@@ -31,17 +31,12 @@ class RolloutBatch:
     advantages: np.ndarray
     returns: np.ndarray
 
-    def minibatches(self, size: int, normalise: bool) -> Iterator[RolloutBatch]:
+    def minibatches(self, size: int) -> Iterator[RolloutBatch]:
         """All samples in a new order, ``size`` at a time; numpy's global generator chooses it, as in SB3."""
         order = np.random.permutation(len(self.actions))
         parts = [array[order] for array in vars(self).values()]
         for start in range(0, len(order), size):
-            batch = RolloutBatch(*(part[start : start + size] for part in parts))
-            if normalise and len(batch.actions) > 1:
-                centred = batch.advantages - batch.advantages.mean()
-                deviation = np.sqrt(np.square(centred).sum() / np.float32(len(centred) - 1))
-                batch = dataclasses.replace(batch, advantages=centred / (deviation + np.float32(1e-8)))
-            yield batch
+            yield RolloutBatch(*(part[start : start + size] for part in parts))
 
 
 @dataclass(frozen=True)
@@ -73,6 +68,22 @@ class UpdateStats:
     loss: float = 0.0
 
 
+@dataclass(frozen=True)
+class Losses:
+    """Of one minibatch, without the entropy term, and with what that is made of."""
+
+    policy: float
+    value: float
+    divergence: float  # SB3's approx_kl
+    clip_fraction: float
+    mean_entropy: float
+    log_p: np.ndarray  # (B, A) log-probabilities
+    p: np.ndarray  # (B, A)
+    entropy: np.ndarray  # (B,) nats
+    by_logits: np.ndarray  # (B, A) gradient of the policy's loss
+    by_values: np.ndarray  # (B,) gradient of the values' loss, with its weight
+
+
 def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term: Term) -> UpdateStats:
     """Train the network on a rollout, ``settings.n_epochs`` times over."""
     stats = UpdateStats([], [], [], [], [], [])
@@ -80,7 +91,7 @@ def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term
         for _ in range(settings.n_epochs):
             stats.divergences.append([])
             stats.epochs += 1
-            for batch in samples.minibatches(settings.batch_size, settings.normalize_advantage):
+            for batch in samples.minibatches(settings.batch_size):
                 if not _gradient(network, batch, settings, term, stats):
                     return stats
                 network.step(settings.max_grad_norm)
@@ -90,38 +101,64 @@ def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term
 def _gradient(network: Network, batch: RolloutBatch, settings: Settings, term: Term, stats: UpdateStats) -> bool:
     """Fill the network's gradient from one minibatch; False, and no gradient, where the policy has moved too far."""
     logits, values = network.actor(batch.observations), network.critic(batch.observations)[:, 0]
+    if network.kernel is None:
+        losses = ppo_losses(logits, values, batch, settings)
+    else:
+        losses = Losses(*kernel_losses(network.kernel, logits, values, batch, settings))
+    value, by_logits = term(logits, losses.log_p, losses.p, losses.entropy)
+
+    stats.policy_losses.append(losses.policy)
+    stats.value_losses.append(losses.value)
+    stats.clip_fractions.append(losses.clip_fraction)
+    stats.divergences[-1].append(losses.divergence)
+    stats.terms.append(value)
+    stats.entropies.append(losses.mean_entropy)
+    stats.loss = losses.policy - settings.ent_coef * value + settings.vf_coef * losses.value
+    if settings.target_kl is not None and losses.divergence > 1.5 * settings.target_kl:
+        return False
+    network.actor.backward(losses.by_logits - np.float32(settings.ent_coef) * by_logits)
+    network.critic.backward(losses.by_values[:, None])
+    return True
+
+
+def ppo_losses(logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings) -> Losses:
+    """The losses in numpy, from logits (B, A) and values (B,)."""
     log_p, p = log_softmax(logits)
     number = np.float32(len(values))
     rows = np.arange(len(values))
+    advantages = _normalised(batch.advantages) if settings.normalize_advantage else batch.advantages
     log_ratio = log_p[rows, batch.actions] - batch.log_probs
     ratio = np.exp(log_ratio)
     low, high = np.float32(1 - settings.clip_range), np.float32(1 + settings.clip_range)
-    free, clipped = batch.advantages * ratio, batch.advantages * np.clip(ratio, low, high)
+    free, clipped = advantages * ratio, advantages * np.clip(ratio, low, high)
     entropy = -np.add.reduce(p * log_p, axis=1)
-    value, by_logits = term(logits, log_p, p, entropy)
-    policy_loss = -_mean(np.minimum(free, clipped))
     value_loss, by_values = _value_loss(values, batch, settings)
-    divergence = _mean((ratio - 1) - log_ratio)
-
-    stats.policy_losses.append(policy_loss)
-    stats.value_losses.append(value_loss)
-    stats.clip_fractions.append(_mean(np.abs(ratio - 1) > settings.clip_range))
-    stats.divergences[-1].append(divergence)
-    stats.terms.append(value)
-    stats.entropies.append(_mean(entropy))
-    stats.loss = policy_loss - settings.ent_coef * value + settings.vf_coef * value_loss
-    if settings.target_kl is not None and divergence > 1.5 * settings.target_kl:
-        return False
-
     # The clipped surrogate has a gradient inside the range, and outside where the free one is the smaller.
     passes = ((ratio >= low) & (ratio <= high)) | (free < clipped)
     by_log_prob = np.where(passes, -free, 0) / number
-    gradient = p * -by_log_prob[:, None]
-    gradient[rows, batch.actions] += by_log_prob
-    gradient -= np.float32(settings.ent_coef) * by_logits
-    network.actor.backward(gradient)
-    network.critic.backward(np.float32(settings.vf_coef) * by_values[:, None])
-    return True
+    by_logits = p * -by_log_prob[:, None]
+    by_logits[rows, batch.actions] += by_log_prob
+    return Losses(
+        policy=-_mean(np.minimum(free, clipped)),
+        value=value_loss,
+        divergence=_mean((ratio - 1) - log_ratio),
+        clip_fraction=_mean(np.abs(ratio - 1) > settings.clip_range),
+        mean_entropy=_mean(entropy),
+        log_p=log_p,
+        p=p,
+        entropy=entropy,
+        by_logits=by_logits,
+        by_values=np.float32(settings.vf_coef) * by_values,
+    )
+
+
+def _normalised(advantages: np.ndarray) -> np.ndarray:
+    if len(advantages) < 2:
+        return advantages
+    centred = advantages - advantages.mean()
+    deviation = np.sqrt(np.square(centred).sum() / np.float32(len(centred) - 1))
+    normalised: np.ndarray = centred / (deviation + np.float32(1e-8))
+    return normalised
 
 
 def _value_loss(values: np.ndarray, batch: RolloutBatch, settings: Settings) -> tuple[float, np.ndarray]:

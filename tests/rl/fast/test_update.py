@@ -15,6 +15,7 @@ from torch import nn
 
 from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
 from dem_apps.errors import InputError
+from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyObjective, entropy_gradient
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
@@ -137,8 +138,15 @@ OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("form", [KernelObjective, NumpyObjective])
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
-def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) -> None:
+def test_small_objective_is_the_objective(
+    name: str, options: dict[str, Any], form: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form is NumpyObjective:
+        monkeypatch.setattr("dem_apps.objectives.decoupled.has_kernel_for", lambda _classes: False)
+    elif not has_kernel_for(7):
+        pytest.skip("no C++ compiler here")
     module = build_objective(name, num_classes=7, **options).train()
     twin = copy.deepcopy(module)
     small = twin.numpy_form() or by_equations(twin)
@@ -153,7 +161,7 @@ def test_small_objective_is_the_objective(name: str, options: dict[str, Any]) ->
         value, by_logits = small(array, log_softmax(array)[1])
         assert value == pytest.approx(expected.item(), rel=1e-5, abs=2e-6 * scale)
         np.testing.assert_allclose(by_logits, gradient.numpy(), rtol=1e-4, atol=1e-7 * max(scale, 1))
-    assert isinstance(small, NumpyObjective) == (module.fused_spec() is not None)
+    assert isinstance(small, form) == (module.fused_spec() is not None)
     for marginals, of_the_module in zip(twin.buffers(), module.buffers(), strict=True):
         torch.testing.assert_close(marginals, of_the_module, rtol=0, atol=1e-6)
 
