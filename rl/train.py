@@ -26,6 +26,7 @@ from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.determinism import deterministic_algorithms
+from dem_apps.runtime.optimizer_start import start_without_compiler
 from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics, report_command
 from dem_apps.runtime.settings import parse_config, to_dict
@@ -55,6 +56,7 @@ from rl.training.verdict import goal_figures, verdict
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read settings, train, evaluate."""
+    start_without_compiler()
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )

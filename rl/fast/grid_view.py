@@ -1,8 +1,8 @@
 """What a MiniGrid agent sees, made some ten times faster than by MiniGrid itself and equal to it.
 
 MiniGrid cuts the view out of the grid, turns the piece up to four times and walks over its cells in Python for what is
-hidden behind walls and closed doors. Here the cells of the view are looked up at once, and a row of the view is seven
-bits, so that what light does in a row is one lookup too; ``tests/rl/envs/test_fast_envs.py`` compares all of them.
+hidden behind walls and closed doors. Here the cells of the view are looked up at once, and so is what light makes of a
+row of them, most of which have been seen before; ``tests/rl/envs/test_fast_envs.py`` compares all of them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Wall
 from minigrid.minigrid_env import MiniGridEnv
 
+#: A cell as four bytes: kind, colour, state, and whether one sees through it.
 _HIDDEN = bytes((OBJECT_TO_IDX["unseen"], 0, 0))
-_EMPTY = bytes((OBJECT_TO_IDX["empty"], 0, 0))
-_WALLS = {color: bytes((OBJECT_TO_IDX["wall"], index, 0)) for color, index in COLOR_TO_IDX.items()}
+_EMPTY = bytes((OBJECT_TO_IDX["empty"], 0, 0, 1))
+_WALLS = {color: bytes((OBJECT_TO_IDX["wall"], index, 0, 0)) for color, index in COLOR_TO_IDX.items()}
 #: What lies around the grid.
-_OUTSIDE = Wall()
+_OUTSIDE = _WALLS[Wall().color]
 #: Where an agent that faces right, down, left, up looks to, and what is to its right.
 _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 _RIGHT = ((0, 1), (-1, 0), (0, -1), (1, 0))
@@ -37,54 +38,78 @@ def use_fast_view(env: gym.Env) -> bool:
     own = type(inner)
     if own.gen_obs is not MiniGridEnv.gen_obs or own.gen_obs_grid is not MiniGridEnv.gen_obs_grid:
         return False
-    inner.gen_obs = functools.partial(_observation, inner)  # type: ignore[method-assign]
+    inner.gen_obs = functools.partial(_observation, inner, _Cells())  # type: ignore[method-assign]
     return True
 
 
-def _observation(env: MiniGridEnv) -> dict[str, Any]:
+def _observation(env: MiniGridEnv, cells: _Cells) -> dict[str, Any]:
     """What ``MiniGridEnv.gen_obs`` returns."""
-    return {"image": view_image(env), "direction": env.agent_dir, "mission": env.mission}
+    return {"image": _view_image(env, cells), "direction": env.agent_dir, "mission": env.mission}
 
 
-def view_image(env: MiniGridEnv) -> np.ndarray:
+class _Cells:
+    """A grid's cells as bytes, of which only what can have changed is made anew for a view."""
+
+    def __init__(self) -> None:
+        self._objects: list[Any] = []
+        self._walls: list[Wall] = []
+        self._colors: list[str] = []
+        self._others: list[tuple[int, Any]] = []
+        self._bytes: list[bytes] = []
+
+    def of(self, grid: Grid) -> list[bytes]:
+        """The cells row by row, then the outside."""
+        # most often no object has come, gone or moved; the list is compared by identity, for objects have no other
+        if grid.grid != self._objects or [wall.color for wall in self._walls] != self._colors:
+            self._objects = list(grid.grid)
+            self._walls = [cell for cell in self._objects if cell.__class__ is Wall]
+            self._colors = [wall.color for wall in self._walls]
+            self._bytes = [_EMPTY if cell is None else _cell_bytes(cell) for cell in self._objects] + [_OUTSIDE]
+            self._others = [(place, cell) for place, cell in enumerate(self._objects)
+                            if cell is not None and cell.__class__ is not Wall]  # fmt: skip
+        for place, cell in self._others:
+            self._bytes[place] = _cell_bytes(cell)
+        return self._bytes
+
+
+def _view_image(env: MiniGridEnv, cells: _Cells) -> np.ndarray:
     """The agent's view (V, V, 3) uint8: from left to right, from far to near; kind, colour and state of each cell."""
-    size, grid = env.agent_view_size, env.grid
+    size, grid, through = env.agent_view_size, env.grid, env.see_through_walls
     if type(grid) is not Grid:
-        raise TypeError(f"view_image: expected minigrid's own Grid, got {type(grid).__name__}")
+        raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")
     x, y = env.agent_pos
-    cells = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))([*grid.grid, _OUTSIDE])
-    codes = [_HIDDEN] * (size * size)
-    lit = (1 << size) - 1 if env.see_through_walls else 1 << (size // 2)
+    seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(cells.of(grid))
+    rows = []
+    lit = (1 << size) - 1 if through else 1 << (size // 2)
     for start in range(size * (size - 1), -1, -size):  # row by row, away from the agent
-        row = cells[start : start + size]
-        clear, bit = 0, 1
-        for cell in row:
-            if cell is None or (cell is not _OUTSIDE and cell.see_behind()):
-                clear |= bit
-            bit <<= 1
-        seen, lit = (lit, lit) if env.see_through_walls else _light(lit, clear, size)
-        for column, cell in enumerate(row, start):
-            if seen & 1:
-                codes[column] = _code(cell)
-            seen >>= 1
+        row, lit = _row(seen[start : start + size], lit, through)
+        rows.append(row)
         if not lit:
+            rows += [_HIDDEN * size] * (size - len(rows))
             break
+    rows.reverse()
+    image = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(size, size, 3).transpose(1, 0, 2).copy()
     # what the agent carries is shown where it stands
-    codes[size * (size - 1) + size // 2] = _code(env.carrying)
-    rows = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(size, size, 3)
-    return np.ascontiguousarray(rows.transpose(1, 0, 2))
+    image[size // 2, size - 1] = tuple(_EMPTY[:3] if env.carrying is None else _cell_bytes(env.carrying)[:3])
+    return image
 
 
-def _code(cell: Any) -> bytes:
-    if cell is None:
-        return _EMPTY
-    return _WALLS[cell.color] if cell.__class__ is Wall else bytes(cell.encode())
+def _cell_bytes(cell: Any) -> bytes:
+    return _WALLS[cell.color] if cell.__class__ is Wall else bytes((*cell.encode(), bool(cell.see_behind())))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _row(cells: tuple[bytes, ...], lit: int, through: bool) -> tuple[bytes, int]:
+    """One row of the view as three bytes per cell, and the cells of the next row that get light, see :func:`_light`."""
+    clear = sum(cell[3] << place for place, cell in enumerate(cells))
+    seen, ahead = (lit, lit) if through else _light(lit, clear, len(cells))
+    return b"".join(cell[:3] if seen >> place & 1 else _HIDDEN for place, cell in enumerate(cells)), ahead
 
 
 @functools.cache
 def _cells_in_view(
     width: int, height: int, size: int, x: int, y: int, direction: int
-) -> Callable[[list[Any]], tuple[Any, ...]]:
+) -> Callable[[list[bytes]], tuple[bytes, ...]]:
     """Picks the cells of the view, row by row from far to near, out of the grid's list with the outside at its end."""
     (ahead_x, ahead_y), (right_x, right_y) = _AHEAD[direction], _RIGHT[direction]
     picked = []
@@ -95,7 +120,6 @@ def _cells_in_view(
     return operator.itemgetter(*picked)
 
 
-@functools.cache
 def _light(lit: int, clear: int, size: int) -> tuple[int, int]:
     """Light in one row of the view, one bit per cell from left to right.
 
