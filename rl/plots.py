@@ -26,7 +26,16 @@ from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.results.described_metrics import ACTIONS
-from rl.results.drawing import Style, legend_above, outer_labels, panels_of, save, styles
+from rl.results.drawing import (
+    FIGURE_SUFFIXES,
+    MOST_ARMS,
+    Style,
+    legend_above,
+    outer_labels,
+    panels_of,
+    save,
+    styles,
+)
 from rl.results.goal_figure import goal_figure
 from rl.results.goal_table import GOAL_NOTE, goal_table
 from rl.results.read_runs import Result, find_results, names, select, write_curves, write_runs
@@ -38,7 +47,7 @@ from rl.results.weights_figure import weights_figure
 REPORT_FILES = {
     "runs.csv": "env,arm,seed,", "curves.csv": "env,arm,seed,step,", "table.md": "| environment | arm | seeds |",
     **{f"{name}{suffix}": "" for name in (*(f"returns_{actions}" for actions in ACTIONS), "time_to_goal", "weights")
-       for suffix in (".png", ".svg")},
+       for suffix in FIGURE_SUFFIXES},
 }  # fmt: skip
 
 
@@ -84,15 +93,31 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
     widths = weights_table(results)
     if widths:
         table += f"\n{widths}\n{WEIGHTS_NOTE}"
+    if len(arms) > MOST_ARMS:
+        table += (
+            f"\nNo curves of {len(arms)} arms are drawn, for nobody can tell more than {MOST_ARMS} apart: "
+            "`python -m rl.plots` with the run folders of fewer draws them.\n"
+        )
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
     write_atomically(out / "table.md", table.encode(), shared=True)
-    for actions in ACTIONS:
-        save(curves_figure(results, actions), out / f"returns_{actions}")
-    for name, figure in (("time_to_goal", goal_figure(results)), ("weights", weights_figure(results))):
+    for name, figure in _figures(results).items():
         if figure is not None:
             save(figure, out / name)
+        else:  # one of an earlier report would be of other runs
+            for suffix in FIGURE_SUFFIXES:
+                (out / f"{name}{suffix}").unlink(missing_ok=True)
     return table
+
+
+def _figures(results: Sequence[Result]) -> dict[str, Figure | None]:
+    """By file name; None for what there is nothing to draw of, and for more lines than people can tell apart."""
+    few = len(names(results)[1]) <= MOST_ARMS
+    return {
+        **{f"returns_{actions}": curves_figure(results, actions) if few else None for actions in ACTIONS},
+        "time_to_goal": goal_figure(results) if few else None,
+        "weights": weights_figure(results),
+    }
 
 
 def curves_figure(results: Sequence[Result], actions: str) -> Figure:

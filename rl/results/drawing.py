@@ -28,14 +28,19 @@ _STYLES: list[Style] = [
 ]  # fmt: skip
 
 
+#: That a figure can tell apart.
+MOST_ARMS = len(_STYLES)
+FIGURE_SUFFIXES = (".png", ".svg")
+
+
 def styles(count: int) -> list[Style]:
     """As many as there are arms.
 
     Raises:
         InputError: more than can be told apart.
     """
-    if count > len(_STYLES):
-        raise InputError(f"a figure can tell {len(_STYLES)} arms apart, not {count}; draw fewer runs at once")
+    if count > MOST_ARMS:
+        raise InputError(f"a figure can tell {MOST_ARMS} arms apart, not {count}; draw fewer runs at once")
     return _STYLES[:count]
 
 
@@ -94,7 +99,7 @@ def steps_text(steps: float, _position: int) -> str:
 def save(figure: Figure, path: Path) -> None:
     """``PATH.png`` and ``PATH.svg``, without dates and random ids, so that equal results give equal files."""
     with mpl.rc_context({"svg.hashsalt": "rl", "svg.fonttype": "path"}):
-        for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
+        for suffix, metadata in zip(FIGURE_SUFFIXES, ({}, {"Date": None}), strict=True):
             content = io.BytesIO()
             figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
             write_atomically(path.with_suffix(suffix), content.getvalue(), shared=True)

@@ -339,6 +339,21 @@ def test_a_report_is_replaced_by_the_next_and_nothing_else_is(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 
 
+def test_a_grid_of_many_weights_is_reported_without_its_curves(runs: Path, tmp_path: Path) -> None:
+    """It used to end in an error, after hours of training and without the figure of the weights."""
+    out = tmp_path / "out"
+    main([str(runs), "--out", str(out)])
+    assert (out / "returns_sampled.png").is_file()
+    for index in range(13):
+        weight = 10.0 ** -(index / 3)
+        make_run(tmp_path / "many" / str(index), 0.1 * index, loss="entropy", ent_coef=weight)
+    main([str(tmp_path / "many"), "--out", str(out)])
+    assert {path.name for path in out.iterdir()} == {
+        "runs.csv", "curves.csv", "table.md", "weights.png", "weights.svg",
+    }  # fmt: skip
+    assert "No curves of 13 arms are drawn" in (out / "table.md").read_text()
+
+
 def test_trainings_that_differ_are_no_seeds_of_one_arm(tmp_path: Path) -> None:
     """Within an environment: others have lengths and hyperparameters of their own."""
     other = "MiniGrid-Empty-5x5-v0"
