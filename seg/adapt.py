@@ -81,7 +81,7 @@ class AdaptConfig(ObjectiveSettings):
     )
     method: str = option(
         AUTO,
-        f"one of {', '.join(METHODS)}; {AUTO}: bn, or tent where little is batch norm or an objective or rate is given",
+        f"one of {', '.join(METHODS)}; {AUTO}: bn, or tent where little is batch norm or learning is asked for",
         (AUTO, *METHODS),
         value="NAME",
         group="how it is adapted",
@@ -124,12 +124,17 @@ class AdaptConfig(ObjectiveSettings):
                 f"--source: is for --method {' and '.join(NEED_SOURCE)}, and {self.method} reads no source images; "
                 "leave it out"
             )
-        asked = [name for name in LEARNING if getattr(self, name) is not None]
+        asked = self._of_learning()
         if asked and not self._may_learn:
             raise InputError(
                 f"--{asked[0]}: --method {self.method} learns nothing; leave it out, or take --method tent"
             )
         check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=self._may_learn)
+
+    def _of_learning(self) -> list[str]:
+        """The settings that were given and say how something learns."""
+        given = [name for name in LEARNING if getattr(self, name) is not None]
+        return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
 
     @property
     def _may_learn(self) -> bool:
@@ -139,7 +144,7 @@ class AdaptConfig(ObjectiveSettings):
         """With the method that ``auto`` stands for, and with what learning does; for the others this stays None."""
         method = self.method
         if method == AUTO:
-            asked = bool(given_options(self)) or any(getattr(self, name) is not None for name in LEARNING)
+            asked = given_options(self) or self._of_learning()
             method = "tent" if asked or not _batch_norm_normalises(network) else "bn"
         if METHODS[method].parameters is None:
             return dataclasses.replace(self, method=method)

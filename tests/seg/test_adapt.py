@@ -414,6 +414,9 @@ def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, mo
         ("mostly_layer_norm", {}, "tent"),
         ("build", {"loss": "adadem"}, "tent"),
         ("build", {"lr": 0.1}, "tent"),
+        ("build", {"mode": "online"}, "tent"),
+        ("build", {"mode": "episodic"}, "bn"),
+        ("build", {"epochs": 2}, "tent"),
     ],
 )
 def test_auto_is_statistics_unless_learning_is_asked_for(config: AdaptConfig, network: str, flags, method) -> None:
@@ -488,6 +491,8 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
         ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
         ({"method": "lab", "source": str(images), "lr": 0.0}, "--lr: --method lab learns nothing"),
+        ({"method": "bn", "mode": "online"}, "--mode: --method bn learns nothing"),
+        ({"method": "none", "epochs": 2}, "--epochs: --method none learns nothing"),
     ]
     for flags, sentence in cases:
         with pytest.raises(InputError, match=sentence):
