@@ -8,15 +8,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from dem_apps.fused.build_kernel import load_kernel
-
-if TYPE_CHECKING:
-    from rl.fast.update import RolloutBatch, Settings
+from rl.fast.minibatch import Losses, RolloutBatch, Settings
 
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -84,8 +82,8 @@ class KernelChain:
 
 def kernel_losses(
     kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings
-) -> tuple[Any, ...]:
-    """The fields of :class:`rl.fast.update.Losses`, from logits (B, A) and values (B,)."""
+) -> Losses:
+    """The losses in C++, from logits (B, A) and values (B,)."""
     rows, number = logits.shape
     # one piece of memory, so that one address is asked for: log p, p and the gradient, entropy and the other gradient
     wide, narrow, losses = rows * number, rows, np.empty(5)
@@ -105,7 +103,11 @@ def kernel_losses(
     )  # fmt: skip
     tables = made[: 3 * wide].reshape(3, rows, number)
     columns = made[3 * wide :].reshape(2, rows)
-    return *losses.tolist(), tables[0], tables[1], columns[0], tables[2], columns[1]
+    policy, value, divergence, clip_fraction, mean_entropy = losses.tolist()
+    return Losses(
+        policy, value, divergence, clip_fraction, mean_entropy, log_p=tables[0], p=tables[1], entropy=columns[0],
+        by_logits=tables[2], by_values=columns[1],
+    )  # fmt: skip
 
 
 def address(array: np.ndarray) -> Any:

@@ -6,52 +6,19 @@ Shapes: N samples of a rollout, B of a minibatch, A actions, D columns of the ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from rl.fast.minibatch import Losses, RolloutBatch, Settings
 from rl.fast.mlp_kernel import kernel_losses
 from rl.fast.numpy_mlp import Network, log_softmax
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
 Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class RolloutBatch:
-    """A rollout or a part of it; float32 but for the actions."""
-
-    observations: np.ndarray  # (N, D)
-    actions: np.ndarray  # (N,) whole numbers
-    values: np.ndarray  # (N,) when the action was taken, as all of the rest
-    log_probs: np.ndarray
-    advantages: np.ndarray
-    returns: np.ndarray
-
-    def minibatches(self, size: int) -> Iterator[RolloutBatch]:
-        """All samples in a new order, ``size`` at a time; numpy's global generator chooses it, as in SB3."""
-        order = np.random.permutation(len(self.actions))
-        parts = [array[order] for array in vars(self).values()]
-        for start in range(0, len(order), size):
-            yield RolloutBatch(*(part[start : start + size] for part in parts))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What PPO's update is told, under SB3's names; schedules are numbers here."""
-
-    batch_size: int
-    n_epochs: int
-    clip_range: float
-    clip_range_vf: float | None
-    ent_coef: float
-    vf_coef: float
-    max_grad_norm: float
-    normalize_advantage: bool
-    target_kl: float | None
 
 
 @dataclass
@@ -66,22 +33,6 @@ class UpdateStats:
     entropies: list[float]
     epochs: int = 0
     loss: float = 0.0
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Of one minibatch, without the entropy term, and with what that is made of."""
-
-    policy: float
-    value: float
-    divergence: float  # SB3's approx_kl
-    clip_fraction: float
-    mean_entropy: float
-    log_p: np.ndarray  # (B, A) log-probabilities
-    p: np.ndarray  # (B, A)
-    entropy: np.ndarray  # (B,) nats
-    by_logits: np.ndarray  # (B, A) gradient of the policy's loss
-    by_values: np.ndarray  # (B,) gradient of the values' loss, with its weight
 
 
 def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term: Term) -> UpdateStats:
@@ -104,7 +55,7 @@ def _gradient(network: Network, batch: RolloutBatch, settings: Settings, term: T
     if network.kernel is None:
         losses = ppo_losses(logits, values, batch, settings)
     else:
-        losses = Losses(*kernel_losses(network.kernel, logits, values, batch, settings))
+        losses = kernel_losses(network.kernel, logits, values, batch, settings)
     value, by_logits = term(logits, losses.log_p, losses.p, losses.entropy)
 
     stats.policy_losses.append(losses.policy)
