@@ -39,6 +39,7 @@ from seg.adaptation.result import Result, shares_table
 from seg.adaptation.source import colours_of_source
 from seg.adaptation.work import RESULT, Work
 from seg.data.image_io import LARGEST_SIDE
+from seg.inference.run_prediction import is_out_of_memory
 from seg.models.trained import SPEC_HELP, TrainedNetwork, open_trained
 
 #: Methods that need images of the kind that the network was trained for.
@@ -228,8 +229,7 @@ def _adapted(config: AdaptConfig, processes: Processes) -> Result:
         number = stopped.number if isinstance(stopped, Interrupted) else signal.SIGINT
         raise Interrupted(number, f"stopped; the same command with --out {out} goes on from here") from stopped
     except RuntimeError as error:
-        # torch has a class of its own for a full GPU and none for a full main memory
-        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         raise InputError(
             "--size: the images do not fit into memory; give a smaller --size W,H or a smaller --batch-size, and "

@@ -21,6 +21,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from dem_apps.runtime.cache import cache_dir
 
 #: The one pass over an objective's logits, :mod:`dem_apps.fused.kernel`.
@@ -50,6 +52,12 @@ def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
     except (OSError, subprocess.SubprocessError) as error:
         _log.warning("the kernel %s could not be loaded, using PyTorch instead: %s", source.name, error)
     return None
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's memory begins."""
+    begin: int = array.__array_interface__["data"][0]
+    return begin
 
 
 def _built(source: Path, compiler: str) -> Path:

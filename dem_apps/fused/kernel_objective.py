@@ -13,7 +13,7 @@ import ctypes
 import numpy as np
 
 from dem_apps.entropy import ObjectiveSpec
-from dem_apps.fused.build_kernel import load_kernel
+from dem_apps.fused.build_kernel import address, load_kernel
 from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 
 
@@ -79,4 +79,4 @@ def has_kernel_for(num_classes: int) -> bool:
 
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.__array_interface__["data"][0])
+    return ctypes.c_void_p(address(array))

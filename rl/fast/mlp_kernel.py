@@ -8,12 +8,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from dem_apps.fused.build_kernel import load_kernel
+from dem_apps.fused.build_kernel import address, load_kernel
 from rl.fast.minibatch import Losses, RolloutBatch, Settings
 
 _SOURCE = Path(__file__).with_name("mlp.cpp")
@@ -108,8 +107,3 @@ def kernel_losses(
         policy, value, divergence, clip_fraction, mean_entropy, log_p=tables[0], p=tables[1], entropy=columns[0],
         by_logits=tables[2], by_values=columns[1],
     )  # fmt: skip
-
-
-def address(array: np.ndarray) -> Any:
-    """Where the array's memory begins."""
-    return array.__array_interface__["data"][0]

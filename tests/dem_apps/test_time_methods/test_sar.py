@@ -81,32 +81,30 @@ def run(**options: Any) -> tuple[TestTimeAdapter, list[bool]]:
     return adapter, begun_anew
 
 
+def passed_by_the_fourth_batch() -> float:
+    """A threshold that the moving average of a plain SAR falls below at the fourth of its batches."""
+    plain = PlainSAR(tiny(), 0.4 * math.log(CLASSES))
+    plain.steps.param_groups[0]["lr"] = 0.3
+    averages = []
+    for images in batches(8):
+        plain.step(images)
+        averages.append(plain.average)
+    assert averages == sorted(averages, reverse=True)
+    return (averages[2] + averages[3]) / 2
+
+
 def test_it_begins_anew_below_the_threshold_that_is_given() -> None:
     """The authors' code has 0.2 whatever its argument is."""
     assert not any(run(reset_below=0.0)[1])
     assert not any(run(reset_below=None)[1])
     assert all(run(reset_below=2.0)[1])
-    plain = PlainSAR(tiny(), 0.4 * math.log(CLASSES))
-    plain.steps.param_groups[0]["lr"] = 0.3
-    averages = []
-    for images in batches(8):
-        plain.step(images)
-        averages.append(plain.average)
-    threshold = (averages[2] + averages[3]) / 2
-    assert averages == sorted(averages, reverse=True)
-    _, begun_anew = run(reset_below=threshold)
+    _, begun_anew = run(reset_below=passed_by_the_fourth_batch())
     assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well
 
 
 def test_what_a_return_keeps() -> None:
     """Momentum carries the weights away at once, and an average that stays low brings them back at every batch."""
-    plain = PlainSAR(tiny(), 0.4 * math.log(CLASSES))
-    plain.steps.param_groups[0]["lr"] = 0.3
-    averages = []
-    for images in batches(8):
-        plain.step(images)
-        averages.append(plain.average)
-    threshold = (averages[2] + averages[3]) / 2
+    threshold = passed_by_the_fourth_batch()
     runs = {keeps: run(reset_below=threshold, returning_keeps=keeps) for keeps in ("nothing", "momentum", "both")}
     assert runs["both"][1][:6] == [False] * 3 + [True] * 3
     assert runs["momentum"][1][:5] == runs["nothing"][1][:5] == [False, False, False, True, False]
