@@ -36,6 +36,23 @@ def metrics(run: Path) -> str:
     return (run / "metrics.jsonl").read_text()
 
 
+@pytest.fixture
+def train_here(monkeypatch, capsys):
+    """As ``run_command("seg.train", …)``, in this process: without the seconds that importing torch takes."""
+
+    def train(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["seg.train", *arguments])
+        status = 0
+        try:
+            run_main(seg.train._main)
+        except SystemExit as ended:
+            status = ended.code
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
+
+    return train
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, tiny_flags, run_command):
     """The main job, once, on tiny data."""
@@ -120,13 +137,13 @@ def described_keys(info):
     return {key.split(".")[0] for key in [*keys, *(part.key for part in info.histogram.parts)]}
 
 
-def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
+def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command, train_here):
     run, _ = finished
     again = tmp_path / "again"
     run_command("seg.train", "--loss", "adadem", "--run-dir", str(again), *tiny_flags)
     assert metrics(again) == metrics(run)
     other = tmp_path / "other"
-    run_command("seg.train", "--loss", "adadem", "--seed", "1", "--run-dir", str(other), *tiny_flags)
+    train_here("--loss", "adadem", "--seed", "1", "--run-dir", str(other), *tiny_flags)
     assert metrics(other) != metrics(run)
 
 
@@ -186,9 +203,9 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, run_command):
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )
-def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_command):
+def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here):
     run = tmp_path / "run"
-    process = run_command("seg.train", *flags, "--run-dir", str(run), *tiny_flags)
+    process = train_here(*flags, "--run-dir", str(run), *tiny_flags)
     assert process.returncode == 0, process.stderr
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]
@@ -201,17 +218,19 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_com
     assert logged & (OF_ADVENT | OF_SELF_TRAINING) == own.get(flags[1], set())
 
 
-def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, run_command):
+def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, train_here):
     target = shutil.copytree(tiny_pair.target_root, tmp_path / "target")
     shutil.rmtree(target / "gtFine" / "train")
-    process = run_command("seg.train", *tiny_flags, "--target.root", str(target), "--run-dir", str(tmp_path / "run"))
+    process = train_here(*tiny_flags, "--target.root", str(target), "--run-dir", str(tmp_path / "run"))
     assert process.returncode == 0, process.stderr
 
 
-def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_command):
+def test_a_target_without_any_label_is_adapted_to_and_scored_without(
+    tmp_path, tiny_pair, tiny_flags, run_command, train_here
+):
     target, run = tmp_path / "target", tmp_path / "run"
     shutil.copytree(tiny_pair.target_root / "leftImg8bit", target / "leftImg8bit")
-    done = run_command("seg.train", *tiny_flags, "--target.root", str(target), "--run-dir", str(run))
+    done = train_here(*tiny_flags, "--target.root", str(target), "--run-dir", str(run))
     assert done.returncode == 0, done.stderr
     assert "4 validation images without labels (scores are those that need none)" in done.stdout
     assert "label-free score 'im'" in done.stdout
@@ -297,28 +316,28 @@ def test_a_folder_by_default_is_made_for_this_start_and_names_the_seed(tiny_flag
         seg.train._main()
 
 
-def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, run_command):
+def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, train_here):
     source = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
     for image in (source / "images").glob("*.png"):
         image.write_bytes(image.read_bytes()[:300])
-    process = run_command("seg.train", *tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))
+    process = train_here(*tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))
     assert process.returncode == 2
     assert "the image cannot be read, it is damaged or cut short" in process.stderr
     assert process.stderr.count("\n") == 1
 
 
-def test_an_existing_run_is_never_overwritten(finished, tiny_flags, run_command):
+def test_an_existing_run_is_never_overwritten(finished, tiny_flags, train_here):
     run, _ = finished
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    process = run_command("seg.train", *tiny_flags, "--run-dir", str(run))
+    process = train_here(*tiny_flags, "--run-dir", str(run))
     assert process.returncode == 2
     assert "holds another run, which is never overwritten" in process.stderr
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_resumed_run_keeps_its_settings(finished, run_command):
+def test_a_resumed_run_keeps_its_settings(finished, train_here):
     run, _ = finished
-    process = run_command("seg.train", "--run-dir", str(run), "--resume", "--loss", "entropy")
+    process = train_here("--run-dir", str(run), "--resume", "--loss", "entropy")
     assert process.returncode == 2
     assert "--loss: the run in" in process.stderr
     assert "was started with 'adadem', not 'entropy'" in process.stderr
