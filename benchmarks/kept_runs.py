@@ -3,6 +3,7 @@
     python benchmarks/kept_runs.py keep runs/seg-adaptation docs/results/seg_adaptation.jsonl
     python benchmarks/kept_runs.py restore docs/results/seg_adaptation.jsonl runs/seg-adaptation
     python benchmarks/kept_runs.py table docs/results/seg_adaptation.jsonl control  # of docs/adaptation.md
+    python benchmarks/kept_runs.py table docs/results/seg_worlds.jsonl control --classes wall,fence
 
 A line is a run: its folder below the grid's, its settings, its scores. A grid started on restored folders trains
 what is missing, and with ``--report-only`` writes its tables. No weights are kept, so a restored run cannot be resumed.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.text_tables import markdown
@@ -46,13 +48,16 @@ def restore(file: Path, grid: Path) -> None:
         print(folder)
 
 
-def table(file: Path, control: str) -> None:
-    """Print mIoU % of each arm (rows) on each task (columns), the mean over seeds and its difference to the control."""
+def table(file: Path, control: str, classes: list[str] | None) -> None:
+    """Print mIoU % of each arm (rows) on each task (columns), the mean over seeds and its difference to the control.
+
+    With ``classes`` it is the mean IoU of these, such as the tail of the grid.
+    """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for line in file.read_text().splitlines():
         run = json.loads(line)
         task, arm, seed = ("", *run["run"].split("/"))[-3:]
-        scores.setdefault(task, {}).setdefault(arm, {})[seed] = 100 * json.loads(run["eval.json"])["miou"]
+        scores.setdefault(task, {}).setdefault(arm, {})[seed] = _score(json.loads(run["eval.json"]), classes)
     arms = dict.fromkeys(arm for of_task in scores.values() for arm in of_task)
     rows = [
         [
@@ -62,6 +67,13 @@ def table(file: Path, control: str) -> None:
         for arm in sorted(arms, key=lambda arm: arm != control)
     ]
     print(markdown(["arm", *(task.replace("-", " ") or "mIoU %" for task in scores)], rows), end="")
+
+
+def _score(scores: dict[str, Any], classes: list[str] | None) -> float:
+    if classes is None:
+        return 100.0 * scores["miou"]
+    present = [iou for name in classes if (iou := scores["per_class_iu"][name]) is not None]
+    return 100.0 * sum(present) / len(present)
 
 
 def _cell(ours: dict[str, float] | None, control: dict[str, float], is_control: bool) -> str:
@@ -81,9 +93,12 @@ def main() -> None:
     parser.add_argument("what", choices=("keep", "restore", "table"))
     parser.add_argument("given", type=Path, help="the grid's folder, or the file that was kept")
     parser.add_argument("other", help="the file to keep in, the folder to restore to, or the table's control")
+    parser.add_argument(
+        "--classes", type=lambda names: names.split(","), help="the table's: their mean IoU in place of mIoU"
+    )
     arguments = parser.parse_args()
     if arguments.what == "table":
-        table(arguments.given, arguments.other)
+        table(arguments.given, arguments.other, arguments.classes)
     else:
         (keep if arguments.what == "keep" else restore)(arguments.given, Path(arguments.other))
 
