@@ -51,13 +51,16 @@ def restore(file: Path, grid: Path) -> None:
 def table(file: Path, control: str, classes: list[str] | None) -> None:
     """Print mIoU % of each arm (rows) on each task (columns), the mean over seeds and its difference to the control.
 
-    With ``classes`` it is the mean IoU of these, such as the tail of the grid.
+    With ``classes`` it is the mean IoU of these, such as the tail of the grid. Where there are several tasks, the last
+    column is the difference over all pairs of a task and a seed.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for line in file.read_text().splitlines():
         run = json.loads(line)
         task, arm, seed = ("", *run["run"].split("/"))[-3:]
         scores.setdefault(task, {}).setdefault(arm, {})[seed] = _score(json.loads(run["eval.json"]), classes)
+    if len(scores) > 1:
+        scores["all"] = _all_tasks(scores)
     arms = dict.fromkeys(arm for of_task in scores.values() for arm in of_task)
     rows = [
         [
@@ -76,12 +79,21 @@ def _score(scores: dict[str, Any], classes: list[str] | None) -> float:
     return 100.0 * sum(present) / len(present)
 
 
+def _all_tasks(scores: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """By arm and pair of task and seed."""
+    pairs: dict[str, dict[str, float]] = {}
+    for task, arms in scores.items():
+        for arm, of_seed in arms.items():
+            pairs.setdefault(arm, {}).update({f"{task}/{seed}": score for seed, score in of_seed.items()})
+    return pairs
+
+
 def _cell(ours: dict[str, float] | None, control: dict[str, float], is_control: bool) -> str:
     if ours is None:
         return ""
     mean = f"{sum(ours.values()) / len(ours):.1f}"
     if is_control:
-        return f"{mean} ({len(ours)} seeds)"
+        return f"{mean} ({len(ours)} runs)"
     apart = difference_interval(ours, control)
     ends = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
     return f"{mean}, {apart.estimate:+.1f}{ends} ({apart.count})"
