@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from PIL import Image
 from support.glossary import explained, keys_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import seg.data.__main__
+import seg.evaluate
 import seg.train
+import seg.tune
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command as run_main
@@ -37,20 +42,26 @@ def metrics(run: Path) -> str:
 
 
 @pytest.fixture
-def train_here(monkeypatch, capsys):
-    """As ``run_command("seg.train", …)``, in this process: without the seconds that importing torch takes."""
+def run_here(monkeypatch, capsys):
+    """As ``run_command``, given the command's ``main``, in this process: without the seconds of importing torch."""
 
-    def train(*arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["seg.train", *arguments])
+    def run(main: Callable[[], None], *arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
         status = 0
         try:
-            run_main(seg.train._main)
+            run_main(main)
         except SystemExit as ended:
             status = ended.code
         said = capsys.readouterr()
         return subprocess.CompletedProcess(arguments, status, said.out, said.err)
 
-    return train
+    return run
+
+
+@pytest.fixture
+def train_here(run_here):
+    """``run_here`` of the training."""
+    return functools.partial(run_here, seg.train._main)
 
 
 @pytest.fixture(scope="module")
@@ -155,18 +166,24 @@ SELF_TRAINING = [
 
 def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
     run, _ = finished
-    _kill_and_resume(run, ["--loss", "adadem", *tiny_flags], tmp_path / "killed", run_command, "minent")
+    _kill_and_resume(
+        run,
+        ["--loss", "adadem", *tiny_flags],
+        tmp_path / "killed",
+        functools.partial(run_command, "seg.train"),
+        "minent",
+    )
 
 
-def test_a_killed_run_with_a_teacher_resumes_to_the_same_numbers(tmp_path, tiny_flags, run_command):
+def test_a_killed_run_with_a_teacher_resumes_to_the_same_numbers(tmp_path, tiny_flags, train_here):
     """And with all that is drawn per sample: styles, rare classes, views, masks."""
     flags = [*SELF_TRAINING, *tiny_flags]
-    process = run_command("seg.train", "--run-dir", str(tmp_path / "run"), *flags)
+    process = train_here("--run-dir", str(tmp_path / "run"), *flags)
     assert process.returncode == 0, process.stderr
-    _kill_and_resume(tmp_path / "run", flags, tmp_path / "killed", run_command, "trained_model", "pseudo_labels")
+    _kill_and_resume(tmp_path / "run", flags, tmp_path / "killed", train_here, "trained_model", "pseudo_labels")
 
 
-def _kill_and_resume(run, flags, killed, run_command, *parts):
+def _kill_and_resume(run, flags, killed, train, *parts):
     command = [sys.executable, "-m", "seg.train", "--run-dir", str(killed), *flags]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -175,7 +192,7 @@ def _kill_and_resume(run, flags, killed, run_command, *parts):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (killed / "eval.json").exists()
-    resumed = run_command("seg.train", "--run-dir", str(killed), "--resume")
+    resumed = train("--run-dir", str(killed), "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(killed) == metrics(run)
     scores, expected = (json.loads((folder / "eval.json").read_text()) for folder in (killed, run))
@@ -185,10 +202,10 @@ def _kill_and_resume(run, flags, killed, run_command, *parts):
         assert all((state[part][name] == tensor).all() for name, tensor in same[part].items())
 
 
-def test_a_finished_run_resumes_to_its_own_scores(finished, run_command):
+def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
     run, _ = finished
     before = metrics(run), (run / "eval.json").read_text()
-    process = run_command("seg.train", "--resume", str(run))
+    process = train_here("--resume", str(run))
     assert process.returncode == 0, process.stderr
     assert (metrics(run), (run / "eval.json").read_text()) == before
 
@@ -225,12 +242,10 @@ def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, 
     assert process.returncode == 0, process.stderr
 
 
-def test_a_target_without_any_label_is_adapted_to_and_scored_without(
-    tmp_path, tiny_pair, tiny_flags, run_command, train_here
-):
+def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):
     target, run = tmp_path / "target", tmp_path / "run"
     shutil.copytree(tiny_pair.target_root / "leftImg8bit", target / "leftImg8bit")
-    done = train_here(*tiny_flags, "--target.root", str(target), "--run-dir", str(run))
+    done = run_here(seg.train._main, *tiny_flags, "--target.root", str(target), "--run-dir", str(run))
     assert done.returncode == 0, done.stderr
     assert "4 validation images without labels (scores are those that need none)" in done.stdout
     assert "label-free score 'im'" in done.stdout
@@ -241,13 +256,13 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(
     assert sorted(file.name for file in next((run / "entropy_maps").glob("*/")).iterdir()) == [
         "entropy.png", "image.png", "overlay.png", "prediction.png",
     ]  # fmt: skip
-    again = run_command("seg.evaluate", "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
+    again = run_here(seg.evaluate._main, "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
     assert again.returncode == 0, again.stderr
     assert len(list((tmp_path / "predictions").iterdir())) == 4
-    searched = run_command("seg.tune", *_prefixed(tiny_flags), "--train.target.root", str(target))
+    searched = run_here(seg.tune.main, *_prefixed(tiny_flags), "--train.target.root", str(target))
     assert (searched.returncode, searched.stderr.count("\n")) == (2, 1)
     assert "the search compares mIoU, and this target's validation images have no labels" in searched.stderr
-    checked = run_command("seg.data", "check", *tiny_flags, "--target.root", str(target))
+    checked = run_here(seg.data.__main__._main, "check", *tiny_flags, "--target.root", str(target))
     assert checked.returncode == 0, checked.stdout
     assert f"note: target val: {target}: no labels, so a training gives the scores that need none" in checked.stdout
 
@@ -256,10 +271,10 @@ def _prefixed(flags: list[str]) -> list[str]:
     return [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in flags]
 
 
-def test_evaluate_repeats_the_score(finished, tmp_path, run_command):
+def test_evaluate_repeats_the_score(finished, tmp_path, run_here):
     run, _ = finished
     out = str(tmp_path / "out")
-    process = run_command("seg.evaluate", "--run", str(run), "--checkpoint", "last", "--save-predictions", out)
+    process = run_here(seg.evaluate._main, "--run", str(run), "--checkpoint", "last", "--save-predictions", out)
     assert process.returncode == 0, process.stderr
     miou = json.loads((run / "eval.json").read_text())["miou"]
     assert f"{100 * miou:.2f}" in process.stdout
