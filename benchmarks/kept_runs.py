@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from dem_apps.report.intervals import difference_interval
@@ -55,12 +56,15 @@ def table(file: Path, control: str, classes: list[str] | None) -> None:
     column is the difference over all pairs of a task and a seed.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
+    pairs: dict[str, dict[str, float]] = {}  # by arm; of a task and a seed
     for line in file.read_text().splitlines():
         run = json.loads(line)
         task, arm, seed = ("", *run["run"].split("/"))[-3:]
-        scores.setdefault(task, {}).setdefault(arm, {})[seed] = _score(json.loads(run["eval.json"]), classes)
+        score = _score(json.loads(run["eval.json"]), classes)
+        scores.setdefault(task, {}).setdefault(arm, {})[seed] = score
+        pairs.setdefault(arm, {})[f"{task}/{seed}"] = score
     if len(scores) > 1:
-        scores["all"] = _all_tasks(scores)
+        scores["all"] = pairs
     arms = dict.fromkeys(arm for of_task in scores.values() for arm in of_task)
     rows = [
         [
@@ -75,17 +79,7 @@ def table(file: Path, control: str, classes: list[str] | None) -> None:
 def _score(scores: dict[str, Any], classes: list[str] | None) -> float:
     if classes is None:
         return 100.0 * scores["miou"]
-    present = [iou for name in classes if (iou := scores["per_class_iu"][name]) is not None]
-    return 100.0 * sum(present) / len(present)
-
-
-def _all_tasks(scores: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """By arm and pair of task and seed."""
-    pairs: dict[str, dict[str, float]] = {}
-    for task, arms in scores.items():
-        for arm, of_seed in arms.items():
-            pairs.setdefault(arm, {}).update({f"{task}/{seed}": score for seed, score in of_seed.items()})
-    return pairs
+    return 100.0 * fmean(iou for name in classes if (iou := scores["per_class_iu"][name]) is not None)
 
 
 def _cell(ours: dict[str, float] | None, control: dict[str, float], is_control: bool) -> str:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dem_apps.runtime.command import run_command as run_main
 from seg.demo.demo_pair import DemoPair, write_demo_pair
 
 
@@ -39,5 +41,22 @@ def run_command():
             timeout=300,
             cwd=cwd,
         )
+
+    return run
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys):
+    """As ``run_command``, given the command's ``main``, in this process: without the seconds of importing torch."""
+
+    def run(main: Callable[[], None], *arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
+        status = 0
+        try:
+            run_main(main)
+        except SystemExit as ended:
+            status = ended.code
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
 
     return run

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from datetime import timedelta
@@ -19,7 +18,6 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
-from dem_apps.runtime.command import run_command
 from dem_apps.runtime.launcher import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
@@ -319,21 +317,14 @@ def run(tmp_path_factory, tiny_pair):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
+def command(run_here):
     """Runs the command in this process; returns its status, stdout and stderr."""
-    handler = signal.getsignal(signal.SIGTERM)
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["seg.evaluate", *map(str, arguments)])
-        status = 0
-        try:
-            run_command(_main)
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
+        done = run_here(_main, *map(str, arguments))
+        return done.returncode, done.stdout, done.stderr
 
-    yield call
-    signal.signal(signal.SIGTERM, handler)
+    return call
 
 
 def test_the_command_scores_the_selected_checkpoint_and_says_so(run, command, tmp_path):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ import seg.train
 import seg.tune
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.command import run_command as run_main
 from dem_apps.runtime.run_folder import read_metrics
 from dem_apps.runtime.run_reader import read_run
 from dem_apps.runtime.settings import parse_config, to_dict
@@ -39,23 +37,6 @@ OF_ADVENT = {f"{name}_{head}" for name in ("target/fooling", "discriminator/loss
 
 def metrics(run: Path) -> str:
     return (run / "metrics.jsonl").read_text()
-
-
-@pytest.fixture
-def run_here(monkeypatch, capsys):
-    """As ``run_command``, given the command's ``main``, in this process: without the seconds of importing torch."""
-
-    def run(main: Callable[[], None], *arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
-        status = 0
-        try:
-            run_main(main)
-        except SystemExit as ended:
-            status = ended.code
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
-
-    return run
 
 
 @pytest.fixture
@@ -166,24 +147,18 @@ SELF_TRAINING = [
 
 def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path, tiny_flags, run_command):
     run, _ = finished
-    _kill_and_resume(
-        run,
-        ["--loss", "adadem", *tiny_flags],
-        tmp_path / "killed",
-        functools.partial(run_command, "seg.train"),
-        "minent",
-    )
+    _kill_and_resume(run, ["--loss", "adadem", *tiny_flags], tmp_path / "killed", run_command, "minent")
 
 
-def test_a_killed_run_with_a_teacher_resumes_to_the_same_numbers(tmp_path, tiny_flags, train_here):
+def test_a_killed_run_with_a_teacher_resumes_to_the_same_numbers(tmp_path, tiny_flags, run_command, train_here):
     """And with all that is drawn per sample: styles, rare classes, views, masks."""
     flags = [*SELF_TRAINING, *tiny_flags]
     process = train_here("--run-dir", str(tmp_path / "run"), *flags)
     assert process.returncode == 0, process.stderr
-    _kill_and_resume(tmp_path / "run", flags, tmp_path / "killed", train_here, "trained_model", "pseudo_labels")
+    _kill_and_resume(tmp_path / "run", flags, tmp_path / "killed", run_command, "trained_model", "pseudo_labels")
 
 
-def _kill_and_resume(run, flags, killed, train, *parts):
+def _kill_and_resume(run, flags, killed, run_command, *parts):
     command = [sys.executable, "-m", "seg.train", "--run-dir", str(killed), *flags]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -192,7 +167,7 @@ def _kill_and_resume(run, flags, killed, train, *parts):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (killed / "eval.json").exists()
-    resumed = train("--run-dir", str(killed), "--resume")
+    resumed = run_command("seg.train", "--run-dir", str(killed), "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert metrics(killed) == metrics(run)
     scores, expected = (json.loads((folder / "eval.json").read_text()) for folder in (killed, run))
@@ -306,16 +281,13 @@ def test_evaluate_repeats_the_score(finished, tmp_path, run_here):
         (("--resume", "/nowhere"), "/nowhere: not a run folder"),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, monkeypatch, capsys):
+def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, train_here):
     # here and not in a process of its own, whose imports take seconds; a damaged image below has one
     where = [] if "--resume" in flags else ["--run-dir", str(tmp_path / "run")]
-    monkeypatch.setattr(sys, "argv", ["seg.train", *tiny_flags, *where, *flags])
-    with pytest.raises(SystemExit) as ended:
-        run_main(seg.train._main)
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    refused = train_here(*tiny_flags, *where, *flags)
+    assert refused.returncode == 2
+    assert sentence in refused.stderr
+    assert refused.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -331,11 +303,11 @@ def test_a_folder_by_default_is_made_for_this_start_and_names_the_seed(tiny_flag
         seg.train._main()
 
 
-def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, train_here):
+def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, run_command):
     source = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
     for image in (source / "images").glob("*.png"):
         image.write_bytes(image.read_bytes()[:300])
-    process = train_here(*tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))
+    process = run_command("seg.train", *tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))
     assert process.returncode == 2
     assert "the image cannot be read, it is damaged or cut short" in process.stderr
     assert process.stderr.count("\n") == 1

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import runpy
 import shutil
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from seg.data.__main__ import _main
 
 CLASSES = """
 classes: [{name: a, color: [0, 0, 0]}, {name: b, color: [9, 9, 9]}]
@@ -16,18 +16,12 @@ ignored: [7]
 
 
 @pytest.fixture
-def seg_data(monkeypatch, capsys):
+def seg_data(run_here):
     """Run ``python -m seg.data …`` here; gives (exit status, stdout, stderr)."""
 
     def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["seg.data", *arguments])
-        monkeypatch.setattr("signal.signal", lambda *_: None)
-        status = 0
-        try:
-            runpy.run_module("seg.data", run_name="__main__")
-        except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
+        done = run_here(_main, *arguments)
+        return done.returncode, done.stdout, done.stderr
 
     return command
 
