@@ -22,146 +22,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from advent_loop import PlainLoop
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from seg_step_contestants import CLASSES, COMPARED_WITH, CONTESTANTS, SETTINGS, Contestant, Setting, chosen, make_step
 
 from dem_apps.fused.kernel import supports_kernel
+from dem_apps.report import text_tables
 from dem_apps.runtime.device import processor, torch_device
-from dem_apps.runtime.seeds import seed_everything
-from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
-from seg.data.labels import IGNORE_INDEX
-from seg.step import training_step
-from seg.train import build_state
-from seg.training.optimization import MicroBatch
 
-CLASSES = 19
-Step = Callable[[], dict[str, float]]
 Memory = dict[str, float | None]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Image sizes (width, height) of the two domains, images per domain, steps per measurement, the network."""
-
-    source: tuple[int, int]
-    target: tuple[int, int]
-    batch: int
-    steps: int
-    model: ModelConfig
-
-    def scaled(self, scale: float) -> Setting:
-        """With both sides of the images ``scale`` times as long, in multiples of 8."""
-        source, target = (
-            (max(16, round(w * scale / 8) * 8), max(16, round(h * scale / 8) * 8))
-            for w, h in (self.source, self.target)
-        )
-        return dataclasses.replace(self, source=source, target=target)
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A way to make the step; ``plain`` is the reference loop."""
-
-    method: str
-    loss: str
-    precision: str = "float32"
-    plain: bool = False
-
-
-SETTINGS = {
-    "advent": Setting(
-        (1280, 720), (1024, 512), 1, 1,
-        ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
-    ),
-    "demo": Setting(
-        (192, 96), (192, 96), 2, 5,
-        ModelConfig(encoder="resnet18", depth=3, output_stride=4, batch_norm="affine-frozen"),
-    ),
-    # ADVENT's target size for both: self-training pastes one image into the other
-    "one-size": Setting(
-        (1024, 512), (1024, 512), 1, 1,
-        ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
-    ),
-}  # fmt: skip
-#: float32 before bf16: accelerate has one state per process, and only accelerators of mixed precision look into it.
-CONTESTANTS = {
-    "plain loop, MinEnt": Contestant("minent", "entropy", plain=True),
-    "plain loop, AdvEnt": Contestant("advent", "none", plain=True),
-    "MinEnt, float32": Contestant("minent", "entropy"),
-    "MinEnt + AdaDEM, float32": Contestant("minent", "adadem"),
-    "AdvEnt, float32": Contestant("advent", "none"),
-    "MinEnt, bf16": Contestant("minent", "entropy", "bf16"),
-    "MinEnt + AdaDEM, bf16": Contestant("minent", "adadem", "bf16"),
-    "AdvEnt, bf16": Contestant("advent", "none", "bf16"),
-    "self-training, float32": Contestant("self-training", "none"),
-}
-#: What a method's numbers are compared with; self-training, which has no plain loop here, with our own MinEnt.
-COMPARED_WITH = {
-    "minent": "plain loop, MinEnt", "advent": "plain loop, AdvEnt", "self-training": "MinEnt, float32",
-}  # fmt: skip
-
-
-def micro_batch(setting: Setting) -> MicroBatch:
-    """A source and a target batch: noise of unit variance, labels in blocks of 16 pixels, one in ten unlabelled."""
-    generator = torch.Generator().manual_seed(0)
-
-    def images(size: tuple[int, int]) -> Tensor:
-        return torch.randn(setting.batch, 3, size[1], size[0], generator=generator)
-
-    width, height = setting.source
-    coarse = torch.randint(CLASSES + 2, (setting.batch, 1, height // 16 + 1, width // 16 + 1), generator=generator)
-    coarse[coarse >= CLASSES] = IGNORE_INDEX
-    label = coarse.repeat_interleave(16, 2).repeat_interleave(16, 3)[:, 0, :height, :width].contiguous()
-    names = [f"{i}.png" for i in range(setting.batch)]
-    draws = torch.arange(setting.batch)
-    return MicroBatch(
-        {"image": images(setting.source), "label": label, "name": names, "draw": draws},
-        {"image": images(setting.target), "name": names, "draw": draws},
-    )
-
-
-def make_step(setting: Setting, contestant: Contestant, device: torch.device) -> Step:
-    """A function that makes one step; every contestant begins with the same weights."""
-    config = TrainConfig(
-        method=contestant.method,
-        loss=contestant.loss,
-        reduction="mean",
-        precision=contestant.precision,
-        batch_size=setting.batch,
-        max_steps=120_000,
-        model=setting.model,
-        optimizer=OptimizerConfig(name="sgd", lr=2.5e-4, head_factor=10.0, horizon=250_000),
-        weights=WeightConfig(target_main=0.001, target_aux=0.0002),
-    )
-    batch = micro_batch(setting)
-    seed_everything(0)
-    if contestant.plain:
-        loop = PlainLoop(config, CLASSES, device)
-        return lambda: loop.step(*batch)
-    AcceleratorState._reset_state()
-    precision = "no" if contestant.precision == "float32" else contestant.precision
-    accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
-    state = build_state(config, CLASSES, accelerator)
-    return lambda: training_step(state, [batch])
-
-
-def chosen(methods: Sequence[str], setting: Setting) -> dict[str, Contestant]:
-    """The contestants of these methods, with what they are compared with."""
-    can = [each for each in methods if each != "self-training" or setting.source == setting.target]
-    needed = {COMPARED_WITH[each] for each in can}
-    while more := {COMPARED_WITH[CONTESTANTS[name].method] for name in needed} - needed:
-        needed |= more
-    return {name: each for name, each in CONTESTANTS.items() if each.method in can or name in needed}
 
 
 def measure_times(setting: Setting, device: torch.device, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -339,8 +212,7 @@ def show(result: dict[str, Any], markdown: bool) -> None:
 
 def _print(title: str, header: list[str], rows: list[list[str]], markdown: bool) -> None:
     if markdown:
-        lines = [header, ["---"] * len(header), *rows]
-        print(f"\n#### {title}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
+        print(f"\n#### {title}\n\n{text_tables.markdown(header, rows)}", end="")
         return
     table = Table(*header, title=title)
     for row in rows:

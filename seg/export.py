@@ -28,7 +28,7 @@ from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
 from seg.data.image_pixels import first_header, left_out, read_pixels
 from seg.data.rasters import Header
 from seg.inference.run_prediction import is_out_of_memory, predict, with_statistics_of
-from seg.maps import entropy_maps
+from seg.maps import panels
 from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RAW_FORMATS, RunPictures, output_path
 from seg.models.load_model import open_trained
@@ -263,8 +263,8 @@ def _export_image(
         rows.append(run.write(name, shown, prediction, own, place))
         pixels += own
     if len(runs) > 1:
-        picture = entropy_maps.comparison(shown, rows, runs[0].names(pixels))
-        entropy_maps.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
+        picture = panels.comparison(shown, rows, runs[0].names(pixels))
+        panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
 
 

@@ -23,7 +23,7 @@ from seg.adaptation.labelled import Labels
 from seg.adaptation.work import Work
 from seg.data.image_pixels import ImagePixels
 from seg.data.labels import ClassSet
-from seg.maps import entropy_maps
+from seg.maps import entropy_maps, panels
 from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.predictor import upsampled
 
@@ -83,7 +83,7 @@ class PredictionWriter:
             "pred_labelIds": prediction.ids(self.classes),
         }
         for kind, tile in tiles.items():
-            entropy_maps.save_panel(self.file(stage, index, kind), Image.fromarray(tile))
+            panels.save_panel(self.file(stage, index, kind), Image.fromarray(tile))
         if picture.place is not None:
             write_geotiffs(lambda kind: self._output(stage, index, kind), prediction, self.classes, picture.place)
         classes, entropy = prediction.counted

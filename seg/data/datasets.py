@@ -7,7 +7,6 @@ they fit; a sample is the same with and without them.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +25,8 @@ from seg.data.image_pixels import ImagePixels, read_header, read_pixels
 from seg.data.label_colors import read_colored_ids
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet
 from seg.data.layouts import LAYOUTS
-from seg.data.layouts.find import fitting_layouts
-from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized, resized_mask
+from seg.data.split_files import check_labels_exist, split_files
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,11 @@ class SegmentationDataset:
             )
         self.train_ids, self.known_ids = self.layout.train_ids(classes)
         self.copies = ResizedCopies(root, layout, size)
-        pairs = _part(_without(_pairs(root, layout, split), exclude, root), part, root)
+        pairs = split_files(root, layout, split, exclude, part)
         if labelled is None:
             labelled = any(label.is_file() for _, label in pairs)
         if labelled and labels_must_exist:
-            _check_labels_exist(pairs)
+            check_labels_exist(pairs)
         self.labelled = labelled
         self.pixels = RGB
         self._warned = False
@@ -287,47 +285,3 @@ def spans(known: NDArray[np.bool_]) -> str:
 def _resized(ids: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     picture = Image.fromarray(ids)
     return ids if picture.size == size else np.asarray(picture.resize(size, Image.Resampling.NEAREST))
-
-
-def _without(pairs: Pairs, exclude: Sequence[str], root: Path) -> Pairs:
-    names = set(exclude)
-    kept = [
-        (image, label)
-        for image, label in pairs
-        if names.isdisjoint((image.relative_to(root).as_posix(), image.name, image.stem))
-    ]
-    if not kept:
-        raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
-    return kept
-
-
-def _pairs(root: Path, layout: str, split: str) -> Pairs:
-    """Those of the layout; where it finds none, the error names the layouts that do."""
-    try:
-        return LAYOUTS[layout].pairs(root, split)
-    except InputError as error:
-        fitting = fitting_layouts(root, split)  # this one is not among them
-        if not fitting:
-            raise
-        raise InputError(
-            f"{error}; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout"
-        ) from error
-
-
-def _part(pairs: Pairs, part: tuple[float, float], root: Path) -> Pairs:
-    """The share of a shuffle that depends on the files' names alone, back in file order."""
-    if part == (0.0, 1.0):
-        return pairs
-    # by a hash and not by a random generator, whose stream may change with its library
-    order = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].relative_to(root).as_posix().encode()).digest())
-    chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
-    if not chosen:
-        raise InputError(f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all")
-    return sorted(chosen)
-
-
-def _check_labels_exist(pairs: Pairs) -> None:
-    missing = [(image, label) for image, label in pairs if not label.is_file()]
-    if missing:
-        image, label = missing[0]
-        raise InputError(f"{image}: its label {label} is missing ({len(missing)} of {len(pairs)} have none)")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from seg.data.labels import ClassSet
-from seg.maps import entropy_maps
+from seg.maps import entropy_maps, panels
 from seg.models.predictor import upsampled, upsampled_bands
 
 
@@ -80,8 +80,8 @@ class PredictedImage:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
         tiles = self._maps.tiles(self.class_set.colors)
         pixels = np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
-        names = entropy_maps.legend(pixels, self.class_set)
-        return entropy_maps.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
+        names = panels.legend(pixels, self.class_set)
+        return panels.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
 
     def __repr__(self) -> str:
         height, width = self._size

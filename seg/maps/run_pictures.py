@@ -15,7 +15,7 @@ from PIL import Image
 from dem_apps.runtime.checkpoint import write_atomically
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.rasters import Georeference, write_geotiff
-from seg.maps import entropy_maps
+from seg.maps import entropy_maps, panels
 from seg.maps.entropy_tables import EntropyTables
 from seg.models.load_model import LoadedModel
 
@@ -53,7 +53,7 @@ class RunPictures:
         prediction: entropy_maps.Prediction,
         pixels: NDArray[np.int64],
         place: Georeference | None = None,
-    ) -> entropy_maps.Row:
+    ) -> panels.Row:
         """Write one image's files; returns its row of a comparison.
 
         Args:
@@ -65,16 +65,16 @@ class RunPictures:
         """
         classes = self.loaded.classes
         tiles = prediction.tiles(classes.colors)
-        row = entropy_maps.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
+        row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
         pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
         pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
-        pictures["panel"] = entropy_maps.panel(image, row.prediction, row.entropy, row.caption, self.names(pixels))
+        pictures["panel"] = panels.panel(image, row.prediction, row.entropy, row.caption, self.names(pixels))
         if "png16" in self.raw:
             pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
         if self.label_ids:
             pictures["pred_labelIds"] = Image.fromarray(prediction.ids(classes))
         for kind, picture in pictures.items():
-            entropy_maps.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
+            panels.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
         if place is not None:
             write_geotiffs(lambda kind: output_path(self.folder, name, kind), prediction, classes, place)
         if "npz" in self.raw:
@@ -88,7 +88,7 @@ class RunPictures:
 
     def names(self, pixels: NDArray[np.int64]) -> list[tuple[str, entropy_maps.Colour]]:
         """For a legend: the predicted classes, (C,) pixels each, the largest first."""
-        return entropy_maps.legend(pixels, self.loaded.classes) if self.legend else []
+        return panels.legend(pixels, self.loaded.classes) if self.legend else []
 
 
 def write_geotiffs(

@@ -2,43 +2,11 @@ from __future__ import annotations
 
 import matplotlib
 import numpy as np
-import pytest
 import torch
-from PIL import Image
 
-from dem_apps.errors import InputError
-from seg.data.labels import CITYSCAPES_CLASSES
-from seg.maps.entropy_maps import (
-    Row,
-    coloured_entropy,
-    coloured_label,
-    coloured_prediction,
-    comparison,
-    map_pictures,
-    normalised_entropy,
-    overlay,
-    panel,
-    save_panel,
-    save_tiles,
-)
-from seg.maps.error_maps import wrong_pixels
-from seg.scores.described_metrics import VIEWS
+from seg.maps.entropy_maps import coloured_entropy, coloured_label, normalised_entropy, overlay
 
-RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
-
-
-def grey(width: int, height: int) -> np.ndarray:
-    return np.full((height, width, 3), 200, np.uint8)
-
-
-def filled(width: int, height: int, colour: tuple[int, int, int]) -> np.ndarray:
-    return np.full((height, width, 3), colour, np.uint8)
-
-
-def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Width, height and left edge of the area that a colour covers."""
-    ys, xs = np.nonzero((np.asarray(picture) == colour).all(-1))
-    return int(np.ptp(xs)) + 1, int(np.ptp(ys)) + 1, int(xs.min())
+RED, GREEN = (230, 40, 10), (10, 200, 30)
 
 
 def test_entropy_is_on_one_scale_from_certain_to_uniform():
@@ -70,129 +38,8 @@ def test_colours_are_those_of_matplotlibs_magma():
 
 
 def test_an_overlay_lies_between_image_and_class():
-    blended = overlay(grey(4, 2), filled(4, 2, (0, 100, 200)), share=0.25)
+    blended = overlay(np.full((2, 4, 3), 200, np.uint8), np.full((2, 4, 3), (0, 100, 200), np.uint8), share=0.25)
     np.testing.assert_allclose(blended[0, 0], [150, 175, 200], atol=1)
-
-
-def test_the_panel_shows_image_prediction_and_entropy_from_left_to_right():
-    prediction = coloured_prediction(np.zeros((24, 48), np.int64), [GREEN])
-    picture = panel(filled(48, 24, RED), prediction, filled(48, 24, BLUE), "mean 1.00")
-    left, middle, right = (extent(picture, colour) for colour in (RED, GREEN, BLUE))
-    assert left[:2] == middle[:2] == right[:2] == (384, 192)
-    assert left[2] + 384 < middle[2] < right[2] - 384
-
-
-def test_labels_larger_than_the_image_do_not_spill_over():
-    image = grey(48, 24)
-    prediction = coloured_prediction(np.zeros((48, 96), np.int64), [(1, 2, 3)])
-    entropy = coloured_entropy(np.ones((48, 96), np.float32))
-    small = [tile[::2, ::2] for tile in (prediction, entropy)]
-    np.testing.assert_array_equal(panel(image, prediction, entropy, ""), panel(image, *small, ""))
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        ((192, 96), (384, 192)),
-        ((2048, 1024), (640, 320)),
-        ((1000, 3000), (213, 640)),
-        ((300, 400), (300, 400)),
-        ((5, 9), (355, 639)),
-        ((3000, 2), (640, 1)),
-    ],
-)
-def test_tiles_are_legible_and_never_huge(size, shown):
-    picture = panel(grey(*size), filled(*size, GREEN), filled(*size, BLUE), "mean 0.00")
-    assert extent(picture, GREEN)[:2] == shown
-
-
-def test_a_reduced_prediction_has_no_colour_between_classes():
-    prediction = coloured_prediction(np.indices((900, 1800)).sum(0) % 2, [GREEN, BLUE])
-    picture = np.asarray(panel(grey(1800, 900), prediction, grey(1800, 900), ""))
-    green, blue = ((picture == colour).all(-1).sum() for colour in (GREEN, BLUE))
-    assert green + blue == 640 * 320
-
-
-def test_a_comparison_has_a_row_per_run_below_each_other():
-    colours = (GREEN, BLUE)
-    rows = [Row(name, filled(48, 24, c), grey(48, 24), "") for name, c in zip("ab", colours, strict=True)]
-    picture = np.asarray(comparison(grey(48, 24), rows))
-    tops = [np.nonzero((picture == colour).all(-1))[0].min() for colour in colours]
-    assert tops[1] - tops[0] > 192
-    assert picture.shape[0] > 2 * 192
-
-
-def test_a_legend_is_wrapped_inside_the_picture():
-    legend = [(f"a class with a name {index}", (250, 5, index)) for index in range(30)]
-    plain = panel(grey(30, 60), grey(30, 60), grey(30, 60), "")
-    picture = panel(grey(30, 60), grey(30, 60), grey(30, 60), "", legend)
-    assert picture.width == plain.width
-    assert picture.height > plain.height
-    shown = {colour for _, colour in picture.getcolors(maxcolors=10**6)}
-    assert shown.issuperset(colour for _, colour in legend)
-    # the right margin is free: nothing is cut off
-    assert (np.asarray(picture)[plain.height :, -3:] == 255).all()
-
-
-def test_a_long_title_stays_inside_its_cell():
-    def titled(title: str) -> np.ndarray:
-        return np.asarray(comparison(grey(48, 24), [Row(title, grey(48, 24), grey(48, 24), "")]))
-
-    long, short = titled("x" * 200), titled("")
-    differs = np.nonzero((long != short).any(-1))[1]
-    assert differs.max() < 6 + 384 + 1
-
-
-def test_a_panel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "new" / "a.png"
-    save_panel(path, Image.new("RGB", (4, 4), GREEN))
-    monkeypatch.setattr(
-        "dem_apps.runtime.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
-    )
-    with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
-        save_panel(path, Image.new("RGB", (4, 4), BLUE))
-    assert Image.open(path).getpixel((0, 0)) == GREEN
-    assert [file.name for file in path.parent.iterdir()] == ["a.png"]
-
-
-# -- what a training shows of an image ------------------------------------------------------------------------------
-
-
-def shown(label: np.ndarray | None) -> tuple[dict[str, np.ndarray], Image.Image]:
-    logits = torch.zeros(19, 24, 48)
-    logits[0, :, :40] = 50.0
-    logits[13, :, 40:] = 50.0
-    return map_pictures(grey(48, 24), label, logits, CITYSCAPES_CLASSES)
-
-
-def test_tiles_are_the_views_that_a_report_looks_for():
-    tiles, _ = shown(np.zeros((24, 48), np.uint8))
-    assert tuple(tiles) == tuple(view.name for view in VIEWS)
-    assert {tile.shape for tile in tiles.values()} == {(24, 48, 3)}
-    np.testing.assert_array_equal(tiles["prediction"][0, [0, 47]], [CITYSCAPES_CLASSES.colors[i] for i in (0, 13)])
-    np.testing.assert_array_equal(tiles["entropy"], coloured_entropy(np.zeros((24, 48), np.float32)))
-    np.testing.assert_array_equal(tiles["label"], filled(48, 24, CITYSCAPES_CLASSES.colors[0]))
-
-
-def test_without_a_label_there_is_no_tile_of_it():
-    assert list(shown(None)[0]) == ["image", "prediction", "entropy", "overlay"]
-
-
-def test_wrong_pixels_have_the_predicted_colour_and_only_certain_ones_are_confidently_wrong():
-    label = np.array([[0, 1, 1, 255]], np.uint8)
-    entropy = np.array([[0.0, 0.05, 0.5, 0.0]], np.float32)
-    coloured = np.full((1, 4, 3), RED, np.uint8)
-    pictures = wrong_pixels(filled(8, 2, (100, 100, 100)), label, np.zeros((1, 4), np.uint8), coloured, entropy)
-    faded = (205, 205, 205)  # light
-    assert pictures["wrong"][0].tolist() == [list(faded), list(RED), list(RED), list(faded)]
-    assert pictures["confidently-wrong"][0].tolist() == [list(faded), list(RED), list(faded), list(faded)]
-
-
-def test_the_panel_lists_the_predicted_classes_alone():
-    _, picture = shown(None)
-    below = np.asarray(picture)[-24:].reshape(-1, 3)
-    for index, listed in ((0, True), (13, True), (2, False)):
-        assert (below == CITYSCAPES_CLASSES.colors[index]).all(-1).any() == listed
 
 
 def test_ignored_pixels_of_a_label_look_like_no_class():
@@ -206,15 +53,3 @@ def test_ignored_pixels_of_a_label_look_like_no_class():
     assert counts.min() > 0.4 * len(ignored)
     # and not a solid area in any row
     assert all(len(np.unique(row, axis=0)) == 2 for row in coloured[:, 100:])
-
-
-def test_tiles_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    save_tiles(tmp_path / "a", {"image": grey(4, 4), "label": filled(4, 4, RED)})
-    assert sorted(file.name for file in (tmp_path / "a").iterdir()) == ["image.png", "label.png"]
-    assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED
-    monkeypatch.setattr(
-        "dem_apps.runtime.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
-    )
-    with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
-        save_tiles(tmp_path / "a", {"label": filled(4, 4, BLUE)})
-    assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED

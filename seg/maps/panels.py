@@ -1,0 +1,222 @@
+"""Pictures for people: image | prediction | entropy in a row, and the tiles that a report reads.
+
+Shapes: C classes, H × W pixels.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from dem_apps.runtime.checkpoint import write_atomically
+from seg.data.labels import ClassSet
+from seg.maps.entropy_maps import Colour, Prediction, coloured_entropy, coloured_label, overlay
+from seg.maps.error_maps import wrong_pixels
+
+#: Tiles narrower than the first are enlarged to about that width, tiles longer than the second are reduced to it.
+_SMALL, _LARGE = 384, 640
+#: A cell is never smaller than this, so that titles and the ticks of the colour bar have room beside a thin image.
+_LEAST_WIDTH, _LEAST_HEIGHT = 160, 56
+_MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a comparison.
+
+    Args:
+        title: said above the image, such as the run's method and loss.
+        prediction: (H, W, 3) coloured classes, shown at the image's size whatever its own.
+        entropy: (H, W, 3) coloured entropy, likewise.
+        caption: said behind the last title, such as the mean entropy.
+    """
+
+    title: str
+    prediction: NDArray[np.uint8]
+    entropy: NDArray[np.uint8]
+    caption: str
+
+
+def map_pictures(
+    image: NDArray[np.uint8],
+    label: NDArray[np.uint8] | None,
+    logits: Tensor,
+    classes: ClassSet,
+    valid: NDArray[np.bool_] | None = None,
+) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
+    """What a training shows of one image: its tiles by name, as reports read them, and the panel.
+
+    Args:
+        image: (H, W, 3) RGB.
+        label: (H', W') train ids, or None: then there is no such tile, and none of what is wrong.
+        logits: (C, H', W').
+        classes: names and colours of the C classes.
+        valid: (H', W'), False where the image holds no data.
+
+    Returns:
+        (H, W, 3) uint8 ``image`` and ``overlay``; ``prediction``, ``entropy``, ``label``, ``wrong`` and
+        ``confidently-wrong`` of (H', W', 3); and the panel.
+    """
+    prediction = Prediction.of(logits, valid)
+    tiles = {"image": image, **prediction.tiles(classes.colors)}
+    at_image_size = Image.fromarray(tiles["prediction"]).resize(image.shape[1::-1], Image.Resampling.NEAREST)
+    tiles["overlay"] = overlay(image, np.asarray(at_image_size))
+    if label is not None:
+        tiles["label"] = coloured_label(label, classes.colors)
+        tiles |= wrong_pixels(image, label, prediction.classes, tiles["prediction"], prediction.entropy)
+    names = legend(np.bincount(prediction.counted[0].ravel(), minlength=len(classes)), classes)
+    return tiles, panel(image, tiles["prediction"], tiles["entropy"], prediction.caption, names)
+
+
+def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:
+    """Names and colours of the classes that have any of ``pixels``, (C,), the largest first."""
+    order = [int(index) for index in pixels.argsort(kind="stable")[::-1] if pixels[index]]
+    return [(classes.names[index], classes.colors[index]) for index in order]
+
+
+def panel(
+    image: NDArray[np.uint8],
+    prediction: NDArray[np.uint8],
+    entropy: NDArray[np.uint8],
+    caption: str,
+    legend: Sequence[tuple[str, Colour]] = (),
+) -> Image.Image:
+    """Image | prediction | entropy side by side with titles and the colour bar.
+
+    Args:
+        image: (H, W, 3) RGB.
+        prediction: coloured classes, shown at the image's size whatever its own: labels may be larger than images.
+        entropy: coloured entropy, likewise.
+        caption: said behind the last title, such as the mean entropy.
+        legend: names and colours to list below.
+    """
+    return comparison(image, [Row("image", prediction, entropy, caption)], legend)
+
+
+def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:
+    """One row of image | prediction | entropy per run, below each other, on the same scale.
+
+    Args:
+        image: (H, W, 3) RGB.
+        rows: one per run, from top to bottom.
+        legend: names and colours to list below.
+    """
+    width, height = _tile_size(image.shape[1], image.shape[0])
+    cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
+    font, bold = (_font(16 if cell[0] > _SMALL + 100 else 13, heavy) for heavy in (False, len(rows) > 1))
+    title_height = round(1.6 * font.size)
+    row_height = title_height + cell[1] + _GAP
+    canvas_width = 2 * _MARGIN + 3 * cell[0] + 2 * _GAP + _BAR_CELL
+    names, legend_height = _legend_places(legend, font, canvas_width - 2 * _MARGIN)
+    canvas = Image.new("RGB", (canvas_width, _MARGIN + len(rows) * row_height + legend_height), "white")
+    for number, row in enumerate(rows):
+        top = number * row_height
+        titles = ((row.title, bold), ("prediction", font), (f"entropy, {row.caption}", font))
+        _draw_row(canvas, (image, row.prediction, row.entropy), titles, top + title_height, cell)
+        _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top + title_height, cell[1], font)
+    _draw_legend(canvas, names, len(rows) * row_height + _MARGIN, font)
+    return canvas
+
+
+def save_panel(path: Path, picture: Image.Image) -> None:
+    """Write a PNG in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    picture.save(content, format="PNG")
+    write_atomically(path, content.getvalue())
+
+
+def save_tiles(folder: Path, tiles: Mapping[str, NDArray[np.uint8]]) -> None:
+    """Write each tile as ``NAME.png`` in ``folder``."""
+    for name, tile in tiles.items():
+        save_panel(folder / f"{name}.png", Image.fromarray(tile))
+
+
+@cache
+def _font(size: int, bold: bool) -> ImageFont.FreeTypeFont:
+    # comes with matplotlib, so that pictures look the same everywhere and class names may hold more than ASCII
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)
+
+
+def _tile_size(width: int, height: int) -> tuple[int, int]:
+    longest = max(width, height)
+    if longest > _LARGE:
+        return max(1, round(width * _LARGE / longest)), max(1, round(height * _LARGE / longest))
+    enlarge = max(1, min(round(_SMALL / width), _LARGE // longest))
+    return width * enlarge, height * enlarge
+
+
+def _draw_row(
+    canvas: Image.Image,
+    tiles: tuple[NDArray[np.uint8], ...],
+    titles: tuple[tuple[str, ImageFont.FreeTypeFont], ...],
+    top: int,
+    cell: tuple[int, int],
+) -> None:
+    """Three tiles, each in the middle of its cell, with their titles above."""
+    draw = ImageDraw.Draw(canvas)
+    size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
+    for column, (tile, (title, font)) in enumerate(zip(tiles, titles, strict=True)):
+        left = _MARGIN + column * (cell[0] + _GAP)
+        # a class has no colour between two others; image and entropy may be averaged where they are reduced
+        reduced = tile.shape[1] > size[0] and column != 1
+        picture = Image.fromarray(tile).resize(size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST)
+        canvas.paste(picture, (left + (cell[0] - size[0]) // 2, top + (cell[1] - size[1]) // 2))
+        draw.text(
+            (left + 1, top - 0.4 * font.size), _fitted(title, font, cell[0]), fill="black", font=font, anchor="ls"
+        )
+
+
+def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"
+
+
+def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: ImageFont.FreeTypeFont) -> None:
+    ramp = coloured_entropy(np.linspace(1.0, 0.0, height)[:, None].repeat(_BAR, axis=1))
+    canvas.paste(Image.fromarray(ramp), (left, top))
+    draw = ImageDraw.Draw(canvas)
+    half = 0.45 * font.size
+    for value in (0.0, 0.5, 1.0):
+        y = top + min(max((1.0 - value) * height, half), height - half)
+        draw.text((left + _BAR + 4, y), f"{value:.1f}", fill="black", font=font, anchor="lm")
+
+
+def _legend_places(
+    legend: Sequence[tuple[str, Colour]], font: ImageFont.FreeTypeFont, width: int
+) -> tuple[list[tuple[int, int, str, Colour]], int]:
+    """Where each name goes, from (0, 0), and the height of them all."""
+    places = []
+    line = round(1.5 * font.size)
+    x = y = 0
+    for name, colour in legend:
+        length = round(font.getlength(name) + 2.9 * font.size)
+        if x and x + length > width:
+            x, y = 0, y + line
+        places.append((x, y, name, colour))
+        x += length
+    return places, y + line + _MARGIN if places else 0
+
+
+def _draw_legend(
+    canvas: Image.Image, places: list[tuple[int, int, str, Colour]], top: int, font: ImageFont.FreeTypeFont
+) -> None:
+    draw = ImageDraw.Draw(canvas)
+    side = round(font.size)
+    for x, y, name, colour in places:
+        left, upper = _MARGIN + x, top + y
+        draw.rectangle((left, upper, left + side, upper + side), fill=colour, outline=(120, 120, 120))
+        draw.text((left + 1.4 * side, upper + side / 2), name, fill="black", font=font, anchor="lm")
