@@ -64,7 +64,7 @@ def table(file: Path, control: str, classes: list[str] | None) -> None:
         scores.setdefault(task, {}).setdefault(arm, {})[seed] = score
         pairs.setdefault(arm, {})[f"{task}/{seed}"] = score
     if len(scores) > 1:
-        scores["all"] = pairs
+        scores["all tasks"] = pairs
     arms = dict.fromkeys(arm for of_task in scores.values() for arm in of_task)
     rows = [
         [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import numpy as np
 import yaml
 from PIL import Image
 
+from dem_apps.report.page import render
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo
+from dem_apps.runtime.run_reader import read_runs
 from rl.results.described_metrics import described_metrics as described_by_rl
 from seg.scores.described_metrics import described_metrics as described_by_seg
 
@@ -106,3 +110,14 @@ def write_gif(file: Path) -> None:
     content = io.BytesIO()
     frames[0].save(content, "GIF", save_all=True, append_images=frames[1:], duration=200, loop=0)
     file.write_bytes(content.getvalue())
+
+
+def page(*paths: Path) -> str:
+    """The report of runs, whole."""
+    return render(read_runs(paths)).decode()
+
+
+def text_of(source: str) -> str:
+    """What a reader sees, more or less."""
+    bare = re.sub(r"<(style|script)>.*?</\1>", "", source, flags=re.S)
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", bare).split()))

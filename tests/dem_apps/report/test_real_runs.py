@@ -15,7 +15,7 @@ import rl.train
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.demo.demo_pair import write_demo_pair
-from seg.maps.entropy_maps import panel
+from seg.maps.panels import panel
 from seg.train import train
 
 Open = Callable[..., Any]

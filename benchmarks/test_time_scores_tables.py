@@ -1,6 +1,6 @@
-"""The tables of what ``benchmarks/test_time_table.py`` has measured.
+"""The tables of what ``benchmarks/test_time_scores.py`` has measured.
 
-    python benchmarks/test_time_tables.py [docs/results/test_time.jsonl]
+    python benchmarks/test_time_scores_tables.py [docs/results/test_time.jsonl]
 
 A cell is a difference in points of mIoU with its 95 % interval, Student's t over networks × corruptions (photographs:
 networks), bold where that excludes 0: to the network as it is, or to the statistics of batch norm alone.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from corrupted_streets import rows_of
-from test_time_table import DEFAULT_RATE, METHODS, RATES
+from test_time_scores import DEFAULT_RATE, METHODS, RATES
 
 from dem_apps.report.intervals import Interval, difference_interval
 from dem_apps.report.text_tables import markdown

@@ -1,8 +1,8 @@
 """What test-time adaptation is worth in segmentation: methods, objectives, learning rates; corrupted streets, and dusk.
 
-    OMP_NUM_THREADS=1 python benchmarks/test_time_table.py --data demo --runs RUN RUN RUN
-    OMP_NUM_THREADS=1 python benchmarks/test_time_table.py --data camvid --runs RUN RUN RUN
-    python benchmarks/test_time_tables.py        # the tables of docs/appendix.md
+    OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data demo --runs RUN RUN RUN
+    OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data camvid --runs RUN RUN RUN
+    python benchmarks/test_time_scores_tables.py        # the tables of docs/appendix.md
 
 ``demo``: RUNs are of ``seg.train --method source --loss none --source.size 96,48 --target.size 96,48 --max-steps 500``
 with a seed each. Adapted to are 40 new pictures of the demo's target under eight corruptions of albumentations at three
