@@ -11,8 +11,10 @@ from dem_apps.runtime.load_state import required
 _KEPT = ("selected", "best")
 #: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
-#: A class that is predicted on this share of the pixels, and this many times as often as it is labelled on source.
+#: A class swells that is predicted on this share of the pixels, so many times as often as it is labelled on source.
 _SWOLLEN, _TIMES = 0.01, 3.0
+#: Such classes have this share together; one of them swells for a while in every sixth run without any objective.
+_SWOLLEN_TOGETHER = 0.03
 
 
 class CheckpointSelector:
@@ -46,6 +48,7 @@ class CheckpointSelector:
 
         The last is how the balanced mean fails when its weight is too large: every class present counts alike, so a
         pixel between two of them goes to the rarer one. A target that holds that much more of a class is alarmed, too.
+        docs/appendix.md#weights-that-are-too-large says how often it speaks and how early.
 
         Args:
             result: of :func:`seg.evaluate.evaluate`.
@@ -65,7 +68,7 @@ class CheckpointSelector:
             for name, share in result["predicted_share"].items()
             if share >= _SWOLLEN and share > _TIMES * source_share.get(name, 0.0)
         }
-        if swollen and source_share:
+        if source_share and sum(swollen.values()) >= _SWOLLEN_TOGETHER:
             examples = ", ".join(f"{name} {100 * share:.2g} %" for name, share in swollen.items())
             return f"rare classes swell: {examples} of the pixels, over {_TIMES:g} times their share of source labels"
         return None

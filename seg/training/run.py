@@ -20,7 +20,7 @@ from seg.data.domains import DomainPair
 from seg.data.image_io import flat_names
 from seg.data.pixel_format import resized_mask
 from seg.evaluate import OnSample, evaluate
-from seg.maps.entropy_maps import map_pictures, save_panel, save_tiles
+from seg.maps.panels import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.step import TrainState
 

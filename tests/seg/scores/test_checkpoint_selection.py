@@ -81,9 +81,17 @@ def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) ->
 
 
 def test_rare_classes_swell_only_beside_what_source_has() -> None:
-    selector, now = CheckpointSelector("im"), scores(im=0.5, rider=0.009)
+    selector, now = CheckpointSelector("im"), scores(im=0.5, rider=0.02)
     selector.update(10, now)
-    assert selector.alarm(now, {"road": 1.0, "rider": 0.0001}) is None  # not a hundredth of the pixels
-    now = scores(im=0.5, rider=0.02)
-    assert "rider 2 %" in str(selector.alarm(now, {"road": 1.0}))
+    assert selector.alarm(now, {"road": 1.0}) is None  # so much one class has for a while in runs without an objective
+    now = scores(im=0.5, rider=0.04)
+    assert "rider 4 %" in str(selector.alarm(now, {"road": 1.0}))
     assert selector.alarm(now, {}) is None  # before a label was seen
+
+
+def test_classes_that_swell_count_together_where_each_has_a_hundredth() -> None:
+    selector = CheckpointSelector("im")
+    for train, alarmed in ((0.015, True), (0.009, False)):
+        now = scores(im=0.5) | {"predicted_share": {"road": 0.9, "rider": 0.022, "train": train}}
+        selector.update(10, now)
+        assert ("rider 2.2 %, train 1.5 %" in str(selector.alarm(now, {"road": 1.0}))) == alarmed
