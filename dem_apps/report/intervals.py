@@ -79,8 +79,9 @@ def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
     """The difference of two settings' means with its interval.
 
-    Where at least two seeds are in both, the mean of the differences by seed and Student's t over them. Otherwise the
-    difference of the means and Welch's t, without an interval where a side has a single value.
+    Where at least two seeds are in both, the mean of the differences by seed and Student's t over them. A side's only
+    seed is compared with the same seed of the other, without an interval. Otherwise the difference of the means and
+    Welch's t, without an interval where a side has a single value.
 
     Args:
         ours: score by seed, at least one.
@@ -90,7 +91,7 @@ def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float
     Interval(estimate=0.5, low=0.5, high=0.5, count=3, paired=True)
     """
     common = [seed for seed in ours if seed in control]
-    if len(common) > 1:
+    if len(common) > 1 or (common and min(len(ours), len(control)) == 1):
         paired = mean_interval([ours[seed] - control[seed] for seed in common])
         return Interval(paired.estimate, paired.low, paired.high, paired.count, paired=True)
     mine, theirs = list(ours.values()), list(control.values())

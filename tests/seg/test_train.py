@@ -348,6 +348,14 @@ def test_a_recipe_goes_by_its_name(tmp_path, monkeypatch):
     assert parse_config(TrainConfig, "x", "x", ["--config", "best"]).seed == 4
 
 
+def test_the_arm_best_of_the_grids_is_the_recipe():
+    recipe = yaml.safe_load((REPOSITORY / "seg/recipes/best.yaml").read_text())
+    grids = [yaml.safe_load(file.read_text()) for file in (REPOSITORY / "configs/seg").glob("*.yaml")]
+    arms = [{"loss": grid["train"]["loss"]} | grid["arms"]["best"] for grid in grids if "best" in grid.get("arms", {})]
+    assert len(arms) == 3
+    assert all(arm == recipe for arm in arms)
+
+
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_config_file_is_valid_and_names_its_command(file):
     if "arms:" in file.read_text():  # of a grid, whose trainings are checked one by one
