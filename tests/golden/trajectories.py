@@ -181,8 +181,9 @@ TOLERANCES = {
     "core": (1e-5, 1e-4),
     "seg": (1e-5, 1e-4),
     "rl": (1e-5, 1e-4),
-    # a different way to sum in bfloat16 changes the third digit; 1 % of a weight is seen by the other runs
-    "seg, minent adadem bf16": (1e-2, 3e-2),
+    # a different way to sum in bfloat16 changes the third digit, and the platform does not tell whether the processor
+    # multiplies it itself (AMX: 1.4e-2); 1 % of a weight is seen by the other runs
+    "seg, minent adadem bf16": (3e-2, 3e-2),
 }
 
 
