@@ -352,7 +352,7 @@ def test_the_arm_best_of_the_grids_is_the_recipe():
     recipe = yaml.safe_load((REPOSITORY / "seg/recipes/best.yaml").read_text())
     grids = [yaml.safe_load(file.read_text()) for file in (REPOSITORY / "configs/seg").glob("*.yaml")]
     arms = [{"loss": grid["train"]["loss"]} | grid["arms"]["best"] for grid in grids if "best" in grid.get("arms", {})]
-    assert len(arms) == 3
+    assert len(arms) == 4
     assert all(arm == recipe for arm in arms)
 
 
