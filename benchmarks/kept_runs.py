@@ -52,18 +52,23 @@ def restore(file: Path, grid: Path) -> None:
 def table(file: Path, control: str, classes: list[str] | None) -> None:
     """Print mIoU % of each arm (rows) on each task (columns), the mean over seeds and its difference to the control.
 
-    With ``classes`` it is the mean IoU of these, such as the tail of the grid. Where there are several tasks, the last
-    column is the difference over all pairs of a task and a seed.
+    Tasks on which the control has not been run are left out. With ``classes`` it is the mean IoU of these, such as the
+    tail of the grid. Where there are several tasks, the last column is the difference over all pairs of a task and a seed.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
-    pairs: dict[str, dict[str, float]] = {}  # by arm; of a task and a seed
     for line in file.read_text().splitlines():
         run = json.loads(line)
         task, arm, seed = ("", *run["run"].split("/"))[-3:]
         score = _score(json.loads(run["eval.json"]), classes)
         scores.setdefault(task, {}).setdefault(arm, {})[seed] = score
-        pairs.setdefault(arm, {})[f"{task}/{seed}"] = score
+    scores = {task: of_task for task, of_task in scores.items() if control in of_task}
+    if not scores:
+        raise SystemExit(f"{file}: has no run of '{control}'")
     if len(scores) > 1:
+        pairs: dict[str, dict[str, float]] = {}  # by arm; of a task and a seed
+        for task, of_task in scores.items():
+            for arm, seeds in of_task.items():
+                pairs.setdefault(arm, {}).update({f"{task}/{seed}": score for seed, score in seeds.items()})
         scores["all tasks"] = pairs
     arms = dict.fromkeys(arm for of_task in scores.values() for arm in of_task)
     rows = [

@@ -229,9 +229,10 @@ class WeightConfig:
         1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
         at_least=0, at_most=1,
     )  # fmt: skip
-    relative: bool = option(
-        False, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1"
-    )
+    relative: bool | None = option(
+        None, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
+        "default: true for minent, whose objective would outgrow it, false for the others",
+    )  # fmt: skip
 
 
 @_extended(sections=_SECTIONS)
@@ -351,6 +352,11 @@ class TrainConfig(ObjectiveSettings):
     def batch_norm_policy(self, network: nn.Module) -> str:
         """``model.batch_norm``, or what the method and the network make of its default."""
         return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
+
+    def relative_weights(self) -> bool:
+        """``weights.relative``, or what the method makes of its default."""
+        chosen = self.weights.relative
+        return METHODS[self.method].relative if chosen is None else chosen
 
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""

@@ -166,7 +166,7 @@ def build_state(
         schedule,
         counts,
         weights.warm_up,
-        weights.relative,
+        config.relative_weights(),
         weights.back_off,
     )
 

@@ -20,7 +20,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     ``--config NAME`` is the file of that name among those that come with the application, whatever the folder. It goes
     first, since the parser lets what comes later win, and a flag wins over the file wherever it stands.
     """
-    switches = _flags_of(config_class, lambda hint: hint is bool)
+    switches = _flags_of(config_class, lambda hint: hint in (bool, bool | None))
     mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
     # whose values may come without brackets: --scales 0.75,1.0
     lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))

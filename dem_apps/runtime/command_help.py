@@ -48,7 +48,7 @@ def value_name(hint: Any, default: Any, choices: Sequence[str], name: str) -> st
         return name.upper()
     kinds = {kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None}
     if bool in kinds:
-        return "{true,false}" if default else ""
+        return "" if default is False else "{true,false}"
     kind = next((_KINDS[kind] for kind in _KINDS if kind in kinds), name.upper())
     return f"{kind},{kind}" if get_origin(hint) is list and kind in _KINDS.values() else kind
 

@@ -34,6 +34,8 @@ class Method:
     #: Follows the name in ``--help``.
     summary: ClassVar[str]
     uses_target: ClassVar[bool] = True
+    #: What it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
+    relative: ClassVar[bool] = False
     sections: ClassVar[Mapping[str, type]] = {}
 
     def __init__(

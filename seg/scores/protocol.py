@@ -111,6 +111,6 @@ def _weights(config: TrainConfig, heads: Sequence[str] = ("main", "aux")) -> dic
     unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
     if not METHODS[config.method].uses_target:
         unused |= {"target_main", "target_aux", "warm_up", "relative", "back_off"}
-    weights = dataclasses.asdict(config.weights)
+    weights = dataclasses.asdict(config.weights) | {"relative": config.relative_weights()}
     unused |= {name for name in weights if name.endswith("_aux") and "aux" not in heads}
     return {name: value for name, value in weights.items() if name not in unused}

@@ -28,7 +28,7 @@ BASE = TrainConfig(
     max_steps=10,
     model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, head_factor=10.0, horizon=20),
-    weights=WeightConfig(target_main=0.3, target_aux=0.1, adversarial_main=0.2, adversarial_aux=0.05),
+    weights=WeightConfig(target_main=0.3, target_aux=0.1, adversarial_main=0.2, adversarial_aux=0.05, relative=False),
     discriminator=DiscriminatorConfig(lr=1e-3, channels=4),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,8 +21,10 @@ import seg.train
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.run_folder import read_metrics
 from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.methods import METHODS
+from seg.scores.protocol import protocol
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch
 
@@ -56,6 +59,25 @@ def equal(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(equal, one, other))
     return bool(np.array_equal(one, other))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "relative"),
+    [
+        ([], True),
+        (["--weights.relative", "false"], False),
+        (["--method", "self-training"], False),
+        (["--method", "advent"], False),
+        (["--method", "advent", "--weights.relative"], True),
+        (["--config", "gta5_cityscapes_minent"], False),
+    ],
+)
+def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments: list[str], relative: bool) -> None:
+    config = parse_config(TrainConfig, "seg.train", "", arguments)
+    AcceleratorState._reset_state()
+    state = seg.train.build_state(dataclasses.replace(config, model=MODEL), C, Accelerator(cpu=True))
+    assert state.relative is relative
+    assert protocol(config, state.model, "last", 1)["weights"]["relative"] is relative
 
 
 @pytest.mark.parametrize("method", METHODS)
