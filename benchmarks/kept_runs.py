@@ -53,7 +53,7 @@ def table(file: Path, control: str, classes: list[str] | None) -> None:
     """Print mIoU % of each arm (rows) on each task (columns), the mean over seeds and its difference to the control.
 
     Tasks on which the control has not been run are left out. With ``classes`` it is the mean IoU of these, such as the
-    tail of the grid. Where there are several tasks, the last column is the difference over all pairs of a task and a seed.
+    tail of the grid. Where there are several tasks, the last column has the difference over all pairs of task and seed.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for line in file.read_text().splitlines():
