@@ -16,9 +16,10 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     """Flags as the parser knows them.
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
-    ``--resume=true``, and ``--resume DIR`` is short for ``--run-dir DIR --resume``. Lists may come without brackets.
-    ``--config NAME`` is the file of that name among those that come with the application, whatever the folder. It goes
-    first, since the parser lets what comes later win, and a flag wins over the file wherever it stands.
+    ``--resume=true``, as is any switch that no word follows, and ``--resume DIR`` is short for ``--run-dir DIR
+    --resume``. Lists may come without brackets. ``--config NAME`` is the file of that name among those that come with
+    the application, whatever the folder. It goes first, since the parser lets what comes later win, and a flag wins
+    over the file wherever it stands.
     """
     switches = _flags_of(config_class, lambda hint: hint in (bool, bool | None))
     mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
@@ -41,10 +42,10 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
             files.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
         elif name in switches and not equals:
             following = rest[0] if rest and not rest[0].startswith("-") else None
-            if following in ("true", "false"):
-                value = rest.pop(0)
-            elif following is not None and name == "--resume":
+            if following is not None and name == "--resume" and following not in ("true", "false"):
                 normal.append(f"--run-dir={rest.pop(0)}")
+            elif following is not None:
+                value = rest.pop(0)
             normal.append(f"{name}={value or 'true'}")
         elif name in lists and (equals or rest):
             value = value if equals else rest.pop(0)

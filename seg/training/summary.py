@@ -53,6 +53,8 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
         words.append(f"adapted to target images without labels by {config.method}{objective}")
     if config.source.style != "none":
         words.append(f"source images have the style of target images ({config.source.style})")
+    if config.source.rare_class_temperature is not None:
+        words.append("images with rare classes are drawn more often")
     if target.labelled_part:
         words.append(f"{target.labelled_part:g} of the target's training images have labels")
     if config.batch_norm_after == "target":
@@ -61,11 +63,12 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
 
 
 def title(config: TrainConfig) -> str:
-    """Method, loss, style and labelled part, short enough to stand beside a picture."""
+    """Method, loss, what was done to the source and labelled part, short enough to stand beside a picture."""
     part, use = config.target.labelled_part, config.target.labelled_use
     labelled = f", {part:g} of target labelled ({use})" if part else ""
     style = "" if config.source.style == "none" else f", {config.source.style} style"
-    return f"{_method_and_loss(config)}{style}{labelled}"
+    rare = "" if config.source.rare_class_temperature is None else ", rare classes first"
+    return f"{_method_and_loss(config)}{style}{rare}{labelled}"
 
 
 def _method_and_loss(config: TrainConfig) -> str:
