@@ -41,12 +41,11 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         if name == "--config" and (equals or rest):
             files.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
         elif name in switches and not equals:
-            following = rest[0] if rest and not rest[0].startswith("-") else None
-            if following is not None and name == "--resume" and following not in ("true", "false"):
-                normal.append(f"--run-dir={rest.pop(0)}")
-            elif following is not None:
-                value = rest.pop(0)
-            normal.append(f"{name}={value or 'true'}")
+            value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
+            if name == "--resume" and value not in ("true", "false"):
+                normal.append(f"--run-dir={value}")
+                value = "true"
+            normal.append(f"{name}={value}")
         elif name in lists and (equals or rest):
             value = value if equals else rest.pop(0)
             normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")

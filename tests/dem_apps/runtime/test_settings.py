@@ -155,6 +155,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--max-steps"], r"^--max-steps: expected one argument$"),
         (["--verbose=maybe"], r"^--verbose: expected bool, got 'maybe'$"),
         (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
+        (["--verbose", ""], r"^--verbose: expected bool, got ''$"),
         (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
         (["--loss=focal"], r"^--loss: 'focal' is not one of none, entropy, adadem$"),
         (["--classes", "[1, x]"], r"^--classes: expected int, got 'x'$"),
