@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = build_model(algorithm, envs, entry, training.weight, training.seed, config.device)
     seed = training.seed if config.seed is None else config.seed
     wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
-    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL, frame_stack)
+    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL, frame_stack, training.goal_return)
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
     title = f"{training.env}, {training.loss}, {config.episodes} episodes"
     console().print(results_table(title, [result]))

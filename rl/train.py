@@ -212,7 +212,7 @@ def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evalu
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
     entry = config.hyperparameters
     wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
-    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose, frame_stack)
+    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose, frame_stack, config.goal_return)
 
 
 def _filled_in(value: int | None) -> int:

@@ -291,6 +291,8 @@ def _one_sentence(message: str, parser: ArgumentParser, config_class: type) -> s
     unknown_flag = re.match(r"unrecognized arguments: (\S+)", message)
     if unknown_flag:
         name = unknown_flag.group(1).partition("=")[0]
+        if not name.startswith("-"):
+            return f"unknown argument '{name}'; a value stands behind its flag, and --help lists them"
         return f"unknown argument '{name}'{nearest_path(name, flags)}"
     wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
     if wrong_value:

@@ -49,6 +49,22 @@ def goal_return(env_id: str) -> float | None:
     return None if spec is None else spec.reward_threshold
 
 
+def counts_as_success(env_id: str, episode_return: float, goal: float | None) -> bool:
+    """Whether an episode with this return is a success, where the environment itself does not say ``is_success``.
+
+    >>> counts_as_success("MiniGrid-DoorKey-5x5-v0", 0.2, goal=0.86), counts_as_success("CartPole-v1", 20.0, goal=475.0)
+    (True, False)
+
+    Args:
+        env_id: the environment.
+        episode_return: the undiscounted one.
+        goal: of :func:`goal_return`, or what the user said instead; None if nobody has: any return above 0 counts.
+    """
+    if goal is None or family_of(env_id).unit_returns:
+        return episode_return > 0
+    return episode_return >= goal
+
+
 def family_of(env_id: str) -> Family:
     """The family whose prefix fits the id best."""
     name = own_id(env_id)

@@ -32,6 +32,8 @@ class Family:
             ``configs/rl/ALGO.yaml`` has none for; without one, such an id starts with SB3's defaults.
         goals: what an id begins with, and the mean return at which such a task counts as reached
             (:func:`goal_return`); the longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
+        unit_returns: an episode's return is 0 unless it was solved, and at most 1: so any return above 0 is a success
+            (:func:`counts_as_success`), and a mean over several tasks says something.
     """
 
     prefixes: tuple[str, ...]
@@ -42,6 +44,7 @@ class Family:
     dtype: type[np.generic] | None = np.float32
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     goals: Mapping[str, float] = field(default_factory=dict)
+    unit_returns: bool = False
 
 
 def import_modules(names: Sequence[str], flag: str) -> None:

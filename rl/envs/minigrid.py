@@ -28,4 +28,5 @@ MINIGRID = Family(
         "MiniGrid-RedBlueDoors-6x6-": 0.77,
         "MiniGrid-Unlock-": 0.86,
     },
+    unit_returns=True,
 )

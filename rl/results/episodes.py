@@ -29,8 +29,8 @@ class Episode:
     seed: int
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    #: Whether the environment said ``is_success`` at the end, or, where it says nothing, the return was above 0.
-    success: bool = False
+    #: What the environment said as ``is_success`` at the end; None where it says nothing.
+    said_success: bool | None = None
     #: Whether it was ended by :data:`LONGEST_EPISODE` and not by the environment.
     cut: bool = False
 
@@ -101,5 +101,6 @@ def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[Any, bool]:
     over = terminated or truncated
     episode.cut = not over and episode.length >= LONGEST_EPISODE
     if over or episode.cut:
-        episode.success = bool(info.get("is_success", episode.total > 0))
+        said = info.get("is_success")
+        episode.said_success = None if said is None else bool(said)
     return observation, over or episode.cut

@@ -20,6 +20,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.load_state import checked_step
 from dem_apps.runtime.seeds import random_states, restore_random_states, seed_everything
+from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, make_env
 from rl.results.described_metrics import ACTIONS
 from rl.results.episodes import LONGEST_EPISODE, Episode, play
@@ -45,13 +46,16 @@ class Evaluator:
         seed: the run's seed.
         purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.
         frame_stack: likewise as there.
+        goal: the return that counts as reached, as in :func:`summary`.
     """
 
     def __init__(
-        self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int, frame_stack: int = 1
-    ) -> None:
+        self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int, frame_stack: int = 1,
+        goal: float | None = None,
+    ) -> None:  # fmt: skip
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
+        self._env_id, self._goal = env_id, goal
         self._envs = [make_env(env_id, wrapper, frame_stack) for _ in range(min(episodes, SIDE_BY_SIDE))]
 
     def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float]]:
@@ -59,7 +63,9 @@ class Evaluator:
 
         Every episode is played to its end: one that is cut off where a budget ends would be a short one more often.
         """
-        return {actions: summary(self.episodes(model, actions == "greedy")) for actions in kinds}
+        return {
+            actions: summary(self.episodes(model, actions == "greedy"), self._env_id, self._goal) for actions in kinds
+        }
 
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
@@ -75,17 +81,25 @@ class Evaluator:
         return episodes
 
 
-def summary(episodes: Sequence[Episode]) -> dict[str, float]:
+def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float]:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
-    An episode is a success if the environment says so (``is_success``), else if its return is above 0. In MiniGrid
-    only a solved episode has a reward: 1 − 0.9 · steps / limit.
+    An episode is a success if the environment says so (``is_success``), else by its return.
+
+    Args:
+        episodes: whole ones, at least one.
+        env_id: the environment, and
+        goal: the return that counts as reached, as in :func:`rl.envs.families.counts_as_success`.
     """
     returns = np.array([episode.total for episode in episodes])
+    successes = [
+        counts_as_success(env_id, episode.total, goal) if episode.said_success is None else episode.said_success
+        for episode in episodes
+    ]
     return {
         "mean_return": float(returns.mean()),
         "std_return": float(returns.std()),
-        "success_rate": float(np.mean([episode.success for episode in episodes])),
+        "success_rate": float(np.mean(successes)),
         "mean_length": float(np.mean([episode.length for episode in episodes])),
     }
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from dem_apps.report.intervals import difference_interval, mean_interval
 from dem_apps.report.text_tables import markdown
+from rl.envs.families import family_of
 from rl.results.described_metrics import ACTIONS
 from rl.results.read_runs import Result, names, select
 
@@ -25,6 +26,8 @@ NOTE = (
 def markdown_table(results: Sequence[Result], baseline: str | None) -> str:
     """The last policies, a row per environment and arm, then a row per arm over all environments.
 
+    The rows over all are left out where an environment's returns are not in 0 to 1, since the unit of each is its own.
+
     Args:
         results: finished runs.
         baseline: the arm that the others are compared with; None leaves the comparison out.
@@ -36,7 +39,7 @@ def markdown_table(results: Sequence[Result], baseline: str | None) -> str:
     rows: list[list[str]] = []
     for env in envs:
         rows += [_figures(short(env), results, [env], arm, baseline) for arm in arms if select(results, env, arm)]
-    for arm in arms:
+    for arm in arms if all(family_of(env).unit_returns for env in envs) else ():
         shared = [env for env in envs if select(results, env, arm)]
         if len(shared) > 1:
             of = f"all {len(shared)}" if len(shared) == len(envs) else f"{len(shared)} of {len(envs)}"

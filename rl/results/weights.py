@@ -85,9 +85,9 @@ def by_weight(results: Sequence[Result], env: str) -> dict[str, dict[float, list
     return kept if set(kept) - {NONE} else {}
 
 
-def returns_of(runs: Sequence[Result]) -> list[float]:
-    """The last policies' returns under sampled actions."""
-    return [run.returns["sampled"] for run in runs]
+def returns_of(runs: Sequence[Result], actions: str) -> list[float]:
+    """The last policies' returns under one kind of actions, ``"sampled"`` or ``"greedy"``."""
+    return [run.returns[actions] for run in runs]
 
 
 def steps_of(runs: Sequence[Result], results: Sequence[Result], env: str) -> list[float]:
@@ -113,7 +113,7 @@ def weights_table(results: Sequence[Result]) -> str:
 
 def _cells(runs: Mapping[float, Sequence[Result]], results: Sequence[Result], env: str) -> list[str]:
     seeds = {len(group) for group in runs.values()}
-    of_return = width({weight: float(np.mean(returns_of(group))) for weight, group in runs.items()})
+    of_return = width({weight: float(np.mean(returns_of(group, "sampled"))) for weight, group in runs.items()})
     steps = {weight: steps_of(group, results, env) for weight, group in runs.items()}
     cells = [
         f"{min(runs):g} to {max(runs):g} ({len(runs)})", " to ".join(map(str, sorted({min(seeds), max(seeds)}))),

@@ -11,13 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from dem_apps.report.intervals import mean_interval
+from rl.results.described_metrics import ACTIONS
 from rl.results.drawing import Style, legend_above, outer_labels, steps_text, styles, title_above
 from rl.results.read_runs import Result, names
 from rl.results.weights import NONE, by_weight, returns_of, steps_of
 
 
 def weights_figure(results: Sequence[Result]) -> Figure | None:
-    """A column per environment: the return above, the time to the goal below; None where no term has three weights.
+    """A column per environment: returns above, the time to the goal below; None where no term has three weights.
 
     Points are means over seeds with their 95 % interval (Student's t); 'none' is a line across, since it has no weight.
     """
@@ -26,21 +27,26 @@ def weights_figure(results: Sequence[Result]) -> Figure | None:
         return None
     all_terms = list(dict.fromkeys(term for of_env in found.values() for term in of_env))
     style = dict(zip(all_terms, styles(len(all_terms)), strict=True))
-    figure = Figure(figsize=(2.2 + 3.2 * len(found), 6.0), layout="constrained")
-    panels = figure.subplots(2, len(found), squeeze=False)
+    figure = Figure(figsize=(2.2 + 3.2 * len(found), 8.4), layout="constrained")
+    panels = figure.subplots(3, len(found), squeeze=False)
     lines: dict[str, Line2D] = {}
     for column, (env, of_env) in enumerate(found.items()):
-        score, time = panels[0][column], panels[1][column]
-        title_above(score, env)
+        *scores, time = panels[:, column]
+        title_above(scores[0], env)
+        scores[0].sharey(scores[1])  # the two kinds of actions are of the same policies
         for term, runs in of_env.items():
-            lines[term] = _draw(score, {weight: returns_of(group) for weight, group in runs.items()}, style[term], term)
+            for score, actions in zip(scores, ACTIONS, strict=True):
+                returns = {weight: returns_of(group, actions) for weight, group in runs.items()}
+                lines[term] = _draw(score, returns, style[term], term)
             _draw(time, {weight: steps_of(group, results, env) for weight, group in runs.items()}, style[term], term)
-        for panel in (score, time):
+        for panel in (*scores, time):
             panel.set_xscale("log")
             panel.grid(alpha=0.3)
+        time.set_ylim(bottom=0.0)  # an interval may reach below, a time cannot
         time.yaxis.set_major_formatter(FuncFormatter(steps_text))
-    panels[0][0].set_ylabel("return, sampled actions")
-    panels[1][0].set_ylabel("steps to the goal\n(restricted mean)")
+    for panel, actions in zip(panels[:, 0], ACTIONS, strict=False):
+        panel.set_ylabel(f"return, {actions} actions")
+    panels[-1][0].set_ylabel("steps to the goal\n(restricted mean)")
     outer_labels(figure, "weight of the entropy term (mean over seeds; bars: 95 % interval, Student's t)")
     legend_above(figure, lines)
     return figure

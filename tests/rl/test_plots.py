@@ -29,7 +29,7 @@ from rl.results.returns_table import NOTE, by_seed, markdown_table
 from rl.results.time_to_goal import GoalTime
 from rl.results.weights_figure import weights_figure
 
-ENV = "MiniGrid-Unlock-v0"
+ENV, OTHER = "MiniGrid-Unlock-v0", "MiniGrid-FourRooms-v0"
 
 
 def make_run(folder: Path, value: float, steps: int = 40, **settings: Any) -> Path:
@@ -91,15 +91,21 @@ def test_a_difference_within_the_scatter_is_not_bold(runs: Path) -> None:
 
 def test_environments_come_together_in_the_last_rows_seed_by_seed(runs: Path, tmp_path: Path) -> None:
     for seed in range(2):
-        make_run(tmp_path / "more" / f"{seed}", 1.0 - 0.4 * seed, env="CartPole-v1", loss="adadem", seed=seed)
+        make_run(tmp_path / "more" / f"{seed}", 1.0 - 0.4 * seed, env=OTHER, loss="adadem", seed=seed)
     results = read_results(find_runs([runs, tmp_path / "more"]))
-    assert by_seed(results, [ENV, "CartPole-v1"], "adadem", "sampled") == pytest.approx({0: 0.75, 1: 0.6})
+    assert by_seed(results, [ENV, OTHER], "adadem", "sampled") == pytest.approx({0: 0.75, 1: 0.6})
     row = cells(markdown_table(results, None))[-1]
     interval = mean_interval([0.75, 0.6])
     assert row[:4] == ["all 2", "adadem", "2", f"0.675 [{interval.low:.3f}, {interval.high:.3f}]"]
     assert "no baseline" in markdown_table(results, "none")
-    make_run(tmp_path / "more" / "other", 0.1, env="CartPole-v1", loss="none", seed=9)
+    make_run(tmp_path / "more" / "other", 0.1, env=OTHER, loss="none", seed=9)
     assert "no seed in all of them" in markdown_table(read_results(find_runs([runs, tmp_path / "more"])), None)
+
+
+def test_returns_of_different_units_are_not_averaged(runs: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "more" / "0", 200.0, env="CartPole-v1", loss="adadem", seed=0)
+    rows = cells(markdown_table(read_results(find_runs([runs, tmp_path / "more"])), None))
+    assert [row[:2] for row in rows[2:]] == [["Unlock", "adadem"], ["Unlock", "none"], ["CartPole-v1", "adadem"]]
 
 
 def test_a_page_about_the_same_runs_has_the_same_numbers(runs: Path) -> None:

@@ -149,7 +149,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--maxsteps=5"], r"^unknown argument '--maxsteps'; did you mean '--max-steps'\?$"),
         (["--source.crop-sise", "3"], r"did you mean '--source\.crop-size'\?$"),
         (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
-        (["stray"], r"^unknown argument 'stray'$"),
+        (["stray"], r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$"),
         (["--max-steps", "many"], r"^--max-steps: expected int, got 'many'$"),
         (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
         (["--max-steps"], r"^--max-steps: expected one argument$"),

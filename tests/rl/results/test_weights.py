@@ -34,7 +34,7 @@ def test_width(means: dict[float, float], lower: bool, expected: Width) -> None:
 def result(loss: str, weight: object, seed: int, value: float, steps: int | None = None) -> Result:
     goal = GoalTime(100, False) if steps is None else GoalTime(steps, True)
     row = {"env": "E-v0", "arm": f"{loss} {weight}", "seed": seed, "loss": loss, "ent_coef": weight}
-    returns = {"sampled": value, "greedy": value}
+    returns = {"sampled": value, "greedy": value / 2}
     return Result("E-v0", str(row["arm"]), seed, returns, {100: (value, value)}, row, Path(), goal)
 
 
@@ -62,9 +62,10 @@ def test_the_table_names_best_weights_and_widths(results: list[Result]) -> None:
 def test_the_figure_has_a_point_per_weight_and_a_line_for_none(results: list[Result], tmp_path: Path) -> None:
     figure = weights_figure(results)
     assert figure is not None
-    score, time = figure.axes
-    (entropy,) = [line for line in score.lines if len(line.get_xdata()) == 3]
-    assert list(entropy.get_ydata()) == pytest.approx([0.505, 0.905, 0.885])
+    score, greedy, time = figure.axes
+    for panel, mean in ((score, [0.505, 0.905, 0.885]), (greedy, [0.2525, 0.4525, 0.4425])):
+        (entropy,) = [line for line in panel.lines if len(line.get_xdata()) == 3]
+        assert list(entropy.get_ydata()) == pytest.approx(mean)
     (steps,) = [line for line in time.lines if len(line.get_xdata()) == 3]
     assert list(steps.get_ydata()) == [100.0, 40.0, 80.0]
     assert score.get_xscale() == "log"
