@@ -82,7 +82,7 @@ def test_a_stop_reaches_the_training_and_its_status_is_told(tmp_path: Path) -> N
 def test_when_ray_is_gone_the_training_saves_under_its_lock_and_the_scratch_folder_goes(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    process = started(tmp_path, SAVES.replace("touch saved", "sleep 0.3; touch saved"), str(scratch))
+    process = started(tmp_path, SAVES.replace("touch saved", "until [ -e go ]; do sleep 0.02; done; touch saved"), str(scratch))
     until((tmp_path / "started").exists)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -90,6 +90,7 @@ def test_when_ray_is_gone_the_training_saves_under_its_lock_and_the_scratch_fold
     process.stdout.close()
     time.sleep(0.15)
     assert not free(tmp_path / "lock")
+    (tmp_path / "go").touch()
     until(lambda: free(tmp_path / "lock"))
     assert (tmp_path / "saved").exists()
     until(lambda: not scratch.exists())
