@@ -24,7 +24,7 @@ from rl.config import TrainConfig, import_environments, modules_option, resolved
 from rl.hook import with_entropy_objective
 from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import check_video_file, record_episodes
-from rl.training.build import build_envs, build_model
+from rl.training.build import build_envs, build_model, observation_options
 from rl.training.entries import ALGORITHMS
 
 
@@ -87,8 +87,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     envs = build_envs(training.env, entry)
     model = build_model(algorithm, envs, entry, training.weight, training.seed, config.device)
     seed = training.seed if config.seed is None else config.seed
-    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
-    evaluator = Evaluator(training.env, wrapper, config.episodes, seed, FINAL, frame_stack, training.goal_return)
+    evaluator = Evaluator(
+        training.env, episodes=config.episodes, seed=seed, purpose=FINAL, goal=training.goal_return,
+        **observation_options(entry),
+    )  # fmt: skip
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
     title = f"{training.env}, {training.loss}, {config.episodes} episodes"
     console().print(results_table(title, [result]))
@@ -101,8 +103,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         video = Path(config.video)
         own = own_temporary(video, video.suffix)  # nobody else's, until it is whole
         record_episodes(
-            model, training.env, wrapper, evaluator.episodes(model, False), own, about, config.video_episodes,
-            frame_stack,
+            model, training.env, evaluator.episodes(model, False), own, about, config.video_episodes,
+            **observation_options(entry),
         )  # fmt: skip
         place(own, video, "--video")
         print(f"video {config.video}")

@@ -47,7 +47,7 @@ from rl.results.described_metrics import described_metrics
 from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
 from rl.training.between_rollouts import BetweenRollouts, MetricsWriter
-from rl.training.build import build_envs, build_model, restore_policy, update_in_words
+from rl.training.build import build_envs, build_model, observation_options, restore_policy, update_in_words
 from rl.training.entries import ALGORITHMS
 from rl.training.resume import restore_train_state
 from rl.training.sb3_import import start_from_zip
@@ -202,17 +202,16 @@ def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evalu
     video.parent.mkdir(exist_ok=True)
     restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
     about = f"{config.env}, {config.loss}, last policy"
-    entry = config.hyperparameters
-    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
     episodes = evaluator.episodes(model, False)
-    record_episodes(model, config.env, wrapper, episodes, video, about, frame_stack=frame_stack)
+    record_episodes(model, config.env, episodes, video, about, **observation_options(config.hyperparameters))
     print(f"video       {video}")
 
 
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
-    entry = config.hyperparameters
-    wrapper, frame_stack = entry.get("env_wrapper"), int(entry.get("frame_stack", 1))
-    return Evaluator(config.env, wrapper, config.eval_episodes, config.seed, purpose, frame_stack, config.goal_return)
+    return Evaluator(
+        config.env, episodes=config.eval_episodes, seed=config.seed, purpose=purpose, goal=config.goal_return,
+        **observation_options(config.hyperparameters),
+    )  # fmt: skip
 
 
 def _filled_in(value: int | None) -> int:

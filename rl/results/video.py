@@ -63,11 +63,11 @@ def check_video_file(file: Path, count: int = 1) -> None:
 def record_episodes(
     model: OnPolicyAlgorithm,
     env_id: str,
-    wrapper: Wrappers,
     episodes: Sequence[Episode],
     file: Path,
     about: str,
     count: int = 4,
+    wrapper: Wrappers = None,
     frame_stack: int = 1,
 ) -> None:
     """Write the best, the worst and some episodes in between, by return, to a video.
@@ -75,12 +75,12 @@ def record_episodes(
     Args:
         model: the policy that played the episodes.
         env_id: their environment.
-        wrapper: as in :func:`rl.envs.make.make_env`.
         episodes: to choose from, as :func:`rl.results.episodes.play` returned them.
         file: ``.gif`` or ``.mp4``, which must not exist.
         about: the title, such as environment and objective.
         count: how many episodes to show at most.
-        frame_stack: as in :func:`rl.envs.make.make_env`.
+        wrapper: as in :func:`rl.envs.make.make_env`.
+        frame_stack: likewise as there.
 
     Raises:
         InputError: a file that will not do, an environment that cannot be rendered as an image, actions without

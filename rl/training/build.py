@@ -21,18 +21,23 @@ from rl.training.entries import ENVIRONMENT_KEYS
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 
+def observation_options(entry: dict[str, Any]) -> dict[str, Any]:
+    """What a hyperparameter entry says of the observations, as arguments of :func:`rl.envs.make.make_env`."""
+    return {"wrapper": entry.get("env_wrapper"), "frame_stack": int(entry.get("frame_stack", 1))}
+
+
 def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", seed: int = 0) -> VecEnv:
     """The training environments, as many and normalised as the hyperparameter entry says.
 
     ``seed`` is EnvPool's, which takes it only here; gymnasium's environments get theirs from the algorithm.
     """
     count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
-    wrapper, normalise = entry.get("env_wrapper"), normalisation(entry.get("normalize", False))
+    normalise = normalisation(entry.get("normalize", False))
     envs: VecEnv
     if engine == "envpool":
-        envs = make_envpool_envs(env_id, wrapper, count, seed)
+        envs = make_envpool_envs(env_id, entry.get("env_wrapper"), count, seed)
     else:
-        envs = make_training_envs(env_id, wrapper, count, False, gamma, int(entry.get("frame_stack", 1)))
+        envs = make_training_envs(env_id, count=count, normalise=False, gamma=gamma, **observation_options(entry))
     return envs if normalise is None else normalised(envs, gamma, *normalise)
 
 

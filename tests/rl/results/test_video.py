@@ -156,7 +156,7 @@ def test_a_gif_shows_every_step_of_the_episodes(
 ) -> None:
     short = [episode for episode in episodes if episode.length < MOST_FRAMES]
     file = tmp_path / "video.gif"
-    record_episodes(model, EMPTY, FLAT, short[:2], file, "about", count=2)
+    record_episodes(model, EMPTY, short[:2], file, "about", count=2, wrapper=FLAT)
     with Image.open(file) as video:
         durations = []
         for index in range(video.n_frames):
@@ -167,7 +167,7 @@ def test_a_gif_shows_every_step_of_the_episodes(
     steps = sum(episode.length for episode in short[:2])
     assert sum(durations) == 200 * steps + 1600 * min(2, len(short))
     with pytest.raises(InputError, match=r"video\.gif exists already; name another file"):
-        record_episodes(model, EMPTY, FLAT, short, file, "about")
+        record_episodes(model, EMPTY, short, file, "about", wrapper=FLAT)
 
 
 def test_an_mp4_holds_the_same_frames(
@@ -190,7 +190,7 @@ def test_an_mp4_holds_the_same_frames(
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", encoder)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
     shortest = min(episodes, key=lambda episode: episode.length)
-    record_episodes(model, EMPTY, FLAT, [shortest], tmp_path / "video.mp4", "about")
+    record_episodes(model, EMPTY, [shortest], tmp_path / "video.mp4", "about", wrapper=FLAT)
     assert [path.name for path in tmp_path.iterdir()] == ["video.mp4"]
     stride = math.ceil(shortest.length / MOST_FRAMES)
     assert len(frames) == math.ceil(shortest.length / stride) + 8
@@ -213,13 +213,13 @@ def test_files_that_will_not_do(file: str, message: str, tmp_path: Path, monkeyp
 def test_continuous_actions_have_no_bars(tmp_path: Path) -> None:
     model = PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8)
     with pytest.raises(InputError, match="shows probabilities of discrete actions, Pendulum-v1 has Box"):
-        record_episodes(model, "Pendulum-v1", None, [Episode(0, 0)], tmp_path / "video.gif", "about")
+        record_episodes(model, "Pendulum-v1", [Episode(0, 0)], tmp_path / "video.gif", "about")
 
 
 def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: OnPolicyAlgorithm) -> None:
     wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
     with pytest.raises(InputError, match="does not come out the same when its actions are repeated"):
-        record_episodes(model, EMPTY, FLAT, [wrong], tmp_path / "video.gif", "about")
+        record_episodes(model, EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
     assert list(tmp_path.iterdir()) == []
 
 
