@@ -5,8 +5,9 @@
     python benchmarks/kept_runs.py table docs/results/seg_adaptation.jsonl control  # of docs/adaptation.md
     python benchmarks/kept_runs.py table docs/results/seg_worlds.jsonl control --classes wall,fence
 
-A line is a run: its folder below the grid's, its settings, its scores. A grid started on restored folders trains
-what is missing, and with ``--report-only`` writes its tables. No weights are kept, so a restored run cannot be resumed.
+A line is a run of ``seg.benchmark`` or ``rl.benchmark``: its folder below the grid's, its settings, its scores, and the
+evaluations of its training if it has any. A grid started on restored folders trains what is missing, and with
+``--report-only`` writes its tables. No weights are kept, so a restored run cannot be resumed.
 Lines that the file has already stay, and a folder that exists is left alone.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.text_tables import markdown
+from dem_apps.runtime.run_reader import read_metrics
 
 _KEPT = ("config.yaml", "eval.json", "environment.json")
 
@@ -31,9 +33,22 @@ def keep(grid: Path, file: Path) -> None:
     for scores in sorted(grid.rglob("eval.json")):
         name = scores.parent.relative_to(grid).as_posix()
         if name not in known:
-            lines.append(json.dumps({"run": name, **{each: (scores.parent / each).read_text() for each in _KEPT}}))
+            lines.append(json.dumps({"run": name, **_kept_files(scores.parent)}))
     file.write_text("".join(line + "\n" for line in lines))
     print(f"{file}: {len(lines)} runs, {len(lines) - len(known)} of them new")
+
+
+def _kept_files(run: Path) -> dict[str, str]:
+    """The text to keep of each file; of metrics.jsonl the evaluations, which are what curves are drawn from."""
+    files = {name: (run / name).read_text() for name in _KEPT}
+    evaluations = []
+    for line in read_metrics(run):
+        figures = {key: value for key, value in line.items() if key.startswith("eval/")}
+        if figures:
+            evaluations.append(json.dumps({"step": line["step"], **figures}))
+    if evaluations:
+        files["metrics.jsonl"] = "".join(line + "\n" for line in evaluations)
+    return files
 
 
 def restore(file: Path, grid: Path) -> None:
@@ -44,7 +59,7 @@ def restore(file: Path, grid: Path) -> None:
         if folder.exists():
             continue
         folder.mkdir(parents=True)
-        for name in _KEPT:
+        for name in run.keys() & {*_KEPT, "metrics.jsonl"}:
             (folder / name).write_text(run[name])
         print(folder)
 
