@@ -88,7 +88,7 @@ def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None)
 
     Args:
         episodes: whole ones, at least one.
-        env_id: the environment, and
+        env_id: their environment.
         goal: the return that counts as reached, as in :func:`rl.envs.families.counts_as_success`.
     """
     returns = np.array([episode.total for episode in episodes])
