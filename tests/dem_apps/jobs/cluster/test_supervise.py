@@ -82,7 +82,9 @@ def test_a_stop_reaches_the_training_and_its_status_is_told(tmp_path: Path) -> N
 def test_when_ray_is_gone_the_training_saves_under_its_lock_and_the_scratch_folder_goes(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    process = started(tmp_path, SAVES.replace("touch saved", "until [ -e go ]; do sleep 0.02; done; touch saved"), str(scratch))
+    process = started(
+        tmp_path, SAVES.replace("touch saved", "until [ -e go ]; do sleep 0.02; done; touch saved"), str(scratch)
+    )
     until((tmp_path / "started").exists)
     assert process.stdin is not None
     assert process.stdout is not None
