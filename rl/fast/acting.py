@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from rl.fast.compact_normalize import CompactNormalize
-from rl.fast.numpy_mlp import ACTIVATIONS, Network, is_mlp_policy, log_softmax
+from rl.fast.numpy_mlp import ACTIVATIONS, Network, drawn, is_mlp_policy, log_softmax
 
 
 class Acting:
@@ -56,8 +56,7 @@ class Acting:
         if greedy:
             return np.asarray(logits.argmax(axis=1))
         _, p = log_softmax(logits)
-        drawn: np.ndarray = torch.multinomial(torch.from_numpy(p), 1, replacement=True).numpy()[:, 0]
-        return drawn
+        return drawn(p)
 
     def _as_sb3(self, observations: Any, greedy: bool) -> np.ndarray:
         if self._envs is not None:

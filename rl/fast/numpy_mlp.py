@@ -180,6 +180,17 @@ def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return shifted - np.log(total), exponentials / total
 
 
+def drawn(p: np.ndarray) -> np.ndarray:
+    """An action (B,) for each row of probabilities (B, A): that of ``torch.multinomial``, from its global generator.
+
+    Torch draws a single sample as the first to come of A exponential times with rates p. Done here, it takes a third of
+    the time, most of which torch spends on looking for NaN.
+    """
+    times = torch.empty(p.shape).exponential_().numpy()
+    actions: np.ndarray = (p / times).argmax(axis=1)
+    return actions
+
+
 def is_mlp_policy(policy: Any) -> bool:
     """Whether the policy computes what SB3's own MlpPolicy does."""
     own = type(policy)

@@ -24,7 +24,7 @@ from dem_apps import EntropyObjective
 from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.minibatch import RolloutBatch, Settings
-from rl.fast.numpy_mlp import ACTIVATIONS, Network, is_mlp_policy, log_softmax
+from rl.fast.numpy_mlp import ACTIVATIONS, Network, drawn, is_mlp_policy, log_softmax
 from rl.fast.update import Term, UpdateStats, ppo_update
 from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy
 
@@ -203,7 +203,7 @@ def _samples(buffer: RolloutBuffer) -> RolloutBatch:
 def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Actions, drawn from torch's global generator as SB3's Categorical draws them; values and log-probabilities."""
     log_p, p = log_softmax(network.actor(obs))
-    actions = torch.multinomial(torch.from_numpy(p), 1, replacement=True).numpy()[:, 0]
+    actions = drawn(p)
     return actions, network.critic(obs)[:, 0], log_p[np.arange(len(actions)), actions]
 
 
