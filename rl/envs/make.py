@@ -26,7 +26,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
-from rl.envs.checked_env import CheckedEnv, code_of
+from rl.envs.checked_env import CheckedEnv, CodeOf
 from rl.envs.episode_restore import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules, load
@@ -54,7 +54,7 @@ def make_env(env_id: str, wrapper: Wrappers, frame_stack: int = 1) -> Restorable
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
-    with code_of(f"--env {env_id}", "__init__"):
+    with CodeOf(f"--env {env_id}", "__init__"):
         try:
             env = gym.make(env_id)
         except gym.error.Error as error:
