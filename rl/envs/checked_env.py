@@ -74,17 +74,13 @@ class CodeOf:
         self._where, self._what = where, what
 
     def __enter__(self) -> None:
-        """Nothing to set up."""
+        """There is nothing to set up."""
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Raise what is to be read in place of what was raised."""
-        if (
-            error is None
-            or isinstance(error, InputError | MemoryError)
-            or not isinstance(error, Exception | SystemExit)
-        ):
+        """Put the sentence in the place of what was raised, if anything was."""
+        if isinstance(error, InputError | MemoryError) or not isinstance(error, Exception | SystemExit):
             return
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
