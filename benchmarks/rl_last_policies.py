@@ -1,4 +1,4 @@
-"""Score the last policies of a grid's runs on many episodes; the ten at a training's end are few where each can fail.
+"""Score the last policies of a grid's runs on more episodes than their trainings ended with.
 
     python benchmarks/rl_last_policies.py runs/rl-paper-steps --episodes 200 --out docs/results/rl_paper_steps_runs.csv
     python -m rl.plots docs/results/rl_paper_steps_runs.csv --baseline none --out runs/rl-paper-steps-report

@@ -25,6 +25,8 @@ from rl.training.entries import ALGORITHMS, DEFAULT_WEIGHT, DEFAULTS, check_entr
 LOSSES = (*TERM_NAMES, "none")
 #: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
 EVALUATION_SHARE = 0.5
+#: Likewise of the scores at the end: of two policies, each under two kinds of actions.
+FINAL_SHARE, FINAL_SCORES = 0.25, 4
 #: What steps the training environments; ``minigrid`` is the first one's old name.
 ENGINES = ("gymnasium", "envpool", "minigrid")
 
@@ -92,6 +94,13 @@ class TrainConfig(ObjectiveSettings):
         group="scores and videos",
     )
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1, at_most=10**6)
+    final_episodes: int | None = option(
+        None,
+        "episodes of the scores at the end; default: 100, or so many that they take a quarter of --timesteps at most; "
+        "--eval-episodes at least",
+        at_least=1,
+        at_most=10**6,
+    )
     goal_return: float | None = option(
         None,
         "mean return at which the task counts as reached, for the time to the goal; default: the environment's own",
@@ -133,6 +142,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
         hyperparameters=entry,
         ent_coef=config.ent_coef if config.ent_coef is not None else weight,
         eval_freq=config.eval_freq if config.eval_freq is not None else _eval_freq(config, timesteps),
+        final_episodes=config.final_episodes or _final_episodes(config, timesteps),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
 
@@ -155,6 +165,17 @@ def _eval_freq(config: TrainConfig, timesteps: int) -> int:
     return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
+def _final_episodes(config: TrainConfig, timesteps: int) -> int:
+    """A hundred, since ten leave a return unsure by 0.3 where each is won or lost.
+
+    Fewer where episodes as long as their limit would take too many steps; as many as an evaluation has where there is
+    no limit to go by.
+    """
+    limit = episode_limit(config.env)
+    affordable = 0 if limit is None else int(FINAL_SHARE * timesteps / (FINAL_SCORES * limit))
+    return max(min(affordable, 100), config.eval_episodes)
+
+
 def resolved_again(config: TrainConfig) -> TrainConfig:
     """The settings out of a run folder, which may be anybody's: :func:`resolve` has filled them in, and checks them.
 
@@ -171,7 +192,8 @@ def resolved_again(config: TrainConfig) -> TrainConfig:
         if getattr(config, name) is None:
             raise InputError(f"{name}: is missing")
     check_entry(config.hyperparameters, config.algo, "hyperparameters")
-    return config
+    # a run that is older than the setting
+    return dataclasses.replace(config, final_episodes=config.final_episodes or config.eval_episodes)
 
 
 def refuse_module_of_a_file(env_id: str) -> None:

@@ -34,7 +34,9 @@ class EvaluateConfig:
 
     run: str | None = option(None, "run folder that rl.train wrote (needed)", value="RUN", group="what is scored")
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
-    episodes: int = option(10, "number of episodes", at_least=1, at_most=10**6)
+    episodes: int | None = option(
+        None, "number of episodes; default: as many as the run was scored on", at_least=1, at_most=10**6
+    )
     seed: int | None = option(
         None, "seed of the episodes; default: those of the run's own eval.json", at_least=0, at_most=LARGEST_SEED
     )
@@ -87,15 +89,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     envs = build_envs(training.env, entry)
     model = build_model(algorithm, envs, entry, training.weight, training.seed, config.device)
     seed = training.seed if config.seed is None else config.seed
+    episodes = training.final_episodes if config.episodes is None else config.episodes
+    assert episodes is not None  # read_run has filled it in
     evaluator = Evaluator(
-        training.env, episodes=config.episodes, seed=seed, purpose=FINAL, goal=training.goal_return,
+        training.env, episodes=episodes, seed=seed, purpose=FINAL, goal=training.goal_return,
         **observation_options(entry),
     )  # fmt: skip
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
-    title = f"{training.env}, {training.loss}, {config.episodes} episodes"
+    title = f"{training.env}, {training.loss}, {episodes} episodes"
     console().print(results_table(title, [result]))
     if config.out is not None:
-        document = {**result, "episodes": config.episodes, "env": training.env, "loss": training.loss, "seed": seed}
+        document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
         write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
         print(f"written to {config.out}")
     if config.video is not None:

@@ -175,9 +175,10 @@ def _what_is_not_exact(config: TrainConfig) -> str:
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     """Score the last and the best policy on episodes that no evaluation during training has seen."""
     evaluator = _evaluator(config, FINAL)
+    episodes = _filled_in(config.final_episodes)
     last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
     about = {
-        "episodes": config.eval_episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
+        "episodes": episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
         "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
         "deterministic": config.deterministic,
     }  # fmt: skip
@@ -186,7 +187,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     returns = {line["step"]: line[key] for line in lines if key in line}
     figures = goal_figures(returns, config.goal_return)
     file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
-    console().print(results_table(f"{config.env}, {config.loss}, {config.eval_episodes} episodes", [last, best]))
+    console().print(results_table(f"{config.env}, {config.loss}, {episodes} episodes", [last, best]))
     if config.video:
         _record(config, run, model, evaluator)
     print("\n".join(verdict(config, returns, last["mean_return"], figures)))
@@ -208,8 +209,9 @@ def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evalu
 
 
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
+    episodes = _filled_in(config.final_episodes) if purpose == FINAL else config.eval_episodes
     return Evaluator(
-        config.env, episodes=config.eval_episodes, seed=config.seed, purpose=purpose, goal=config.goal_return,
+        config.env, episodes=episodes, seed=config.seed, purpose=purpose, goal=config.goal_return,
         **observation_options(config.hyperparameters),
     )  # fmt: skip
 

@@ -24,8 +24,8 @@ from rl.results.time_to_goal import GoalTime, goal_time
 _FIGURES = ("mean_return", "std_return", "success_rate", "mean_length")
 #: Settings that do not make two runs different arms: what is compared over, how long, how it is looked at, and where.
 _NOT_OF_THE_ARM = (
-    "env", "seed", "timesteps", "hyperparameters", "hyperparameters_file", "eval_freq", "eval_episodes", "run_dir",
-    "resume", "device", "threads", "loss", "video", "trust_pickled_code", "goal_return",
+    "env", "seed", "timesteps", "hyperparameters", "hyperparameters_file", "eval_freq", "eval_episodes",
+    "final_episodes", "run_dir", "resume", "device", "threads", "loss", "video", "trust_pickled_code", "goal_return",
 )  # fmt: skip
 
 #: Before what an environment's entry decides, in names of arms.

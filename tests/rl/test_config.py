@@ -1,12 +1,14 @@
-"""The weight of the entropy term where no flag gives it."""
+"""What depends on the environment where no flag gives it: the weight of the entropy term, the episodes at the end."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
-from rl.config import TrainConfig, resolve
+from rl.config import TrainConfig, resolve, resolved_again
 
 DOORKEY, EMPTY = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-Random-5x5-v0"
 
@@ -29,3 +31,32 @@ def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path: Path) -> None:
     config = resolve(TrainConfig(env=EMPTY, hyperparameters_file=str(file)))
     assert config.weight == 0.001
     assert "ent_coef" not in config.hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("env", "timesteps", "given", "episodes"),
+    [
+        ("MiniGrid-FourRooms-v0", 5_000_000, {}, 100),
+        (DOORKEY, 200_000, {}, 50),  # 50 of at most 250 steps, of two policies under two kinds of actions: a quarter
+        (DOORKEY, 200_000, {"eval_episodes": 70}, 70),
+        (DOORKEY, 2048, {}, 10),
+        (DOORKEY, 2048, {"final_episodes": 33}, 33),
+    ],
+)
+def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_steps(
+    env: str, timesteps: int, given: dict[str, int], episodes: int
+) -> None:
+    assert resolve(TrainConfig(env=env, timesteps=timesteps, **given)).final_episodes == episodes
+
+
+def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation() -> None:
+    gym.register("Endless-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+    try:
+        assert resolve(TrainConfig(env="Endless-v0", timesteps=100_000)).final_episodes == 10
+    finally:
+        del gym.registry["Endless-v0"]
+
+
+def test_a_run_older_than_the_setting_was_scored_on_the_episodes_of_its_evaluations() -> None:
+    older = dataclasses.replace(resolve(TrainConfig(eval_episodes=7)), final_episodes=None)
+    assert resolved_again(older).final_episodes == 7

@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "--env", "MiniGrid-Empty-Random-5x5-v0", "--hyperparameters.n_envs", "4", "--hyperparameters.n_steps", "64",
     "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
+    "--final-episodes", "5",
 ]  # fmt: skip
 #: What A2C logs, a second clip range, a Box policy, and an environment that says is_success.
 OF_OTHERS = {"train/policy_loss", "train/clip_range_vf", "train/std", "rollout/success_rate"}
@@ -175,7 +176,7 @@ def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
     result = json.loads((unbroken / "eval.json").read_text())
     assert {"mean_return", "std_return", "success_rate", "episodes", "env", "checkpoint"} <= result.keys()
     assert result["checkpoint"] == "last"
-    assert result["episodes"] == 3
+    assert result["episodes"] == 5
     assert result["best"]["checkpoint"] == "best"
     assert result["best"]["step"] in evaluated
     assert list(unbroken.glob("events.out.tfevents*"))
@@ -207,11 +208,10 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(unbroken: Pa
 def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path, capsys: Any) -> None:
     before = {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}
     out = tmp_path / "figures.json"
-    rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--out", str(out)])
+    rl.evaluate.main(["--run", str(unbroken), "--out", str(out)])
     trained, figures = json.loads((unbroken / "eval.json").read_text()), json.loads(out.read_text())
-    assert all(
-        figures[name] == trained[name] for name in ("mean_return", "std_return", "success_rate", "sampled", "greedy")
-    )
+    names = ("mean_return", "std_return", "success_rate", "sampled", "greedy", "episodes")
+    assert all(figures[name] == trained[name] for name in names)
     with pytest.raises(InputError, match=r"--out: .*figures\.json exists already"):
         rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--out", str(out)])
     rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--checkpoint", "best", "--seed", "5"])
