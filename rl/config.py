@@ -136,13 +136,15 @@ def resolve(config: TrainConfig) -> TrainConfig:
     entry |= config.hyperparameters
     check_entry(entry, config.algo, where)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
+    filled_in = config.eval_freq is not None and config.final_episodes is not None
+    limit = None if filled_in else episode_limit(config.env)
     return dataclasses.replace(
         config,
         timesteps=timesteps,
         hyperparameters=entry,
         ent_coef=config.ent_coef if config.ent_coef is not None else weight,
-        eval_freq=config.eval_freq if config.eval_freq is not None else _eval_freq(config, timesteps),
-        final_episodes=config.final_episodes or _final_episodes(config, timesteps),
+        eval_freq=config.eval_freq or _eval_freq(timesteps, config.eval_episodes, limit),
+        final_episodes=config.final_episodes or _final_episodes(timesteps, config.eval_episodes, limit),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
 
@@ -155,25 +157,23 @@ def recipe_in_words(config: TrainConfig) -> str | None:
     return where if where.startswith(DEFAULTS) else None
 
 
-def _eval_freq(config: TrainConfig, timesteps: int) -> int:
+def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:
     """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps.
 
     The number of episodes stays, and each is played to its end, so figures are as sure and as unbiased as ever.
     """
-    limit = episode_limit(config.env)
-    affordable = 20 if limit is None else int(EVALUATION_SHARE * timesteps / (config.eval_episodes * limit))
+    affordable = 20 if limit is None else int(EVALUATION_SHARE * timesteps / (episodes * limit))
     return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
-def _final_episodes(config: TrainConfig, timesteps: int) -> int:
+def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
     """A hundred, since ten leave a return unsure by 0.3 where each is won or lost.
 
     Fewer where episodes as long as their limit would take too many steps; as many as an evaluation has where there is
     no limit to go by.
     """
-    limit = episode_limit(config.env)
     affordable = 0 if limit is None else int(FINAL_SHARE * timesteps / (FINAL_SCORES * limit))
-    return max(min(affordable, 100), config.eval_episodes)
+    return max(min(affordable, 100), episodes)
 
 
 def resolved_again(config: TrainConfig) -> TrainConfig:

@@ -74,7 +74,7 @@ def arguments(tmp_path: Path, *more: str, algo: str = "ppo", normalize: bool = T
     (tmp_path / "entry.yaml").write_text(yaml.safe_dump({ENV: entry}))
     return [
         "--env", ENV, "--algo", algo, "--hyperparameters-file", str(tmp_path / "entry.yaml"), "--eval-freq", "64",
-        "--eval-episodes", "1", "--run-dir", str(tmp_path / "run"), *more,
+        "--eval-episodes", "1", "--final-episodes", "1", "--run-dir", str(tmp_path / "run"), *more,
     ]  # fmt: skip
 
 
