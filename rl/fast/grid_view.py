@@ -1,8 +1,9 @@
 """What a MiniGrid agent sees, made some ten times faster than by MiniGrid itself and equal to it.
 
 MiniGrid cuts the view out of the grid, turns the piece up to four times and walks over its cells in Python for what is
-hidden behind walls and closed doors. Here the cells of the view are looked up at once, and so is what light makes of a
-row of them, most of which have been seen before; ``tests/rl/envs/test_fast_envs.py`` compares all of them.
+hidden behind walls and closed doors. Here the cells of the view are looked up at once, and so is the image they make,
+which most often has been made before, or else what light makes of each row of them;
+``tests/rl/envs/test_fast_envs.py`` compares all of them.
 """
 
 from __future__ import annotations
@@ -79,6 +80,14 @@ def _view_image(env: MiniGridEnv, cells: _Cells) -> np.ndarray:
         raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")
     x, y = env.agent_pos
     seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(cells.of(grid))
+    # what the agent carries is shown where it stands
+    carried = _EMPTY if env.carrying is None else _cell_bytes(env.carrying)
+    return _image(seen, size, through, carried).copy()
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _image(seen: tuple[bytes, ...], size: int, through: bool, carried: bytes) -> np.ndarray:
+    """The image of the cells of a view, which are given row by row from far to near."""
     rows = []
     lit = (1 << size) - 1 if through else 1 << (size // 2)
     for start in range(size * (size - 1), -1, -size):  # row by row, away from the agent
@@ -89,8 +98,7 @@ def _view_image(env: MiniGridEnv, cells: _Cells) -> np.ndarray:
             break
     rows.reverse()
     image = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(size, size, 3).transpose(1, 0, 2).copy()
-    # what the agent carries is shown where it stands
-    image[size // 2, size - 1] = tuple(_EMPTY[:3] if env.carrying is None else _cell_bytes(env.carrying)[:3])
+    image[size // 2, size - 1] = tuple(carried[:3])
     return image
 
 
