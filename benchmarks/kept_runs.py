@@ -53,9 +53,11 @@ def _kept_files(run: Path) -> dict[str, str]:
 
 def restore(file: Path, grid: Path) -> None:
     """Write the runs of the file below ``grid``."""
-    for line in file.read_text().splitlines():
+    for number, line in enumerate(file.read_text().splitlines(), 1):
         run = json.loads(line)
         folder = grid / run["run"]
+        if not folder.resolve().is_relative_to(grid.resolve()):
+            raise SystemExit(f"{file}, line {number}: the run {run['run']!r} is not a folder below a grid's")
         if folder.exists():
             continue
         folder.mkdir(parents=True)
