@@ -31,36 +31,30 @@ class KernelObjective:
         assert kernel is not None  # the caller has asked for one
         self._pass, self._finish = kernel.pass_float32, kernel.finish_float32
         self._spec, self._momentum, self._marginals = spec, momentum, class_marginals
-        self._settings: dict[tuple[int, int], ctypes.Structure] = {}
+        self._work: dict[tuple[int, int], _Work] = {}
 
     def __call__(self, logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean over the rows in nats, and its gradient with respect to the logits, (B, C) each."""
         logits = np.ascontiguousarray(logits)
         rows, classes = logits.shape
-        grouped = self._marginals is not None
-        settings = self._settings.get(logits.shape)
-        if settings is None:  # the classes in the middle: one outer, C classes with stride 1, B inner with stride C
-            strides = rows * classes, 1, classes
-            settings = pass_settings((1, classes, rows), strides, self._spec, grouped, threads=1)
-            self._settings[logits.shape] = settings
+        work = self._work.get(logits.shape)
+        if work is None:
+            work = self._work[logits.shape] = _Work(rows, classes, self._spec, self._marginals is not None)
         gradient = np.empty_like(logits)
-        sums = np.empty(2 * classes + (2 * classes**2 if grouped else 0))
-        at = ctypes.byref(settings), _pointer(logits), None, _pointer(gradient)
-        if self._marginals is None:
-            self._pass(*at, None, None, _pointer(sums))
-            gradient *= np.float32(1 / rows)
-            return float(sums[classes]) / rows, gradient
-        predicted, inverse_delta = np.empty(rows, np.int32), np.empty(rows, np.float32)
-        self._pass(*at, _pointer(predicted), _pointer(inverse_delta), _pointer(sums))
-        tables = sums[2 * classes :].reshape(2, classes, classes)
-        self._observe(sums[:classes], tables[0])
-        calibration = self._spec.alpha * self._marginals
-        value = (sums[classes : 2 * classes].sum() + np.vdot(calibration, tables[1])) / rows
-        weights, weighted_rows = np.full(classes, 1 / rows, np.float32), (calibration / rows).astype(np.float32)
-        self._finish(
-            ctypes.byref(settings), _pointer(gradient), _pointer(predicted), _pointer(inverse_delta), _pointer(weights),
-            _pointer(weighted_rows),
+        at_gradient = _pointer(gradient)
+        self._pass(
+            work.settings, _pointer(logits), None, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_sums
         )  # fmt: skip
+        if self._marginals is None:
+            gradient *= np.float32(1 / rows)
+            return float(work.sums[classes]) / rows, gradient
+        self._observe(work.sums[:classes], work.tables[0])
+        calibration = self._spec.alpha * self._marginals
+        value = (work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])) / rows
+        work.weighted_rows[:] = calibration / rows
+        self._finish(
+            work.settings, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_weights, work.at_weighted_rows
+        )
         return float(value), gradient
 
     def _observe(self, counts: np.ndarray, sums: np.ndarray) -> None:
@@ -76,6 +70,27 @@ class KernelObjective:
 def has_kernel_for(num_classes: int) -> bool:
     """Whether :class:`KernelObjective` serves so many actions on this machine; the first call builds the kernel."""
     return num_classes <= KERNEL_MAX_CLASSES and load_kernel() is not None
+
+
+class _Work:
+    """What a call on logits of one shape needs, made once: finding an array's address takes as long as the arithmetic.
+
+    Args:
+        rows: B.
+        classes: C.
+        spec: the member of the family.
+        grouped: whether there are class marginals.
+    """
+
+    def __init__(self, rows: int, classes: int, spec: ObjectiveSpec, grouped: bool) -> None:
+        strides = rows * classes, 1, classes  # the classes in the middle: one outer, C classes, B inner
+        self.settings = ctypes.byref(pass_settings((1, classes, rows), strides, spec, grouped, threads=1))
+        self.sums = np.empty(2 * classes + (2 * classes**2 if grouped else 0))
+        self.tables = self.sums[2 * classes :].reshape(-1, classes, classes)
+        self.weighted_rows = np.empty((classes, classes), np.float32)
+        self._others = np.empty(rows, np.int32), np.empty(rows, np.float32), np.full(classes, 1 / rows, np.float32)
+        self.at_sums, self.at_weighted_rows = _pointer(self.sums), _pointer(self.weighted_rows)
+        self.at_predicted, self.at_inverse_delta, self.at_weights = map(_pointer, self._others)
 
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:

@@ -116,9 +116,7 @@ class Network:
         """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
         if self.kernel is not None:
             self._steps += 1
-            flat = (tensor.data_ptr() for tensor in (self.weights, self.gradient, *self._moments))
-            rates = (self._settings[name] for name in ("lr", "beta1", "beta2", "eps"))
-            self.kernel.adam_step(len(self.weights), *flat, self._steps.item(), *rates, max_norm)
+            self.kernel.adam_step(*self._places, self._steps.item(), *self._rates, max_norm)
             return
         norm = torch.linalg.vector_norm(self.gradient).item()
         if norm + 1e-6 > max_norm:
@@ -155,6 +153,9 @@ class Network:
         else:
             self._steps = torch.tensor(0.0)
             self._moments = [torch.zeros_like(self.weights) for _ in range(2)]
+        flat = (self.weights, self.gradient, *self._moments)
+        self._places = len(self.weights), *(tensor.data_ptr() for tensor in flat)
+        self._rates = [self._settings[name] for name in ("lr", "beta1", "beta2", "eps")]
 
     def _packed(self, tensors: list[Tensor]) -> Tensor:
         parts = [t[:, self._columns] if narrow else t for t, narrow in zip(tensors, self._narrow, strict=True)]
