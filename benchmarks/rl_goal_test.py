@@ -1,0 +1,54 @@
+"""How many runs reach the goal under each arm of a grid, and whether two arms differ: exact McNemar tests over seeds.
+
+    python benchmarks/rl_goal_test.py docs/results/rl_larger_weight_runs.csv "entropy 0.1:none" "adadem 0.1:entropy 0.1"
+
+Two runs of one environment and seed are a pair. Pairs in which one of the two arrives tell something, and under the
+hypothesis that the arms do not differ either of the two is as likely as the other: a two-sided binomial test.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from scipy.stats import binomtest
+
+from rl.results.read_runs import Result, find_results
+
+
+def arrivals(results: Sequence[Result], arm: str) -> dict[tuple[str, int], bool]:
+    """Whether each run of the arm reached the goal, by environment and seed."""
+    reached = {(run.env, run.seed): run.goal.reached for run in results if run.arm == arm and run.goal is not None}
+    if not reached:
+        raise SystemExit(f"no run of '{arm}'; there are {', '.join(sorted({run.arm for run in results}))}")
+    return reached
+
+
+def compared(results: Sequence[Result], ours: str, theirs: str) -> str:
+    """One line about two arms."""
+    first, second = arrivals(results, ours), arrivals(results, theirs)
+    pairs = sorted(first.keys() & second.keys())
+    ours_only = sum(first[pair] and not second[pair] for pair in pairs)
+    theirs_only = sum(second[pair] and not first[pair] for pair in pairs)
+    apart = ours_only + theirs_only
+    p = binomtest(ours_only, apart).pvalue if apart else 1.0
+    return (
+        f"{ours} {sum(first[pair] for pair in pairs)} of {len(pairs)}, {theirs} {sum(second[pair] for pair in pairs)}; "
+        f"only {ours} {ours_only}, only {theirs} {theirs_only}; p = {p:.2g}"
+    )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="a runs.csv of rl.plots or rl.benchmark, or a folder of runs")
+    parser.add_argument("pairs", nargs="+", metavar="ARM:ARM", help="two arms to compare")
+    arguments = parser.parse_args()
+    results = find_results([arguments.runs])
+    for pair in arguments.pairs:
+        print(compared(results, *pair.split(":", 1)))
+
+
+if __name__ == "__main__":
+    main()
