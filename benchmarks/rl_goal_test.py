@@ -14,6 +14,8 @@ from pathlib import Path
 
 from scipy.stats import binomtest
 
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
 from rl.results.read_runs import Result, find_results
 
 
@@ -21,7 +23,7 @@ def arrivals(results: Sequence[Result], arm: str) -> dict[tuple[str, int], bool]
     """Whether each run of the arm reached the goal, by environment and seed."""
     reached = {(run.env, run.seed): run.goal.reached for run in results if run.arm == arm and run.goal is not None}
     if not reached:
-        raise SystemExit(f"no run of '{arm}'; there are {', '.join(sorted({run.arm for run in results}))}")
+        raise InputError(f"no run of '{arm}'; there are {', '.join(sorted({run.arm for run in results}))}")
     return reached
 
 
@@ -39,16 +41,24 @@ def compared(results: Sequence[Result], ours: str, theirs: str) -> str:
     )
 
 
+def two_arms(text: str) -> tuple[str, str]:
+    """An argument of the command line."""
+    ours, colon, theirs = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"expected two arms such as 'entropy 0.1:none', found {text!r}")
+    return ours, theirs
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="a runs.csv of rl.plots or rl.benchmark, or a folder of runs")
-    parser.add_argument("pairs", nargs="+", metavar="ARM:ARM", help="two arms to compare")
+    parser.add_argument("pairs", type=two_arms, nargs="+", metavar="ARM:ARM", help="two arms to compare")
     arguments = parser.parse_args()
     results = find_results([arguments.runs])
     for pair in arguments.pairs:
-        print(compared(results, *pair.split(":", 1)))
+        print(compared(results, *pair))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)
