@@ -56,7 +56,7 @@ def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
 
 def address(array: np.ndarray) -> int:
     """Where an array's memory begins."""
-    try:  # a third of the time of numpy's own way, which for a minibatch of PPO is that of the kernel
+    try:  # numpy's own way takes three times as long, which on a minibatch of PPO is as long as the kernel takes
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # read-only, in another order, or empty
         begin: int = array.__array_interface__["data"][0]
