@@ -68,14 +68,18 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """A hint at what was meant, or an empty string when nothing known is close.
+
+    The prefix is what has to stand before a known name where it is written.
 
     >>> nearest("adadme", ["entropy", "adadem"])
     "; did you mean 'adadem'?"
+    >>> nearest("Maze-v00", ["Maze-v0"], prefix="my_envs:")
+    "; did you mean 'my_envs:Maze-v0'?"
     """
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f"; did you mean '{prefix}{close[0]}'?" if close else ""
 
 
 def check_named(

@@ -172,7 +172,7 @@ def episode_limit(env_id: str) -> int | None:
 
 def check_env_id(env_id: str) -> None:
     """Raise an InputError if the family's package or the id's module is missing, or gymnasium does not know the id."""
-    own, _, name = env_id.rpartition(":")
+    own, colon, name = env_id.rpartition(":")
     if own and not all(part.isidentifier() for part in own.split(".")):
         raise InputError(f"--env {env_id}: expected the name of a module before the colon, such as my_envs:Corridor-v0")
     family = family_of(env_id)
@@ -181,6 +181,6 @@ def check_env_id(env_id: str) -> None:
         load(family.register)()
     if name not in gym.registry:
         raise InputError(
-            f"--env: unknown environment '{env_id}'{nearest(name, gym.registry)}; --import MODULE registers your own, "
-            f"as does --env MODULE:{name}"
+            f"--env: unknown environment '{env_id}'{nearest(name, gym.registry, prefix=own + colon)}; --import MODULE "
+            f"registers your own, as does --env MODULE:{name}"
         )
