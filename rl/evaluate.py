@@ -32,7 +32,7 @@ from rl.training.entries import ALGORITHMS
 class EvaluateConfig:
     """Evaluate the policy of a run over whole episodes."""
 
-    run: str | None = option(None, "run folder that rl.train wrote (needed)", value="RUN", group="what is scored")
+    run: str = option("", "run folder that rl.train wrote", value="RUN", group="what is scored", needed=True)
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
     episodes: int | None = option(
         None, "number of episodes; default: as many as the run was scored on", at_least=1, at_most=10**6
@@ -70,8 +70,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
     )
-    if config.run is None:
-        raise InputError("--run: needs the folder of a run that rl.train wrote")
     torch_device(config.device)
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists already; name another file")

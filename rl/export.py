@@ -36,9 +36,9 @@ from rl.training.sb3_import import statistics_files
 class ExportConfig:
     """Write the policy of a run as a zip file for Stable-Baselines3."""
 
-    run: str | None = option(None, "run folder that rl.train wrote (needed)")
+    run: str = option("", "run folder that rl.train wrote", needed=True)
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
-    out: str | None = option(None, "zip file to write (needed); never overwritten")
+    out: str = option("", "zip file to write, never overwritten", needed=True)
     import_modules: str | None = modules_option()
 
 
@@ -105,10 +105,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
     example = "python -m rl.export --run runs/doorkey --out doorkey.zip"
     config = parse_config(ExportConfig, "python -m rl.export", example, argv)
-    if config.run is None:
-        raise InputError("--run: needs the folder of a run that rl.train wrote")
-    if config.out is None or Path(config.out).suffix != ".zip":
-        raise InputError(f"--out: expected a file ending in .zip, got {config.out or 'none'}")
+    if Path(config.out).suffix != ".zip":
+        raise InputError(f"--out: expected a file ending in .zip, got {config.out}")
     import_environments(config.import_modules)
     for file in export(Path(config.run), config.checkpoint, Path(config.out)):
         print(f"written to {file}")

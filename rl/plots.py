@@ -59,7 +59,7 @@ class PlotsConfig:
     be the runs.csv of an earlier report, with its curves.csv beside it.
     """
 
-    out: str | None = option(None, "folder for figures, table and CSV files (needed)", value="DIR")
+    out: str = option("", "folder for figures, table and CSV files", value="DIR", needed=True)
     baseline: str | None = option(None, "arm to compare with; default: 'none' where there is such an arm")
 
 
@@ -173,13 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     first_flag = next((index for index, argument in enumerate(given) if argument.startswith("--")), len(given))
     runs, flags = given[:first_flag], given[first_flag:]
+    if not runs and not {"-h", "--help"} & set(flags):
+        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     config = parse_config(
         PlotsConfig, "python -m rl.plots RUN [RUN ...]", "python -m rl.plots runs/rl-paper --out report", flags
     )
-    if not runs:
-        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
-    if config.out is None:
-        raise InputError("--out: needs the folder to write figures, table and CSV files to")
     refuse_files_of_others(Path(config.out), REPORT_FILES)
     results = ordered(find_results([Path(run) for run in runs]))
     arms = names(results)[1]

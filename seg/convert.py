@@ -47,8 +47,8 @@ _SHOWN = 3
 class ConvertConfig:
     """Make a run folder from a published checkpoint, for seg.evaluate, seg.export and --model.start-from."""
 
-    advent: str | None = option(None, "checkpoint in ADVENT's layout, with both heads (needed)", value="FILE")
-    run_dir: str | None = option(None, "folder of the new run (needed)", value="DIR")
+    advent: str = option("", "checkpoint in ADVENT's layout, with both heads", value="FILE", needed=True)
+    run_dir: str = option("", "folder of the new run", value="DIR", needed=True)
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE"
     )
@@ -210,10 +210,6 @@ def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainCon
 def _main() -> None:
     example = "python -m seg.convert --advent DeepLab_resnet.pth --run-dir runs/published"
     config = parse_config(ConvertConfig, "python -m seg.convert", example)
-    if config.advent is None:
-        raise InputError("--advent: the checkpoint to convert is missing")
-    if config.run_dir is None:
-        raise InputError("--run-dir: the folder of the new run is missing")
     run = convert(Path(config.advent), Path(config.run_dir), config.classes)
     if json.loads((run / RECORD_FILE).read_text())["part"] == "encoder":
         train = "python -m seg.train --config configs/seg/gta5_cityscapes_minent.yaml --model.name deeplabv2-advent"

@@ -66,7 +66,7 @@ class TargetConfig:
 class EvaluateConfig:
     """Score a run on the target's validation set."""
 
-    run: str | None = option(None, "run folder to score (needed)", value="RUN", group="what is scored")
+    run: str = option("", "run folder to score", value="RUN", group="what is scored", needed=True)
     checkpoint: Literal["auto", "last", "selected", "best"] = option(
         "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )
@@ -222,7 +222,7 @@ def _main() -> None:
 def _score(config: EvaluateConfig, processes: Processes) -> None:
     """Do what the command does, each process with its share of the images, and the first with the results."""
     _check(config)
-    run, device = Path(str(config.run)), torch_device(config.device)
+    run, device = Path(config.run), torch_device(config.device)
     loaded = open_trained(run, config.checkpoint, device)
     writer = PredictionWriter(Path(config.save_predictions), loaded.classes) if config.save_predictions else None
     settings = dataclasses.replace(loaded.config, target=_target(loaded.config.target, config))
@@ -255,8 +255,6 @@ def _score(config: EvaluateConfig, processes: Processes) -> None:
 
 
 def _check(config: EvaluateConfig) -> None:
-    if config.run is None:
-        raise InputError("--run: the folder of the run to score is missing")
     tiling(config.tile, config.tile_overlap)
     if not config.scales:
         raise InputError("--scales: expected factors such as [0.75,1.0,1.25], got none")

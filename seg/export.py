@@ -47,13 +47,11 @@ class ExportConfig:
     """Write prediction, overlay and entropy map of every image in a folder."""
 
     run: list[str] = option(
-        [], "run folder (needed); several (--run A B) are compared side by side as well", value="RUN [RUN ...]",
-        group="what is read and written",
+        [], "run folder; several (--run A B) are compared side by side as well", value="RUN [RUN ...]",
+        group="what is read and written", needed=True,
     )  # fmt: skip
-    images: str | None = option(
-        None, "folder of images, searched with its subfolders, or one image (needed)", value="DIR"
-    )
-    out: str | None = option(None, "folder to write to, new or empty (needed)", value="DIR")
+    images: str = option("", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True)
+    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
     size: list[int] | str | None = option(
         "auto",
@@ -161,10 +159,7 @@ def _say(runs: list[RunPictures], images: int, failed: int) -> None:
 def _checked(config: ExportConfig) -> tuple[Path, Path]:
     """The folders to read and to write, after a look at every flag that needs no run."""
     check_settings(config)
-    for flag, value in (("run", config.run), ("images", config.images), ("out", config.out)):
-        if not value:
-            raise InputError(f"--{flag}: is missing; python -m seg.export needs --run DIR --images DIR --out DIR")
-    source, out = Path(str(config.images)), Path(str(config.out))
+    source, out = Path(config.images), Path(config.out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out: {out} holds files already, which are never overwritten; give a new or empty folder")
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):

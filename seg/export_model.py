@@ -20,6 +20,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.new_folder import new_folder
 from dem_apps.runtime.safe_io import read_json
 from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.validate import check_settings
 from seg.data.image_io import LARGEST_SIDE
 from seg.models.formats.trained_network import TrainedNetwork
 from seg.models.load_model import LoadedModel, open_trained
@@ -45,8 +46,8 @@ _SNIPPETS = {
 class ExportModelConfig:
     """Write a run's network as a folder that others load."""
 
-    run: str | None = option(None, "run folder (needed)", value="RUN", group="what is read and written")
-    out: str | None = option(None, "folder to write to, new or empty (needed)", value="DIR")
+    run: str = option("", "run folder", value="RUN", group="what is read and written", needed=True)
+    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     checkpoint: Literal["auto", "last", "selected", "best"] = option(
         "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )
@@ -63,12 +64,10 @@ def export_model(config: ExportModelConfig) -> Path:
     Raises:
         InputError: a flag is missing, a folder is in use, or a check between two forms of the network failed.
     """
-    for flag, value in (("run", config.run), ("out", config.out)):
-        if not value:
-            raise InputError(f"--{flag}: is missing; python -m seg.export_model needs --run DIR --out DIR")
+    check_settings(config)
     if config.size is not None and (len(config.size) != 2 or not config.onnx):
         raise InputError("--size: expected W,H such as 1024,512, together with --onnx, which is made for one size")
-    run, out = Path(str(config.run)), Path(str(config.out))
+    run, out = Path(config.run), Path(config.out)
     loaded = open_trained(run, config.checkpoint, torch.device("cpu"))
     size = loaded.config.target.size
     preprocessing = Preprocessing.of(loaded.pixels, None if size is None else (size[0], size[1]), Preprocessing.origin)

@@ -53,11 +53,11 @@ def value_name(hint: Any, default: Any, choices: Sequence[str], name: str) -> st
     return f"{kind},{kind}" if get_origin(hint) is list and kind in _KINDS.values() else kind
 
 
-def help_line(text: str, default: Any) -> str:
-    """The text with its default; where nothing is the default, the text says what that means."""
-    shown = _in_words(default)
+def help_line(text: str, default: Any, needed: bool = False) -> str:
+    """The text with its default, or that it is needed; where nothing is the default, the text says what that means."""
+    remark = "needed" if needed else f"default: {shown}" if (shown := _in_words(default)) else ""
     # argparse reads % as the beginning of a placeholder
-    return (f"{text} (default: {shown})" if shown else text).replace("%", "%%")
+    return (f"{text} ({remark})" if remark else text).replace("%", "%%")
 
 
 def _in_words(default: Any) -> str:

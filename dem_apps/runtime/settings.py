@@ -31,6 +31,7 @@ from dem_apps.runtime.validate import (
     described,
     fields_of,
     flag,
+    needed_flags,
     not_among,
     without_choices,
 )
@@ -55,6 +56,7 @@ def option(
     flag_only: bool = False,
     flag: str | None = None,
     of: str | None = None,
+    needed: bool = False,
 ) -> Any:
     """A dataclass field with its line of help.
 
@@ -73,11 +75,12 @@ def option(
         flag: the flag without its dashes, where the field cannot have that name (``import``).
         of: the field beside it whose choice it is an option of: what a YAML file says of it is for the file's choice,
             and not for one that a flag makes in its place. Its default is None.
+        needed: the command cannot do without it; ``default`` is empty, and stands for a flag that was not given.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
         "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
-        "flag_only": flag_only, "flag": flag, "of": of,
+        "flag_only": flag_only, "flag": flag, "of": of, "needed": needed,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -205,7 +208,7 @@ def _build_parser(
 ) -> ArgumentParser:
     parser = ArgumentParser(
         prog=prog,
-        usage=f"{prog} [--config FILE] [--FLAG VALUE ...]",
+        usage=f"{' '.join((prog, *(needed_flags(config_class) or ['[--config FILE]'])))} [--FLAG VALUE ...]",
         description=inspect.cleandoc(description or config_class.__doc__ or ""),
         epilog=f"{EXAMPLE}{example}",
         formatter_class=CommandHelp,
@@ -237,7 +240,7 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, prefix: str
             dest=f"{prefix}{field.name}",
             type=kind,
             default=default,
-            help=help_line(field.metadata["help"], default),
+            help=help_line(field.metadata["help"], default, field.metadata["needed"]),
             metavar=value_name(kind, default, choices_of(field, hint), field.name) if value is None else value,
         )
 
@@ -292,7 +295,8 @@ def _one_sentence(message: str, parser: ArgumentParser, config_class: type) -> s
     if unknown_flag:
         name = unknown_flag.group(1).partition("=")[0]
         if not name.startswith("-"):
-            return f"unknown argument '{name}'; a value stands behind its flag, and --help lists them"
+            such_as = "".join(f", such as {needed}" for needed in needed_flags(config_class)[:1])
+            return f"unknown argument '{name}'; a value stands behind its flag{such_as}, and --help lists them"
         return f"unknown argument '{name}'{nearest_path(name, flags)}"
     wrong_value = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
     if wrong_value:

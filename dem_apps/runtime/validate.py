@@ -39,6 +39,15 @@ def flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
+def needed_flags(config_class: type) -> list[str]:
+    """The flags that the command cannot do without, each with a value: ``--run RUN``."""
+    return [
+        f"{flag(key)} {(field.metadata['value'] or field.name.upper()).partition(' ')[0]}"
+        for key, field, _ in fields_of(config_class)
+        if field.metadata.get("needed")
+    ]
+
+
 def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
     literals = [get_args(part) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
@@ -63,21 +72,26 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
 
     Raises:
         InputError: the first value of another type, that is not finite, holds a control character, is an empty text, is
-            not among the choices or out of range.
+            not among the choices or out of range; else the first that is needed and missing.
     """
+    missing: list[str] = []
     for key, field, hint in fields_of(type(settings)):
         if dataclasses.is_dataclass(hint):
             continue
         value, choices = operator.attrgetter(key)(settings), choices_of(field, hint)
         items = value if isinstance(value, list) else [value]
         problem = _problem(value, without_choices(hint)) or out_of_range(items, **field.metadata.get("range", {}))
-        if problem is None and "" in items:  # as a path it would be the current folder
+        if field.metadata.get("needed") and not value:
+            missing.append(key)
+        elif problem is None and "" in items:  # as a path it would be the current folder
             problem = "is empty; leave the setting out where its default is meant"
         wrong = [item for item in items if choices and item is not None and item not in choices]
         if problem is None and wrong:
             problem = not_among(wrong[0], choices)
         if problem is not None:
             raise InputError(f"{name(key)}: {problem}")
+    if missing:
+        raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
 
 
 def not_among(value: str, choices: tuple[str, ...]) -> str:

@@ -119,6 +119,8 @@ def test_command_lines_parse(command: Any, monkeypatch: pytest.MonkeyPatch) -> N
     except Parsed:
         return
     except InputError as error:
+        if not command.arguments and "is missing; needed: " in str(error):  # a sentence about the command, not a call
+            return
         pytest.fail(f"{command.where}: {name} {' '.join(command.arguments)}: {error}")
     except SystemExit as ended:
         if "--help" in command.arguments and not ended.code:

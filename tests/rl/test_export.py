@@ -134,8 +134,8 @@ def test_no_file_is_ever_overwritten(existing: str, run: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--run: needs the folder"),
-        (["--run", "{run}"], "--out: expected a file ending in .zip, got none"),
+        ([], "--run: is missing; needed: --run RUN --out OUT"),
+        (["--run", "{run}"], "--out: is missing; needed: --run RUN --out OUT"),
         (["--run", "{run}", "--out", "model.pkl"], "--out: expected a file ending in .zip, got model.pkl"),
         (["--run", "{run}", "--out", "/nowhere/m.zip"], "--out: the folder /nowhere does not exist"),
         (["--run", "/nowhere", "--out", "m.zip"], "/nowhere: not a run folder"),

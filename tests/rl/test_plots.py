@@ -304,7 +304,7 @@ def test_the_command_reads_any_run_folders(runs: Path, tmp_path: Path, capsys: p
     ("arguments", "message"),
     [
         ([], "RUN: name one or more run folders"),
-        (["runs"], "--out: needs the folder"),
+        (["runs"], "--out: is missing; needed: --out DIR"),
         (["missing", "--out", "out"], "missing: no such folder"),
         (["empty", "--out", "out"], "empty: no finished run in or below it"),
         (["runs", "runs-copy", "--out", "out"], "both are MiniGrid-Unlock-v0, 'none', seed 0; leave one out"),
@@ -340,7 +340,7 @@ def test_a_report_is_replaced_by_the_next_and_nothing_else_is(
         main([str(runs), "--out", str(out)])
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^--out: is empty; leave the setting out where its default is meant$"):
+    with pytest.raises(InputError, match=r"^--out: is missing; needed: --out DIR$"):
         main([str(runs), "--out", ""])
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 

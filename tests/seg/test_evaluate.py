@@ -364,7 +364,7 @@ def test_auto_is_the_last_checkpoint_where_none_was_selected(run, command, tmp_p
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ((), "--run: the folder of the run to score is missing"),
+        ((), "--run: is missing; needed: --run RUN"),
         (("--run", "/nowhere"), "/nowhere: not a run folder"),
         (("--run", "RUN", "--checkpoint", "first"), "--checkpoint: 'first' is not one of auto, last, selected, best"),
         (("--run", "RUN", "--scales", "[0.0]"), "--scales: expected more than 0, got 0.0"),

@@ -288,8 +288,8 @@ def test_a_file_that_is_there_is_never_overwritten(run, draw, tmp_path):
     ("changes", "sentence"),
     [
         ({"run": []}, "--run: is missing"),
-        ({"images": None}, "--images: is missing"),
-        ({"out": None}, "--out: is missing"),
+        ({"images": ""}, "--images: is missing; needed: --run RUN --images DIR --out DIR"),
+        ({"out": ""}, "--out: is missing"),
         ({"raw": ["png61"]}, "did you mean 'png16'"),
         ({"size": "12"}, "--size: expected W,H"),
         ({"size": "12,x"}, "--size: expected W,H"),
@@ -367,7 +367,7 @@ def test_a_network_of_8_bits_refuses_more(tmp_path, values):
     ],
 )
 def test_several_runs_are_given_as_one_would_write_them(arguments):
-    config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
+    config = parse_config(ExportConfig, "x", "x", _gathered([*arguments, "--images", "i", "--out", "o"]))
     assert config.run == ["a", "b c"]
     assert config.raw == ["png16", "npz"]
     assert config.size in ("8,4", [8, 4])
@@ -376,7 +376,7 @@ def test_several_runs_are_given_as_one_would_write_them(arguments):
 
 @pytest.mark.parametrize("arguments", [["--run", "a", "--raw", "--label-ids"], ["--raw", "--run", "a", "--label-ids"]])
 def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
-    config = parse_config(ExportConfig, "x", "x", _gathered(arguments))
+    config = parse_config(ExportConfig, "x", "x", _gathered([*arguments, "--images", "i", "--out", "o"]))
     assert (config.run, config.raw, config.label_ids) == (["a"], ["png16"], True)
 
 

@@ -97,8 +97,8 @@ def test_the_card_has_classes_normalisation_and_scores(runs: dict[str, Path], tm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"run": None}, "--run: is missing; python -m seg.export_model needs --run DIR --out DIR"),
-        ({"out": None}, "--out: is missing"),
+        ({"run": ""}, "--run: is missing; needed: --run RUN --out DIR"),
+        ({"out": ""}, "--out: is missing"),
         ({"size": [64, 64]}, "--size: expected W,H such as 1024,512, together with --onnx"),
         ({"size": [64], "onnx": True}, "--size: expected W,H"),
     ],

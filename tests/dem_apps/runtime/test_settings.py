@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,15 @@ class Settings:
     verbose: bool = option(False, "100 % more lines", group="how much is said")
     run_dir: str | None = option(None, "run folder")
     resume: bool = option(False, "continue")
+
+
+@dataclasses.dataclass(frozen=True)
+class Needing:
+    """Read something."""
+
+    run: str = option("", "run folder", needed=True)
+    images: list[str] = option([], "folders", value="DIR [DIR ...]", needed=True)
+    out: str | None = option(None, "file")
 
 
 def parse(*arguments: str) -> Settings:
@@ -326,3 +336,33 @@ def test_resume_of_a_damaged_run(text: str, message: str, run_dir: str) -> None:
     (Path(run_dir) / "config.yaml").write_text(text)
     with pytest.raises(InputError, match=message):
         parse("--resume", run_dir)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"^--run: is missing; needed: --run RUN --images DIR$"),
+        (["--run", "r"], r"^--images: is missing; needed: --run RUN"),
+        (["--run", "", "--images", "a"], r"^--run: is missing"),
+        (["--run", "r", "--images="], r"^--images: is empty"),
+        (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
+    ],
+)
+def test_what_is_needed_is_named(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_config(Needing, "python -m thing", "python -m thing --run r --images a", arguments)
+
+
+def test_help_says_what_is_needed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit, match="0"):
+        parse_config(Needing, "python -m thing", "python -m thing --run r --images a", ["--help"])
+    page = capsys.readouterr().out
+    assert page.startswith("usage: python -m thing --run RUN --images DIR [--FLAG VALUE ...]")
+    assert re.search(r"--run RUN +run folder \(needed\)$", page, re.M)
+    assert re.search(r"--out OUT +file$", page, re.M)
+
+
+def test_what_is_needed_may_stand_in_a_file(yaml_file: Any) -> None:
+    given = ["--config", yaml_file("run: r\nimages: [a, b]\n")]
+    assert parse_config(Needing, "python -m thing", "python -m thing", given) == Needing("r", ["a", "b"])
