@@ -344,7 +344,7 @@ def test_resume_of_a_damaged_run(text: str, message: str, run_dir: str) -> None:
         ([], r"^--run: is missing; needed: --run RUN --images DIR$"),
         (["--run", "r"], r"^--images: is missing; needed: --run RUN"),
         (["--run", "", "--images", "a"], r"^--run: is missing"),
-        (["--run", "r", "--images="], r"^--images: is empty"),
+        (["--run", "r", "--images", ""], r"^--images: is missing"),
         (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
     ],
 )
