@@ -52,8 +52,8 @@ def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figu
 
 
 _ADVICE = (
-    "Try --timesteps {timesteps}, a larger entropy weight such as --ent-coef 0.03, and --seed {seed} and others before "
-    "you conclude anything: whether a sparse reward is found at all differs from seed to seed"
+    "Try --timesteps {timesteps}, --loss entropy --ent-coef 0.1 (docs/rl_answer.md), and --seed {seed} and others "
+    "before you conclude anything: whether a sparse reward is found at all differs from seed to seed"
 )
 
 
