@@ -277,7 +277,10 @@ def test_every_loss_and_algorithm_runs(arguments: list[str], tmp_path: Path) -> 
             ["--env", "MiniGrid-DorKey-5x5-v0"],
             "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-DoorKey",
         ),
-        (["--env", "os.path:CartPole-v7"], "environment 'os.path:CartPole-v7'; did you mean 'os.path:CartPole-v"),
+        (
+            ["--env", "os.path:CartPole-v7"],
+            "unknown environment 'os.path:CartPole-v7'; did you mean 'os.path:CartPole-v",
+        ),
         (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
         (["--env", "a b:Own-v0"], "expected the name of a module before the colon"),
         (["--loss", "adadm"], "--loss: 'adadm' is not one of"),
