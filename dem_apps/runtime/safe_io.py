@@ -23,6 +23,7 @@ from dem_apps.errors import InputError
 MOST_YAML, MOST_JSON = 1 << 20, 64 << 20
 #: Values of a YAML file, every alias counted as often as it is used, and how deep files may nest.
 _MOST_VALUES, _DEEPEST = 100_000, 64
+_TOO_DEEP = f"{{}}: nests deeper than {_DEEPEST} levels, which no file of this kind does"
 #: Characters of one YAML value: PyYAML needs quadratic time for a number in base 60 (``1:1:1:…``).
 _LONGEST = 10_000
 _BASE: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -86,11 +87,11 @@ def parsed_json(text: str, where: str) -> Any:
     try:
         value = json.loads(text)
     except RecursionError as error:
-        raise InputError(f"{where}: nests deeper than {_DEEPEST} levels, which no file of this kind does") from error
+        raise InputError(_TOO_DEEP.format(where)) from error
     except ValueError as error:  # broken, or a number of thousands of digits
         raise InputError(f"{where}: not valid JSON ({first_words(error)})") from error
     if _is_deep(value):
-        raise InputError(f"{where}: nests deeper than {_DEEPEST} levels, which no file of this kind does")
+        raise InputError(_TOO_DEEP.format(where))
     return value
 
 
@@ -117,6 +118,8 @@ def parsed_yaml(text: str, where: str) -> Any:
         raise
     # YAML raises its own errors, a ValueError for an impossible date or number, and others for values that clash
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        if "exceeded maximum nesting depth" in str(error):  # libyaml's own limit, met in looking ahead before any event
+            raise InputError(_TOO_DEEP.format(where)) from error
         raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
 
 
@@ -143,7 +146,7 @@ def _check_unfolded(text: str, where: str) -> None:
             sizes[open_anchors.pop() or ""] = size
             counts[-1] += size
         if len(counts) > _DEEPEST:
-            raise InputError(f"{where}: nests deeper than {_DEEPEST} levels, which no file of this kind does")
+            raise InputError(_TOO_DEEP.format(where))
         if counts[-1] > _MOST_VALUES:
             raise InputError(f"{where}: unfolds into more than {_MOST_VALUES:,} values, which no such file does")
 
