@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rl.config import TrainConfig
@@ -27,6 +29,21 @@ def test_a_run_that_never_did_is_censored_and_says_what_to_try() -> None:
     assert "lowest of the whole run" in warning
     for advice in ("--timesteps 900", "--ent-coef", "--seed 5"):
         assert advice in warning
+
+
+@pytest.mark.parametrize(
+    ("loss", "ent_coef", "has_it"),
+    [
+        ("entropy", 0.1, True), ("adadem", 0.3, True), ("entropy", 0.03, False), ("none", 0.1, False),
+        ("entropy", "lin_0.1", False),
+    ],
+)  # fmt: skip
+def test_no_run_is_told_to_try_what_it_has_tried(loss: str, ent_coef: float | str, has_it: bool) -> None:
+    config = dataclasses.replace(CONFIG, loss=loss, ent_coef=ent_coef)
+    _, warning = verdict(config, {100: 0.0, 200: 0.0}, 0.0, goal_figures({100: 0.0, 200: 0.0}, 0.86))
+    assert ("--loss entropy --ent-coef 0.1" in warning) is not has_it
+    assert "--timesteps 900, " in warning
+    assert "and --seed 5 and others" in warning
 
 
 def test_an_environment_without_a_goal() -> None:
