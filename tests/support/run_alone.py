@@ -1,7 +1,7 @@
 """``python run_alone.py PACKAGES PROGRAM``: runs a program as on a machine that has these packages and no others.
 
-Importing any other installed package than these, what they require, and this repository's finds nothing, as if
-it were not installed.
+Importing any other installed package than these, what they require, and this repository's finds nothing, and nor does
+asking for its version, as if it were not installed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,10 +17,10 @@ OURS = {"dem_apps", "seg", "rl"}
 
 
 class Without:
-    """A finder of ``sys.meta_path`` that does not find these top-level names."""
+    """A finder of ``sys.meta_path`` that does not find these top-level names, nor other distributions than these."""
 
-    def __init__(self, finder: Any, names: set[str]) -> None:
-        self._finder, self._names = finder, names
+    def __init__(self, finder: Any, names: set[str], distributions: set[str]) -> None:
+        self._finder, self._names, self._distributions = finder, names, distributions
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._finder, name)
@@ -28,6 +28,12 @@ class Without:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         missing = name.partition(".")[0] in self._names
         return None if missing else self._finder.find_spec(name, path, target)
+
+    def find_distributions(self, *context: Any) -> Iterator[importlib.metadata.Distribution]:
+        find = getattr(self._finder, "find_distributions", None)
+        for distribution in find(*context) if find else ():
+            if normal(distribution.metadata["Name"]) in self._distributions:
+                yield distribution
 
 
 def with_requirements(names: Sequence[str]) -> set[str]:
@@ -60,6 +66,7 @@ def normal(name: str) -> str:
 
 
 if __name__ == "__main__":
-    names = modules_of_others(with_requirements(sys.argv[1].split(",")))
-    sys.meta_path[:] = [Without(finder, names) for finder in sys.meta_path]
+    distributions = with_requirements(sys.argv[1].split(","))
+    names = modules_of_others(distributions)
+    sys.meta_path[:] = [Without(finder, names, distributions | {"dem-apps"}) for finder in sys.meta_path]
     exec(compile(sys.argv[2], "<program>", "exec"), {"__name__": "__main__"})
