@@ -15,8 +15,11 @@ DOORKEY, EMPTY = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-Random-5x5-v0"
 
 @pytest.mark.parametrize(
     ("env", "algo", "weight"),
-    [(DOORKEY, "ppo", 0.03), (EMPTY, "ppo", 0.001), (DOORKEY, "a2c", 0.001), ("MountainCar-v0", "ppo", 0.001)],
-)
+    [
+        (DOORKEY, "ppo", 0.03), (EMPTY, "ppo", 0.001), (DOORKEY, "a2c", 0.001), ("MountainCar-v0", "ppo", 0.001),
+        ("MiniGrid-DoorKey-6x6-v0", "ppo", 0.1), ("MiniGrid-KeyCorridorS3R1-v0", "ppo", 0.1),
+    ],
+)  # fmt: skip
 def test_it_is_the_environments_or_the_papers(env: str, algo: str, weight: float) -> None:
     assert resolve(TrainConfig(env=env, algo=algo)).weight == weight
 
