@@ -1,16 +1,16 @@
 """Figures and tables of runs: ``python -m rl.plots RUN… --out DIR`` for any run folders, or folders of them.
 
 ``returns_sampled`` and ``returns_greedy`` (PNG and SVG) show return against steps: the mean over seeds with its 95 %
-interval (:mod:`dem_apps.report.intervals`), ``time_to_goal`` the share of runs that have reached the goal
-(:mod:`rl.results.time_to_goal`), and ``weights``, of terms that were trained with three weights or more, both against
-the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and ``curves.csv`` hold the numbers, and a
-``runs.csv`` stands for the runs it was made of.
+interval (:mod:`dem_apps.report.intervals`), ``policy_entropy`` how random the policy was, ``time_to_goal`` the share of
+runs that have reached the goal (:mod:`rl.results.time_to_goal`), and ``weights``, of terms that were trained with three
+weights or more, return and time against the weight (:mod:`rl.results.weights`). ``table.md``, ``runs.csv`` and
+``curves.csv`` hold the numbers, and a ``runs.csv`` stands for the runs it was made of.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +43,11 @@ from rl.results.returns_table import NOTE, markdown_table
 from rl.results.weights import WEIGHTS_NOTE, weights_table
 from rl.results.weights_figure import weights_figure
 
+_FIGURES = (*(f"returns_{actions}" for actions in ACTIONS), "policy_entropy", "time_to_goal", "weights")
 #: What a report consists of, and how each file begins.
 REPORT_FILES = {
     "runs.csv": "env,arm,seed,", "curves.csv": "env,arm,seed,step,", "table.md": "| environment | arm | seeds |",
-    **{f"{name}{suffix}": "" for name in (*(f"returns_{actions}" for actions in ACTIONS), "time_to_goal", "weights")
-       for suffix in FIGURE_SUFFIXES},
+    **{f"{name}{suffix}": "" for name in _FIGURES for suffix in FIGURE_SUFFIXES},
 }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
     write_atomically(out / "table.md", table.encode(), shared=True)
-    for name, figure in _figures(results).items():
+    for name, figure in _drawn(results).items():
         if figure is not None:
             save(figure, out / name)
         else:  # one of an earlier report would be of other runs
@@ -110,11 +110,12 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
     return table
 
 
-def _figures(results: Sequence[Result]) -> dict[str, Figure | None]:
+def _drawn(results: Sequence[Result]) -> dict[str, Figure | None]:
     """By file name; None for what there is nothing to draw of, and for more lines than people can tell apart."""
     few = len(names(results)[1]) <= MOST_ARMS
     return {
         **{f"returns_{actions}": curves_figure(results, actions) if few else None for actions in ACTIONS},
+        "policy_entropy": entropy_figure(results) if few else None,
         "time_to_goal": goal_figure(results) if few else None,
         "weights": weights_figure(results),
     }
@@ -122,27 +123,35 @@ def _figures(results: Sequence[Result]) -> dict[str, Figure | None]:
 
 def curves_figure(results: Sequence[Result], actions: str) -> Figure:
     """Return against steps: a panel per environment, a line per arm (mean over seeds, 95 % interval shaded)."""
+    return _figure(results, lambda run: run.returns_under(actions), f"return, {actions} actions")
+
+
+def entropy_figure(results: Sequence[Result]) -> Figure | None:
+    """The policy's entropy against steps, drawn like the returns; None where no run has it."""
+    if not any(run.policy_entropy for run in results):
+        return None
+    return _figure(results, lambda run: run.policy_entropy, "policy entropy, nats")
+
+
+def _figure(results: Sequence[Result], curve_of: Callable[[Result], dict[int, float]], up: str) -> Figure:
     envs, arms = names(results)
     figure, panels = panels_of(envs)
     lines = {}
     for env, panel in panels.items():
         drawn = []
         for arm, style in zip(arms, styles(len(arms)), strict=True):
-            group = select(results, env, arm)
-            if group:
-                lines[arm] = _draw(panel, group, actions, style)
+            curves = [curve for run in select(results, env, arm) if (curve := curve_of(run))]
+            if curves:
+                lines[arm] = _draw(panel, curves, style)
                 drawn.append(lines[arm])
         _limit(panel, drawn)
         panel.set_xlim(left=0)
-    steps = "environment steps (line: mean over seeds; band: 95 % interval, Student's t over seeds)"
-    outer_labels(figure, steps, f"return, {actions} actions")
+    outer_labels(figure, "environment steps (line: mean over seeds; band: 95 % interval, Student's t over seeds)", up)
     legend_above(figure, lines)
     return figure
 
 
-def _draw(panel: Axes, group: Sequence[Result], actions: str, style: Style) -> Line2D:
-    index = ACTIONS.index(actions)
-    curves = [{step: both[index] for step, both in run.curve.items() if both[index] is not None} for run in group]
+def _draw(panel: Axes, curves: Sequence[dict[int, float]], style: Style) -> Line2D:
     # the evaluations that all runs have: seeds of one training length share every step
     steps = sorted(set.intersection(*(set(curve) for curve in curves)))
     values = np.array([[curve[step] for step in steps] for curve in curves], float)
@@ -151,7 +160,7 @@ def _draw(panel: Axes, group: Sequence[Result], actions: str, style: Style) -> L
         steps, values.mean(axis=0) if steps else [], color=colour, linestyle=line, marker=marker, markersize=3.5,
         linewidth=1.6, markevery=max(1, len(steps) // 7),
     )  # fmt: skip
-    if len(group) > 1 and steps:
+    if len(curves) > 1 and steps:
         _, low, high = mean_band(values)
         panel.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
         for edge in (low, high):  # bands on top of each other can be told apart by their edges

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _NOT_OF_THE_ARM = (
     "final_episodes", "run_dir", "resume", "device", "threads", "loss", "video", "trust_pickled_code", "goal_return",
 )  # fmt: skip
 
+#: A column of ``curves.csv`` that those of earlier versions do not have.
+_ENTROPY = "policy_entropy"
 #: Before what an environment's entry decides, in names of arms.
 _ITS = "its "
 
@@ -45,6 +48,7 @@ class Result:
         row: its line of ``runs.csv``.
         where: its folder or file, for messages.
         goal: when it reached the goal, or for how long it did not; None without a goal or an evaluation.
+        policy_entropy: of the rollout before each evaluation, nats; empty where nobody logged it.
     """
 
     env: str
@@ -55,6 +59,12 @@ class Result:
     row: dict[str, Any]
     where: Path
     goal: GoalTime | None = None
+    policy_entropy: dict[int, float] = field(default_factory=dict)
+
+    def returns_under(self, actions: str) -> dict[int, float]:
+        """The curve of one kind of actions, without the evaluations that did not have it."""
+        index = ACTIONS.index(actions)
+        return {step: value for step, both in self.curve.items() if (value := both[index]) is not None}
 
 
 def find_results(paths: Iterable[Path]) -> list[Result]:
@@ -114,17 +124,21 @@ def read_csv(file: Path) -> list[Result]:
         InputError: a file that cannot be read, a column that is missing, or a figure that is not finite.
     """
     curves: dict[tuple[str, str, int], dict[int, tuple[float, float | None]]] = {}
+    entropies: dict[tuple[str, str, int], dict[int, float]] = {}
     name = "curves".join(file.name.rsplit("runs", 1))  # the folder's own name may hold the word as well
-    for line in _rows(file.with_name(name), ("seed", "step", *ACTIONS), ("greedy",)):
+    for line in _rows(file.with_name(name), ("seed", "step", *ACTIONS), ("greedy",), (_ENTROPY,)):
         key = line["env"], line["arm"], line["seed"]
         curves.setdefault(key, {})[line["step"]] = line["sampled"], line["greedy"]
+        if line[_ENTROPY] is not None:
+            entropies.setdefault(key, {})[line["step"]] = line[_ENTROPY]
     columns = {actions: f"last_mean_return_{actions}" for actions in ACTIONS}
     results = []
     for row in _rows(file, ("seed", *columns.values())):
-        curve = curves.get((row["env"], row["arm"], row["seed"]), {})
+        key = row["env"], row["arm"], row["seed"]
+        curve = curves.get(key, {})
         goal = _goal_of(row, curve, row.get("goal_return") or None, str(file))
         returns = {actions: row[name] for actions, name in columns.items()}
-        results.append(Result(row["env"], row["arm"], row["seed"], returns, curve, row, file, goal))
+        results.append(Result(*key, returns, curve, row, file, goal, entropies.get(key, {})))
     return results
 
 
@@ -136,10 +150,13 @@ def write_runs(path: Path, results: Sequence[Result]) -> None:
 def write_curves(path: Path, results: Sequence[Result]) -> None:
     """A CSV line per evaluation during training: what the figures are drawn from."""
     rows = [
-        {"env": result.env, "arm": result.arm, "seed": result.seed, "step": step, "sampled": both[0], "greedy": both[1]}
+        {
+            "env": result.env, "arm": result.arm, "seed": result.seed, "step": step, "sampled": both[0],
+            "greedy": both[1], _ENTROPY: result.policy_entropy.get(step),
+        }
         for result in results
         for step, both in result.curve.items()
-    ]
+    ]  # fmt: skip
     write_csv(path, rows)
 
 
@@ -166,7 +183,14 @@ def _result(run: Run, arm: str) -> Result:
     curve = {step: (value, greedy.get(step)) for step, value in sampled.items()}
     goal = _goal_of(row, curve, run.config.get("goal_return"), str(run.path / "config.yaml"))
     returns = {actions: scores[actions]["mean_return"] for actions in ACTIONS}
-    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path, goal)
+    return Result(row["env"], arm, row["seed"], returns, curve, row, run.path, goal, _entropies(run, curve))
+
+
+def _entropies(run: Run, evaluated: Iterable[int]) -> dict[int, float]:
+    """The entropy that was logged last at or before each of the steps."""
+    logged, values = run.curve("train/policy_entropy")
+    before = {step: bisect_right(logged, step) for step in evaluated}
+    return {step: values[count - 1] for step, count in before.items() if count}
 
 
 def _goal_of(
@@ -236,15 +260,17 @@ def _training_of(config: dict[str, Any]) -> dict[str, Any]:
     return {f"{_ITS}{key}": value for key, value in {"steps": config.get("timesteps"), **known}.items()}
 
 
-def _rows(file: Path, numbers: Sequence[str], may_be_empty: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The lines of a CSV file; the columns named in ``numbers`` as finite numbers, or None where they may be empty."""
+def _rows(
+    file: Path, numbers: Sequence[str], may_be_empty: Sequence[str] = (), may_be_missing: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The lines of a CSV file; the columns named as finite numbers, or None where they may be empty, or be missing."""
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(read_text(file), newline="")))
     for position, row in enumerate(rows, start=2):
         for name in ("env", "arm", *numbers):
             if row.get(name) is None:
                 raise InputError(f"{file}, line {position}: has no column '{name}'; expected a CSV file of rl.plots")
-        row |= {name: None for name in may_be_empty if not row[name]}
-        given = [name for name in numbers if row[name] is not None]
+        row |= {name: None for name in (*may_be_empty, *may_be_missing) if not row.get(name)}
+        given = [name for name in (*numbers, *may_be_missing) if row[name] is not None]
         try:
             row |= {name: int(row[name]) if name in ("seed", "step") else float(row[name]) for name in given}
         except ValueError as error:

@@ -21,7 +21,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 from dem_apps.report.part import build_part
 from dem_apps.runtime.metrics_info import FILE
 from dem_apps.runtime.run_reader import read_runs
-from rl.plots import curves_figure, main, ordered, write_report
+from rl.plots import curves_figure, entropy_figure, main, ordered, write_report
 from rl.results.described_metrics import described_metrics
 from rl.results.goal_figure import goal_figure
 from rl.results.read_runs import Result, find_results, find_runs, read_results, write_runs
@@ -206,6 +206,37 @@ def test_the_figure_shows_the_mean_and_its_interval(runs: Path) -> None:
     edges = [line.get_ydata() for line in panel.lines]
     assert any(np.allclose(edge, low) for edge in edges)
     assert any(np.allclose(edge, high) for edge in edges)
+
+
+def test_the_policys_entropy_is_the_last_that_was_logged(runs: Path, tmp_path: Path) -> None:
+    for seed, last in enumerate((1.0, 1.2, 1.4, 1.6)):
+        file = runs / "none" / f"seed{seed}" / "metrics.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        logged = {5: 1.9, 20: last}
+        key = "train/policy_entropy"
+        lines = [line | ({key: logged[line["step"]]} if line["step"] in logged else {}) for line in lines]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = ordered(read_results(find_runs([runs])))
+    assert results[1].policy_entropy == {10: 1.9, 20: 1.2, 30: 1.2, 40: 1.2}
+    write_report(results, tmp_path / "out", "none")
+    assert {"policy_entropy.png", "policy_entropy.svg"} < {path.name for path in (tmp_path / "out").iterdir()}
+    again = find_results([tmp_path / "out" / "runs.csv"])
+    assert [run.policy_entropy for run in again] == [run.policy_entropy for run in results]
+    figure = entropy_figure(again)
+    assert figure is not None
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["none"], "the other arm has no entropy"
+    assert figure.axes[0].lines[0].get_ydata().tolist() == pytest.approx([1.9, 1.3, 1.3, 1.3])
+
+
+def test_curves_of_before_the_policys_entropy_can_be_read(runs: Path, tmp_path: Path) -> None:
+    results = ordered(read_results(find_runs([runs])))
+    write_report(results, tmp_path / "out", "none")
+    file = tmp_path / "out" / "curves.csv"
+    file.write_text("\n".join(line.rpartition(",")[0] for line in file.read_text().splitlines()) + "\n")
+    assert file.read_text().startswith("env,arm,seed,step,sampled,greedy\n")
+    again = find_results([tmp_path / "out" / "runs.csv"])
+    assert [run.curve for run in again] == [run.curve for run in results]
+    assert entropy_figure(again) is None
 
 
 def made(env: str, arm: str, seed: int) -> Result:
