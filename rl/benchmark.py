@@ -20,7 +20,7 @@ from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
-from rl.config import TrainConfig, import_environments, modules_option, refuse_module_of_a_file, resolve
+from rl.config import TrainConfig, consequential, import_environments, modules_option, refuse_module_of_a_file, resolve
 from rl.plots import REPORT_FILES, write_report
 from rl.results.read_runs import read_results
 
@@ -56,7 +56,8 @@ def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
     check_grid(config, "envs", config.envs, "baseline", config.baseline)
     rows = {env: {"env": env, **(settings or {})} for env, settings in config.envs.items()}
     more_flags = () if config.import_modules is None else ("--import", config.import_modules)
-    return grid_cells(config, Training(module, TrainConfig, resolve, "timesteps", "mean_return", more_flags), rows)
+    training = Training(module, TrainConfig, resolve, "timesteps", "mean_return", more_flags, consequential)
+    return grid_cells(config, training, rows)
 
 
 def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, str]:

@@ -65,6 +65,7 @@ class Training:
         steps: the name of the setting that says how many there are.
         metric: what a run is scored by, see :class:`dem_apps.jobs.job.Job`.
         more_flags: of every training, from the grid's own command line.
+        consequential: of flat settings those that change something; a run that differs in others is the grid's.
     """
 
     module: str
@@ -73,6 +74,7 @@ class Training:
     steps: str
     metric: str
     more_flags: tuple[str, ...] = ()
+    consequential: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
 def check_grid(
@@ -210,17 +212,17 @@ def _job(
     run = Path(str(config.folder)) / _folder(row) / _folder(arm) / f"seed{seed}"
     expected = to_dict(dataclasses.replace(resolved, seed=seed, run_dir=str(run)))
     if (run / "config.yaml").is_file():
-        _refuse_other_settings(run, expected, settings, training.config_class)
+        _refuse_other_settings(run, expected, settings, training)
     name = "  ".join(filter(None, (row, arm, f"seed {seed}")))
     given = (*flags({**settings, "seed": seed}), *training.more_flags)
     return Job(name, training.module, given, run, expected[training.steps], training.metric)
 
 
-def _refuse_other_settings(run: Path, expected: dict[str, Any], given: Mapping[str, Any], config_class: type) -> None:
-    written = read_config(run)
+def _refuse_other_settings(run: Path, expected: dict[str, Any], given: Mapping[str, Any], training: Training) -> None:
+    written, config_class = read_config(run), training.config_class
     # with the defaults of now for settings that the run is older than: it was trained with them
     saved = flat(to_dict(from_dict(config_class, written, str(run / "config.yaml"))), config_class)
-    asked = flat(expected, config_class)
+    saved, asked = (training.consequential(settings) for settings in (saved, flat(expected, config_class)))
     # what neither the run nor the grid names cannot differ
     named = {*flat(written, config_class), *given} - {"run_dir", "resume", *flag_only(config_class)}
     for key in [key for key in asked if key in named]:

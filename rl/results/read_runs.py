@@ -17,7 +17,7 @@ from dem_apps.runtime.load_state import required
 from dem_apps.runtime.run_reader import Run, read_run
 from dem_apps.runtime.safe_io import read_text
 from dem_apps.runtime.settings import to_dict
-from rl.config import TrainConfig
+from rl.config import TrainConfig, consequential
 from rl.envs.families import goal_return
 from rl.results.described_metrics import ACTIONS
 from rl.results.time_to_goal import GoalTime, goal_time
@@ -235,9 +235,7 @@ def _each_once(results: list[Result]) -> list[Result]:
 def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
     # a run that is older than a setting was trained with what is its default now
     configs = [{**to_dict(TrainConfig()), **config} for config in configs]
-    # without an entropy term its weight is of no consequence
-    configs = [{**config, "ent_coef": None} if config["loss"] == "none" else config for config in configs]
-    configs = [{**config, **_training_of(config)} for config in configs]
+    configs = [{**kept, **_training_of(kept)} for kept in map(consequential, configs)]
     keys = dict.fromkeys(key for config in configs for key in config if key not in _NOT_OF_THE_ARM)
     arms = []
     for config in configs:
@@ -256,7 +254,7 @@ def _arm_names(configs: Sequence[dict[str, Any]]) -> list[str]:
 def _training_of(config: dict[str, Any]) -> dict[str, Any]:
     """What an environment's entry says of a training, a key each: its length and its hyperparameters."""
     entry = config.get("hyperparameters")
-    known = {key: value for key, value in entry.items() if key != "n_timesteps"} if isinstance(entry, dict) else {}
+    known = entry if isinstance(entry, dict) else {}
     return {f"{_ITS}{key}": value for key, value in {"steps": config.get("timesteps"), **known}.items()}
 
 

@@ -27,7 +27,9 @@ from dem_apps.errors import InputError
 from dem_apps.jobs.job import Job, flags
 from dem_apps.jobs.progress import GridProgress
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.settings import to_dict
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
+from rl.config import TrainConfig, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = "MiniGrid-Empty-Random-5x5-v0"
@@ -250,6 +252,32 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     (run / "config.yaml").write_text(yaml.safe_dump({"env": ENV, "loss": "adadem", "ent_coef": 0.5}))
     with pytest.raises(InputError, match=r"seed1: was trained with ent_coef 0.5, this grid asks for 0.001"):
         grid_jobs(config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"ent_coef": 0.5}, None),  # the weight of no term
+        ({"hyperparameters": {"n_timesteps": 7.0}}, None),  # the grid sets timesteps
+        ({"timesteps": 7}, "timesteps 7"),
+        ({"hyperparameters": {"n_steps": 7}}, "hyperparameters"),
+        ({"loss": "entropy"}, "loss 'entropy'"),
+    ],
+)
+def test_settings_that_change_nothing_may_differ(changes: dict[str, Any], refused: str | None, tmp_path: Path) -> None:
+    """As they do after an environment's entry has changed."""
+    grid = config(tmp_path, arms={"none": {"loss": "none"}}, seeds=[1])
+    asked = to_dict(resolve(TrainConfig(env=ENV, loss="none", seed=1, timesteps=20)))
+    entry = {**asked["hyperparameters"], **changes.get("hyperparameters", {})}
+    run = tmp_path / ENV / "none" / "seed1"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump({**asked, **changes, "hyperparameters": entry}))
+    if refused is None:
+        ((job,),) = grid_jobs(grid).values()
+        assert job.run == run
+    else:
+        with pytest.raises(InputError, match=f"seed1: was trained with {refused}"):
+            grid_jobs(grid)
 
 
 @pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 72, 21_600_000)])
