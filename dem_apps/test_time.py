@@ -5,7 +5,8 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -93,21 +94,22 @@ class TestTimeAdapter:
         self.method, self.predict, self.episodic = method, predict, episodic
         self._method = build_method(method, **options)
         own = self._method.parameters
-        network = AdaptedNetwork(
-            model,
-            own if own is None or parameters is None else parameters,
-            skip,
-            batch_norm or self._method.batch_norm,
-            logits_of or find_logits,
-        )
-        try:
-            self._learner = Learner(
-                network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed
+        with _gradients():
+            network = AdaptedNetwork(
+                model,
+                own if own is None or parameters is None else parameters,
+                skip,
+                batch_norm or self._method.batch_norm,
+                logits_of or find_logits,
             )
-            self._method.begin(self._learner)
-        except BaseException:
-            network.close()
-            raise
+            try:
+                self._learner = Learner(
+                    network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed
+                )
+                self._method.begin(self._learner)
+            except BaseException:
+                network.close()
+                raise
 
     @property
     def model(self) -> nn.Module:
@@ -157,10 +159,10 @@ class TestTimeAdapter:
         """
         if self.episodic:
             self.reset()
-        with torch.inference_mode(False), torch.enable_grad():
+        with _gradients():
             if images.is_inference():
                 images = images.clone()
-            with self._learner.network.buffers_kept_on_error():
+            with self._learner.network.step_or_nothing():
                 logits = self._method.step(self._learner, images, mask)
         if self.predict == "after" and self.optimizer is not None:
             with torch.no_grad():
@@ -197,8 +199,16 @@ class TestTimeAdapter:
         """
         if state.get("method") != self.method:
             raise InputError(f"state: it is of method '{state.get('method')}', and this adapter is '{self.method}'")
-        self._learner.load_state_dict(_copied(state["learner"]))
-        self._method.load_state_dict(_copied(state["memory"]))
+        with _gradients():
+            self._learner.load_state_dict(_copied(state["learner"]))
+            self._method.load_state_dict(_copied(state["memory"]))
+
+
+@contextmanager
+def _gradients() -> Iterator[None]:
+    """Gradients are on and no tensor is an inference tensor, whatever the caller's mode."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def _copied(value: Any) -> Any:

@@ -48,7 +48,7 @@ def method_options(name: str) -> list[str]:
     """The options that ``TestTimeAdapter(model, method=name, …)`` takes besides its own.
 
     >>> method_options("bn")
-    ['alpha']
+    ['bn_alpha']
     """
     if METHODS[name].__init__ is object.__init__:
         return []

@@ -19,24 +19,24 @@ class BatchStatistics(Method):
     weighs as N images beside n of the batch for α = n / (N + n) (Schneider et al., arXiv:2006.16971, Eq. 2).
 
     Args:
-        alpha: share of the batch, from 0 to 1.
+        bn_alpha: α, the share of the batch, from 0 to 1.
     """
 
     parameters = None
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = number("alpha", alpha, 0.0, 1.0)
-        self.batch_norm = "batch" if alpha == 1.0 else "stored"
+    def __init__(self, bn_alpha: float = 1.0) -> None:
+        self.bn_alpha = number("bn_alpha", bn_alpha, 0.0, 1.0)
+        self.batch_norm = "batch" if bn_alpha == 1.0 else "stored"
         self._hooks: list[RemovableHandle] = []
 
     def begin(self, learner: Learner) -> None:
-        """Refuse a network that this would not change, and attach the mixture."""
+        """Attach the mixture of statistics; a network without batch norm is refused."""
         if not batch_norms(learner.network.model):
             raise InputError("method 'bn': the network has no batch norm, so there are no statistics to replace")
         if learner.network.batch_norm != self.batch_norm:
-            raise InputError("batch_norm: method 'bn' has alpha for it; leave it out")
-        if self.alpha != 1.0:
-            self._hooks = mix_statistics(learner.network.model, self.alpha)
+            raise InputError("batch_norm: method 'bn' has bn_alpha= for it; leave it out")
+        if self.bn_alpha != 1.0:
+            self._hooks = mix_statistics(learner.network.model, self.bn_alpha)
 
     @torch.no_grad()
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:

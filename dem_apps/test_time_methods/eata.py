@@ -50,15 +50,14 @@ class EATA(ETA):
     def begin(self, learner: Learner) -> None:
         """Make ω."""
         learning, batches = learner.network.learning, 0
-        with torch.inference_mode(False), torch.enable_grad():
-            for images in self._source_images:
-                batches += 1
-                logits = learner.logits(images)
-                loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
-                learner.backward(loss)
-                for name, parameter in learning.items():
-                    square = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.square()
-                    self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
+        for images in self._source_images:
+            batches += 1
+            logits = learner.logits(images)
+            loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
+            learner.backward(loss)
+            for name, parameter in learning.items():
+                square = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.square()
+                self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
         self._source_images = ()
         self.fisher = {name: total / batches for name, total in self.fisher.items()}
         learner.reset()

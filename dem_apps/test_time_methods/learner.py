@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, NotFiniteError, nearest
+from dem_apps.errors import InputError, nearest
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods.network import AdaptedNetwork
+from dem_apps.test_time_methods.network import AdaptedNetwork, check_step
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -130,12 +130,8 @@ class Learner:
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of a loss, which has to be finite; those of before are gone."""
-        if not bool(loss.isfinite()):
-            raise NotFiniteError(
-                f"the loss is {loss.item()}: the images or the network's weights hold NaN or infinity, or lr is too "
-                "high; no weight was changed by this batch, and reset() goes back to the first weights"
-            )
+        """Gradients of a loss that is finite, in place of those of before."""
+        check_step("the loss", loss)
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
         self.optimizer.zero_grad()
         loss.backward()

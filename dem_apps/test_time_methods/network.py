@@ -39,6 +39,25 @@ def find_logits(output: Any) -> Any:
     )
 
 
+def check_step(what: str, value: Tensor) -> None:
+    """Refuse a step of adaptation whose numbers are not finite; :meth:`AdaptedNetwork.step_or_nothing` undoes it.
+
+    Every method's step passes here before its weights move.
+
+    Args:
+        what: the value's name, for the message.
+        value: the loss, or what a filter judges.
+
+    Raises:
+        NotFiniteError: NaN or infinity in the value.
+    """
+    if not bool(value.isfinite().all()):
+        raise NotFiniteError(
+            f"{what} is NaN or infinite: the images or the network's weights are, or lr is too high; no weight was "
+            "changed by this batch, and reset() goes back to the first weights"
+        )
+
+
 class AdaptedNetwork:
     """A network, the parameters of it that learn, and a copy of whatever can change.
 
@@ -116,8 +135,8 @@ class AdaptedNetwork:
         return logits
 
     @contextmanager
-    def buffers_kept_on_error(self) -> Iterator[None]:
-        """Statistics that a forward has moved go back when its batch turns out to be worthless."""
+    def step_or_nothing(self) -> Iterator[None]:
+        """When a step is refused, the statistics that its forward has moved go back."""
         moving = self.batch_norm == "moving"
         before = {name: value.clone() for name, value in self.model.named_buffers()} if moving else {}
         try:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from dem_apps import entropy
-from dem_apps.errors import InputError, NotFiniteError, nearest
+from dem_apps.errors import InputError, nearest
+from dem_apps.test_time_methods.network import check_step
 
 FILTER_BY = ("element", "image")
 
@@ -69,11 +70,7 @@ def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
     if mask is not None:
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
     p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements
-    if not bool(h.isfinite().all()):
-        raise NotFiniteError(
-            "the predictions hold NaN: the images or the network's weights do, or lr is too high; no weight was "
-            "changed by this batch, and reset() goes back to the first weights"
-        )
+    check_step("the predictions' entropy", h)
     if filter_by == "image" and logits.ndim == 4:
         number = elements.flatten(1).sum(1)
         share = elements / number.clamp_min(1)[:, None, None]

@@ -129,7 +129,7 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha: float) -> None:
     scaled = normed * model.norm.weight[:, None, None] + model.norm.bias[:, None, None]
     expected = model.last(scaled.relu())
     start = copy.deepcopy(model.state_dict())
-    adapter = TestTimeAdapter(model, "bn", alpha=alpha)
+    adapter = TestTimeAdapter(model, "bn", bn_alpha=alpha)
     for _ in range(2):
         torch.testing.assert_close(adapter(images), expected.detach(), rtol=1e-6, atol=1e-6)
     assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
@@ -140,5 +140,5 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha: float) -> None:
 def test_batch_statistics_need_batch_norm() -> None:
     with pytest.raises(InputError, match="no batch norm"):
         TestTimeAdapter(tiny("group"), "bn")
-    with pytest.raises(InputError, match="alpha: expected a number from 0 to 1"):
-        TestTimeAdapter(tiny(), "bn", alpha=1.5)
+    with pytest.raises(InputError, match="bn_alpha: expected a number from 0 to 1"):
+        TestTimeAdapter(tiny(), "bn", bn_alpha=1.5)
