@@ -18,6 +18,7 @@ import argparse
 import copy
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.rounds import Probe, Rounds, as_it_would_be_used, plain_forward
+from seg.adaptation.evidence import Probe
+from seg.adaptation.watched import WatchedAdapter, as_it_would_be_used, plain_forward
 from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
 from seg.demo.street.looks import target_look
@@ -130,31 +132,31 @@ class Data:
         """Evidence and scores before, and at every look."""
         network = copy.deepcopy(self.loaded.model)
         given = {} if objective == "none" else {"objective": objective, "lr": lr, "reduction": reduction}
-        rounds = Rounds(TestTimeAdapter(network, method, **given), self.probe, self.before)
-        policy = rounds.adapter.batch_norm
-        checks = [self.first.setdefault(policy, {}) or self.look(rounds)]  # before anything is learnt all are alike
+        watched = WatchedAdapter(TestTimeAdapter(network, method, **given), self.probe, self.before)
+        policy = watched.adapter.batch_norm
+        checks = [self.first.setdefault(policy, {}) or self.look(watched)]  # before anything is learnt all are alike
         self.first[policy] = checks[0]
         batches = list(self.batches()) if method != "bn" else []
         looks = CHECKS if self.evidence else 1
         marks = {round(len(batches) * (place + 1) / looks) for place in range(looks)}
         for batch in batches:
-            if rounds.learn(batch) is None:
-                checks.append({"step": rounds.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0})
+            if watched.learn(batch) is None:
+                checks.append({"step": watched.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0})
                 break
-            if rounds.step in marks:
-                checks.append(self.look(rounds))
-        return {"before": {"evidence": self.before.document(), **self.score_before}, "checks": checks}
+            if watched.step in marks:
+                checks.append(self.look(watched))
+        return {"before": {"evidence": asdict(self.before), **self.score_before}, "checks": checks}
 
-    def look(self, rounds: Rounds) -> dict[str, Any]:
+    def look(self, watched: WatchedAdapter) -> dict[str, Any]:
         """Evidence and scores of the network as it is now."""
-        candidate = as_it_would_be_used(rounds.adapter, self.probe)
+        candidate = as_it_would_be_used(watched.adapter, self.probe)
         if not self.evidence:
-            return {"step": rounds.step, "evidence": None, **self.score(candidate)}
+            return {"step": watched.step, "evidence": None, **self.score(candidate)}
         try:
             evidence = self.probe.look(plain_forward(candidate))
         except NotFiniteError:
-            return {"step": rounds.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0}
-        return {"step": rounds.step, "evidence": evidence.document(), **self.score(candidate)}
+            return {"step": watched.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0}
+        return {"step": watched.step, "evidence": asdict(evidence), **self.score(candidate)}
 
 
 KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")

@@ -18,7 +18,7 @@ from corrupted_streets import rows_of
 
 from dem_apps.report.intervals import mean_interval
 from dem_apps.report.text_tables import markdown
-from seg.adaptation.decision import decide, worth
+from seg.adaptation.decision import decide
 from seg.adaptation.evidence import Evidence
 
 #: Points of mIoU that count as no change.
@@ -67,19 +67,19 @@ def _judged(row: dict[str, Any], check: dict[str, Any]) -> tuple[float, bool]:
     gain = 100 * (check["miou"] - row["before"]["miou"])
     if check["evidence"] is None:
         return gain, False
-    before, after = (Evidence.of_document(each["evidence"]) for each in (row["before"], check))
+    before, after = (Evidence(**each["evidence"]) for each in (row["before"], check))
     return gain, decide(before, after).adapt
 
 
 def _ends(row: dict[str, Any]) -> tuple[float, float, float, float]:
     """mIoU % of an adaptation as it was, at its end, as ``seg.adapt`` would have left it, and at the best look."""
-    before = Evidence.of_document(row["before"]["evidence"])
+    before = Evidence(**row["before"]["evidence"])
     used, best = row["before"]["miou"], 0.0
     for check in row["checks"]:
         adapt = _judged(row, check)[1]
         if not adapt and check["step"]:
             break
-        if adapt and (value := worth(before, Evidence.of_document(check["evidence"]))) >= best:
+        if adapt and (value := Evidence(**check["evidence"]).stability_on(before)) >= best:
             used, best = check["miou"], value
     scores = [check["miou"] for check in row["checks"]]
     return 100 * row["before"]["miou"], 100 * scores[-1], 100 * used, 100 * max(row["before"]["miou"], *scores)

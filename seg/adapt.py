@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
-from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter
-from dem_apps.errors import InputError, Interrupted
+from dem_apps import OBJECTIVE_NAMES
+from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
-from dem_apps.report.text_tables import write_csv
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.processes import Processes, launched_processes
-from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, parse_config, to_dict
-from dem_apps.runtime.terminal import console
 from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from dem_apps.test_time_methods.learner import REDUCTIONS
-from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
-from seg.adaptation.flow import MODES, Flow, Plan
-from seg.adaptation.image_folder import ImageFolder, same_size_batches
-from seg.adaptation.labelled import Labels
-from seg.adaptation.network_check import check_network, classes_of
-from seg.adaptation.page import adaptation_page
-from seg.adaptation.predictions import PredictionWriter
-from seg.adaptation.result import Result, shares_table
-from seg.adaptation.source import colours_of_source
-from seg.adaptation.work import RESULT, Work
 from seg.data.image_io import LARGEST_SIDE
-from seg.inference.run_prediction import is_out_of_memory
-from seg.models.trained import SPEC_HELP, TrainedNetwork, open_trained
+from seg.models.trained import SPEC_HELP
 
+if TYPE_CHECKING:
+    from seg.adaptation.result import Result
+
+MODES = ("epochs", "online", "episodic")
 #: Methods that need images of the kind that the network was trained for.
 NEED_SOURCE = ("lab", "eata")
-_SOURCE_IMAGES = 64
 #: bn where batch norm is what normalises, else tent: its statistics are most of what can be had, and learning is slow.
 AUTO = "auto"
 #: What learning does where nothing is said; docs/appendix.md has what other objectives and rates do.
@@ -65,9 +46,7 @@ class AdaptConfig(ObjectiveSettings):
     )
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     images: str | None = option(None, "folder of images, searched with its subfolders", value="DIR")
-    out: str | None = option(
-        None, "new folder; the same command goes on in it after a kill; default: a new one under runs/", value="DIR"
-    )
+    out: str | None = option(None, "new folder; default: one under runs/", value="DIR")
     classes: str | None = option(
         None,
         "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
@@ -102,11 +81,7 @@ class AdaptConfig(ObjectiveSettings):
     device: str = option("auto", "cpu, cuda, or auto")
 
     def check(self) -> None:
-        """What parsing could not check.
-
-        Raises:
-            InputError: naming the flag and what would be right.
-        """
+        """Raises an InputError for flags that do not fit together, which names one of them and what would be right."""
         check_settings(self)
         if (self.model is None) != (self.images is None):
             missing = "model" if self.model is None else "images"
@@ -125,182 +100,68 @@ class AdaptConfig(ObjectiveSettings):
                 f"--source: is for --method {' and '.join(NEED_SOURCE)}, and {self.method} reads no source images; "
                 "leave it out"
             )
-        asked = self._of_learning()
-        if asked and not self._may_learn:
+        may_learn = self.method == AUTO or METHODS[self.method].parameters is not None
+        asked = self._asked_of_learning()
+        if asked and not may_learn:
             raise InputError(
                 f"--{asked[0]}: --method {self.method} learns nothing; leave it out, or take --method tent"
             )
-        check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=self._may_learn)
+        check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=may_learn)
 
-    def _of_learning(self) -> list[str]:
+    def _asked_of_learning(self) -> list[str]:
         """The settings that were given and say how something learns."""
         given = [name for name in LEARNING if getattr(self, name) is not None]
         return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
 
-    @property
-    def _may_learn(self) -> bool:
-        return self.method == AUTO or METHODS[self.method].parameters is not None
+    def resolved(self, batch_norm: bool) -> AdaptConfig:
+        """With the method that ``auto`` stands for, and with the defaults of learning where the method learns.
 
-    def resolved(self, network: nn.Module) -> AdaptConfig:
-        """With the method that ``auto`` stands for, and with what learning does; for the others this stays None."""
+        Args:
+            batch_norm: whether most layers that normalise are batch norm.
+        """
         method = self.method
         if method == AUTO:
-            asked = given_options(self) or self._of_learning()
-            method = "tent" if asked or not _batch_norm_normalises(network) else "bn"
-        if METHODS[method].parameters is None:
-            return dataclasses.replace(self, method=method)
+            method = "bn" if batch_norm and not given_options(self) and not self._asked_of_learning() else "tent"
         filled = {name: default for name, default in LEARNING.items() if getattr(self, name) is None}
-        return dataclasses.replace(self, method=method, **filled)
+        learns = METHODS[method].parameters is not None
+        return dataclasses.replace(self, method=method, **(filled if learns else {}))
 
-    def plan(self, trained: TrainedNetwork, source: list[torch.Tensor]) -> Plan:
-        """How the network is adapted; ``source`` are batches of the images it was trained for."""
-        learns = METHODS[self.method].parameters is not None
-        options: dict[str, Any] = {}
-        if learns:
-            given = given_options(self)
-            options = {"objective": self.loss, "lr": self.lr, "reduction": self.reduction, "seed": self.seed}
-            options |= {"objective_options": given, "num_classes": trained.num_classes}
-        if self.method == "eata":
-            options["source_images"] = source
-        if self.mode == "episodic":
-            options["predict"] = "after"
-        lab = self.method == "lab"
-        prepare = colours_of_source(source, trained.preprocessing) if lab else None
-        make = partial(TestTimeAdapter, trained.network, "none" if lab else self.method, **options)
-        return Plan(make, self.mode, learns, self.epochs, self.batch_size, self.seed, prepare)
-
-
-def _batch_norm_normalises(network: nn.Module) -> bool:
-    """Whether most layers that normalise are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
-    layers = [layer for layer in network.modules() if isinstance(layer, NORMALISATIONS)]
-    kept = [layer for layer in batch_norms(network) if layer.running_mean is not None]
-    return 2 * len(kept) > len(layers)
+    def adapter_options(self) -> dict[str, Any]:
+        """Of :class:`dem_apps.TestTimeAdapter`; empty where nothing learns."""
+        if METHODS[self.method].parameters is None:
+            return {}
+        options = {"objective": self.loss, "objective_options": given_options(self)}
+        return options | {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}
 
 
 def adapt(config: AdaptConfig) -> Result:
-    """Do what the command does; the processes of a launcher share the images of ``episodic`` adaptation.
+    """Do what the command does.
 
     Raises:
         InputError: a network, folder or flag that does not fit.
     """
     config.check()
-    with launched_processes(joint=False) as processes:
-        if processes.number > 1 and (config.mode != "episodic" or config.model is None):
-            raise InputError(
-                "--mode: several processes can share images that are adapted to one by one; give --mode episodic with "
-                "--model and --images, or start the command without torchrun"
-            )
-        return _adapted(config, processes)
+    from dem_apps.runtime.run_claim import new_run_dir
+    from seg.adaptation.run import Inputs, Recipe, adapt_folder, batch_norm_normalises
+    from seg.models.trained import open_trained
 
+    if config.model is None:
+        from seg.adaptation.demo import demo_network, foggy_target
 
-def _adapted(config: AdaptConfig, processes: Processes) -> Result:
-    config = _with_demo(config)
-    device = torch_device(config.device)
+        images, labels = map(str, foggy_target())
+        config = dataclasses.replace(config, model=str(demo_network()), images=images, labels=config.labels or labels)
     trained = open_trained(str(config.model), config.weights)
-    config = config.resolved(trained.network)
-    pixels = trained.preprocessing.pixels
-    if config.method == "lab" and not pixels.is_rgb:
-        raise InputError(
-            f"--method: lab knows the colours of 8-bit RGB, and {trained.spec} sees {pixels.described}; take another"
-        )
-    classes = classes_of(trained, config.classes)
-    trained.network.to(device)
-    size = trained.preprocessing.size if config.size is None else (config.size[0], config.size[1])
-    folder = ImageFolder(Path(str(config.images)), trained.preprocessing, size, device)
-    labels = None if config.labels is None else Labels(Path(config.labels), folder.relative, classes)
-    check_network(trained, folder.first())
-    source = _source_batches(config, trained, size, device)
-    out = processes.gathered(_out(config) if processes.first else Path())[0]
-    work = Work(out, _kept_settings(config), [path.as_posix() for path in folder.relative], processes)
-    if processes.first:
-        print(f"{'continuing' if work.resumed else 'adapting'}: {_counted(folder)}, results in {out}", flush=True)
-    try:
-        writer = PredictionWriter(work, folder, classes, labels, trained.align_corners)
-        outcome = Flow(trained, folder, writer, work, config.plan(trained, source), processes).run()
-        processes.wait()  # until all rows are there
-        result = Result(
-            _kept_settings(config), classes, outcome, work.rows("before"), work.rows("after"), folder.skipped
-        )
-        processes.wait()  # until all have read them
-        if processes.first:
-            _write(result, writer, trained, out)
-            work.finish(result.document())
-    except KeyboardInterrupt as stopped:
-        number = stopped.number if isinstance(stopped, Interrupted) else signal.SIGINT
-        raise Interrupted(number, f"stopped; the same command with --out {out} goes on from here") from stopped
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise InputError(
-            "--size: the images do not fit into memory; give a smaller --size W,H or a smaller --batch-size, and "
-            "another --out"
-        ) from error
-    finally:
-        work.close()
-    return result
-
-
-def _with_demo(config: AdaptConfig) -> AdaptConfig:
-    if config.model is not None:
-        return config
-    from seg.adaptation.demo import demo_network, foggy_target  # trains, and so needs what training needs
-
-    images, labels = foggy_target()
-    return dataclasses.replace(
-        config, model=str(demo_network()), images=str(images), labels=config.labels or str(labels)
-    )
-
-
-def _source_batches(
-    config: AdaptConfig, trained: TrainedNetwork, size: tuple[int, int] | None, device: torch.device
-) -> list[torch.Tensor]:
-    if config.method not in NEED_SOURCE:
-        return []
-    source = Path(str(config.source))
-    if not source.is_dir():
-        raise InputError(f"--source: {source} is no folder")
-    folder = ImageFolder(source, trained.preprocessing, size, device)
-    return same_size_batches(folder, folder.spread(_SOURCE_IMAGES), config.batch_size)
-
-
-def _out(config: AdaptConfig) -> Path:
-    """The folder to write to, which is not among the images."""
-    if config.out is None:
-        return new_run_dir("adapt", config.method)
-    out, source = Path(config.out), Path(str(config.images))
-    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(f"--out: {out} lies in --images, where its pictures would be taken for images; give another")
-    return out
-
-
-def _kept_settings(config: AdaptConfig) -> dict[str, Any]:
-    """What another call has to agree in to go on: all but where it writes and computes; what decides others first."""
-    kept = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
-    return {"method": kept["method"], **kept}
-
-
-def _counted(folder: ImageFolder) -> str:
-    found = len(folder) + len(folder.skipped)
-    return f"{len(folder)} of {found} images" if folder.skipped else f"{found} images"
-
-
-def _write(result: Result, writer: PredictionWriter, trained: TrainedNetwork, out: Path) -> None:
-    """Tables, weights and the page; the result itself comes last, by whoever has the folder."""
-    shares = result.shares()
-    write_csv(out / "shares.csv", shares)
-    write_csv(out / "images.csv", result.images())
-    if not (out / "adapted").exists():
-        trained.network.cpu()
-        trained.save(out / "adapted")
-    write_atomically(out / "report.html", adaptation_page(result, writer))
-    console().print(shares_table(shares))
-    print(result.answer)
-    if result.score is not None:
-        print(f"with labels: {result.score.sentence}")
-    print(f"weights:     {out / 'adapted'}")
-    print(f"page:        {out / 'report.html'}")
-    if result.skipped:
-        print(f"skipped:     {result.left_out}; {out / RESULT} names them")
+    config = config.resolved(batch_norm_normalises(trained.network))
+    source, labels = (None if each is None else Path(each) for each in (config.source, config.labels))
+    size = None if config.size is None else (config.size[0], config.size[1])
+    inputs = Inputs(Path(str(config.images)), source, labels, config.classes, size)
+    options = config.adapter_options()
+    if options:
+        options["num_classes"] = trained.num_classes
+    recipe = Recipe(config.method, options, config.mode, config.epochs, config.batch_size, config.seed)
+    out = new_run_dir("adapt", config.method) if config.out is None else Path(config.out)
+    settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
+    return adapt_folder(trained, inputs, recipe, out, {"method": config.method} | settings, config.device)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What can be said of a network's predictions without a label: the evidence for and against an adaptation.
+"""What a network's predictions say about it without a label: the evidence for and against an adaptation.
 
 Shapes: B images, C classes, h × w the logits' resolution, H × W the images'.
 """
@@ -6,9 +6,8 @@ Shapes: B images, C classes, h × w the logits' resolution, H × W the images'.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -40,33 +39,68 @@ class Evidence:
     """
 
     images: int
-    shares: tuple[float, ...]
+    shares: Sequence[float]
     entropy: float
     info_max: float
     density: float
     mirror: float
     scale: float
-    stability: tuple[float | None, ...]
-
-    @property
-    def largest_share(self) -> float:
-        """The share of the class that is predicted most."""
-        return max(self.shares)
+    stability: Sequence[float | None]
 
     @property
     def effective_classes(self) -> float:
         """exp of the entropy of the shares: how many classes there are, were all as frequent; 1 is a collapse."""
         return math.exp(-sum(share * math.log(share) for share in self.shares if share > 0))
 
-    def document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
+    def stability_on(self, reference: Evidence, least_share: float = 1e-3) -> float:
+        """Mean stability over the classes that ``reference`` predicts; a class that is lost counts 0.
 
-    @classmethod
-    def of_document(cls, document: dict[str, Any]) -> Evidence:
-        """What :meth:`document` made."""
-        lists = {key: tuple(document[key]) for key in ("shares", "stability")}
-        return cls(**{**document, **lists})
+        Args:
+            reference: whose classes are counted.
+            least_share: classes below this share of the reference's pixels are left out.
+        """
+        counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
+        return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The images that evidence is taken on, and statistics of batch norm.
+
+    Args:
+        batches: (B, 3, H, W) each, as the network takes them.
+        multiple: sides of images are multiples of this, as the network needs.
+    """
+
+    batches: Sequence[Tensor]
+    multiple: int = 1
+
+    @torch.no_grad()
+    def look(self, forward: Forward) -> Evidence:
+        """The evidence of a network as it would be used: of the images as they are, mirrored, and smaller.
+
+        Raises:
+            NotFiniteError: a prediction that is NaN or infinite.
+        """
+        scores: LabelFreeScores | None = None
+        for batch in self.batches:
+            logits = forward(batch).float()
+            if not bool(logits.isfinite().all()):
+                raise NotFiniteError("the network's output is not finite; its weights are no use")
+            if scores is None:
+                scores = LabelFreeScores(logits.shape[1])
+                tables = torch.zeros(2, logits.shape[1], logits.shape[1], dtype=torch.float64)
+            scores.update(logits)
+            tables[0] += _agreement(logits, forward(batch.flip(3)).flip(3))
+            tables[1] += _agreement(logits, forward(_smaller(batch, self.multiple)))
+        if scores is None:
+            raise ValueError("batches: there is no image to look at")
+        named = scores.result()
+        mirror, scale = (tables.diagonal(dim1=1, dim2=2).sum(1) / tables.sum((1, 2))).tolist()
+        return Evidence(
+            sum(map(len, self.batches)), tuple(scores.predicted_shares()), -named["entropy"], named["im"],
+            named["snd"], mirror, scale, _stability(tables),
+        )  # fmt: skip
 
 
 def apart(first: Iterable[float], second: Iterable[float]) -> float:
@@ -76,55 +110,6 @@ def apart(first: Iterable[float], second: Iterable[float]) -> float:
     0.25
     """
     return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
-
-
-def stability_on(evidence: Evidence, reference: Evidence, least_share: float = 1e-3) -> float:
-    """Mean stability over the classes that ``reference`` predicts; one that is gone counts 0.
-
-    Args:
-        evidence: whose stability is meant.
-        reference: whose classes are counted.
-        least_share: classes below this share of the reference's pixels are left out.
-    """
-    counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
-    values = [evidence.stability[index] or 0.0 for index in counted]
-    return sum(values) / max(len(values), 1)
-
-
-@torch.no_grad()
-def gathered(forward: Forward, batches: Iterable[Tensor], multiple: int = 1) -> Evidence:
-    """Look at a network's predictions of images as they are, mirrored, and smaller.
-
-    Args:
-        forward: the network as it would be used.
-        batches: (B, 3, H, W) images.
-        multiple: sides of images are multiples of this, as the network needs.
-
-    Raises:
-        NotFiniteError: a prediction that is NaN or infinite.
-    """
-    scores: LabelFreeScores | None = None
-    images = 0
-    for batch in batches:
-        logits = forward(batch).float()
-        if not bool(logits.isfinite().all()):
-            raise NotFiniteError("the network's output is not finite; its weights are no use")
-        if scores is None:
-            scores = LabelFreeScores(logits.shape[1])
-            tables = torch.zeros(2, logits.shape[1], logits.shape[1], dtype=torch.float64)
-        scores.update(logits)
-        tables[0] += _agreement(logits, forward(batch.flip(3)).flip(3))
-        tables[1] += _agreement(logits, forward(_smaller(batch, multiple)))
-        images += len(batch)
-    if scores is None:
-        raise ValueError("batches: there is no image to look at")
-    named = scores.result()
-    kept = tables.diagonal(dim1=1, dim2=2)
-    mirror, scale = (kept.sum(1) / tables.sum((1, 2))).tolist()
-    return Evidence(
-        images, tuple(scores.predicted_shares()), -named["entropy"], named["im"], named["snd"], mirror, scale,
-        _stability(tables),
-    )  # fmt: skip
 
 
 def _agreement(logits: Tensor, other: Tensor) -> Tensor:

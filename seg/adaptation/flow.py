@@ -5,40 +5,31 @@ Shapes: B images, C classes, h × w the logits' resolution.
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
-from dem_apps.runtime.processes import ONE_PROCESS, Processes
 from dem_apps.runtime.progress import track
-from seg.adaptation.evidence import Evidence, Forward
-from seg.adaptation.image_folder import ImageFolder, same_size_batches
-from seg.adaptation.labelled import label_score
-from seg.adaptation.predictions import PredictionWriter
-from seg.adaptation.rounds import Check, Probe, Rounds, Scorer, looked_at, plain_forward
-from seg.adaptation.work import Work
+from seg.adaptation.decision import LabelScore, label_score
+from seg.adaptation.evidence import Evidence, Forward, Probe
+from seg.adaptation.predictions import Predictions
+from seg.adaptation.watched import Check, Scorer, WatchedAdapter, looked_at, plain_forward
 from seg.models.trained import TrainedNetwork
 
-MODES = ("epochs", "online", "episodic")
 #: Images that evidence is taken on, evenly from the folder.
 PROBE_IMAGES = 16
 #: Looks at the network per pass over the folder, besides the one before anything is learnt: one per so many images, for
 #: a look costs as much as learning from two dozen; ``benchmarks/adapt_decision.py`` took the fewest.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
-#: Seconds of learning that a kill may cost.
-_SAVE_EVERY = 20.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How it is adapted.
+    """How a network is adapted.
 
     Args:
         make: an adapter of the network.
@@ -62,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What it came to.
+    """What an adaptation came to.
 
     Args:
         before: evidence of the network as it was.
@@ -76,9 +67,9 @@ class Outcome:
     before: Evidence
     checks: list[Check]
     used: Check | None
-    batches: int
-    planned: int
-    stopped: str
+    batches: int = 0
+    planned: int = 0
+    stopped: str = ""
 
 
 class Flow:
@@ -86,165 +77,122 @@ class Flow:
 
     Args:
         trained: the network, on its device; its weights become the adapted ones.
-        folder: the images.
-        writer: of predictions.
-        work: what is done already.
+        predictions: of the folder's images.
         plan: how.
-        processes: that share the images; more than one in ``episodic`` only.
     """
 
-    def __init__(
-        self, trained: TrainedNetwork, folder: ImageFolder, writer: PredictionWriter, work: Work, plan: Plan,
-        processes: Processes = ONE_PROCESS,
-    ) -> None:  # fmt: skip
-        self.trained, self.folder, self.writer, self.work, self.plan = trained, folder, writer, work, plan
-        self._processes = processes
-        self.network = trained.network
-        self._saved = time.monotonic()
+    def __init__(self, trained: TrainedNetwork, predictions: Predictions, plan: Plan) -> None:
+        self.network, self.multiple = trained.network, trained.preprocessing.multiple
+        self.predictions, self.folder, self.plan = predictions, predictions.folder, plan
 
     def run(self) -> Outcome:
-        """Everything but tables and pages; the network holds the weights that are used at the end."""
-        self._predict("before", plain_forward(self.network))
-        images = same_size_batches(self.folder, self.folder.spread(PROBE_IMAGES), 4)
-        multiple = self.trained.preprocessing.multiple
-        before = Probe(images, multiple).look(plain_forward(self.network))
-        probe = Probe([self._prepared(batch) for batch in images], multiple)
-        score = self._scorer()
+        """Everything up to the predictions that stand; the network holds the weights that are used at the end."""
+        unadapted = plain_forward(self.network)
+        self._predict_before(unadapted)
+        images = self.folder.spread_batches(PROBE_IMAGES, 4)
+        before = Probe(images, self.multiple).look(unadapted)
+        probe = Probe([self._prepared(batch) for batch in images], self.multiple)
+        adapter = self.plan.make()
         if self.plan.mode == "episodic":
-            return self._episodes(probe, before, score)
-        return self._rounds(probe, before, score)
+            return self._adapt_each(adapter, probe, before)
+        return self._adapt_to_all(WatchedAdapter(adapter, probe, before, self._scorer()))
 
     def _scorer(self) -> Scorer | None:
-        if self.writer.labels is None:
+        if self.predictions.labels is None:
             return None
-        rows = self.work.rows("before")
-        old = [np.asarray(row["confusion"], np.int64) for path in self.folder.relative
-               if "confusion" in (row := rows[path.as_posix()])]  # fmt: skip
+        old = self.predictions.confusions("before")
         if not old:
             raise InputError("--labels: no labelled image can be read")
-        return lambda forward: label_score(old, self.writer.tables(lambda images: forward(self._prepared(images))))
 
-    def _rounds(self, probe: Probe, before: Evidence, score: Scorer | None) -> Outcome:
+        def score(forward: Forward) -> LabelScore:
+            return label_score(old, self.predictions.confusions_of(lambda images: forward(self._prepared(images))))
+
+        return score
+
+    def _adapt_to_all(self, watched: WatchedAdapter) -> Outcome:
         """Learn from batches under watch, go back to the best state, and predict with it what is not predicted yet."""
-        adapter = self.plan.make()
-        rounds, batches = Rounds(adapter, probe, before, score), self._batches()
-        state = self.work.state()
-        if state is not None:
-            rounds.load_state_dict(state)
-        self._learn(rounds, batches)
-        adapter.reset()
-        adapter.close()
-        kept: set[str] = set()
-        used = [check for check in rounds.accepted if check.step == rounds.best_step and self._differs(rounds.best)]
-        if used and rounds.best is not None:
-            self.network.load_state_dict(rounds.best)
-            kept = self._kept(rounds, batches)
-        self._finish_after(bool(used), kept, plain_forward(self.network))
-        return Outcome(before, rounds.checks, used[-1] if used else None, rounds.step, len(batches), rounds.stopped)
+        batches = self._batches()
+        self._learn(watched, batches)
+        watched.adapter.reset()
+        watched.adapter.close()
+        used = watched.best_check if self._differs(watched.best) else None
+        streamed: set[int] = set()
+        if used is not None and watched.best is not None:
+            self.network.load_state_dict(watched.best)
+            if self.plan.mode == "online":  # what was predicted before the state that is gone back to stands
+                until = used.step if watched.stopped else watched.step
+                streamed = {index for batch in batches[:until] for index in batch}
+        self._predict_after(None if used is None else plain_forward(self.network), streamed)
+        return Outcome(watched.before, watched.checks, used, watched.step, len(batches), watched.stopped)
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
-        """Whether it is another network than the one that it was: without batch norm the first look sees that one."""
+        """Whether it predicts otherwise than the network as it was, which the first look sees without batch norm."""
         own = self.network.state_dict()
         same = best is not None and all(torch.equal(value, own[name]) for name, value in best.items())
         return self.plan.prepare is not None or not same
 
-    def _learn(self, rounds: Rounds, batches: list[list[int]]) -> None:
-        per_pass = max(1, len(batches) // self.plan.epochs)
-        checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(self.folder) // IMAGES_PER_CHECK))
-        marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
-        if not rounds.checks:
-            rounds.check()
-        for indices in track(batches[rounds.step :], len(batches) - rounds.step, "adapting", "batches"):
-            if rounds.stopped:
-                break
-            images, valid = self.folder.masked_batch(indices)
-            logits = rounds.learn(self._prepared(images), valid)
-            if logits is None:
-                break
-            if self.plan.mode == "online":
-                for place, index in enumerate(indices):
-                    self.writer.write("after", index, logits[place], row_of="stream")
-            if rounds.step in marks:
-                rounds.check()
-            if time.monotonic() - self._saved > _SAVE_EVERY:
-                self._save(rounds)
-        self._save(rounds)
-
-    def _save(self, rounds: Rounds) -> None:
-        self.work.save(rounds.state_dict(), rounds.step)
-        self._saved = time.monotonic()
-
-    def _batches(self) -> list[list[int]]:
-        """What is learnt from, in order, over all passes."""
-        if not self.plan.learns:
-            return []
-        if self.plan.mode == "online":
-            return self.folder.in_order(self.plan.batch_size) * self.plan.epochs
-        return [
-            batch
-            for epoch in range(self.plan.epochs)
-            for batch in self.folder.shuffled(self.plan.batch_size, self.plan.seed, epoch)
-        ]
-
-    def _kept(self, rounds: Rounds, batches: list[list[int]]) -> set[str]:
-        """Images whose prediction of ``online`` stands: all, or those of before a state that was gone back to."""
-        until = rounds.best_step if rounds.stopped else rounds.step
-        stands = {index for batch in batches[:until] for index in batch} if self.plan.mode == "online" else set()
-        return {self.folder.relative[index].as_posix() for index in stands}
-
-    def _episodes(self, probe: Probe, before: Evidence, score: Scorer | None) -> Outcome:
-        """Every image for itself; the network is what it was afterwards."""
-        adapter = self.plan.make()
-        forward = _each_anew(adapter, self.network, self.plan.epochs)
-        # the first decides for all: on a GPU the same sum may come out another way
-        check = looked_at(0, probe, forward, before, score) if self._processes.first else None
-        check = self._processes.gathered(check)[0]
-        assert check is not None
-        used = check if check.verdict.adapt else None
-        self._finish_after(used is not None, set(), forward)
-        adapter.reset()
-        adapter.close()
-        return Outcome(before, [check], used, 0, 0, "")
-
-    def _finish_after(self, used: bool, kept: set[str], forward: Forward) -> None:
-        """The predictions that stand: those of ``kept`` as they are, else of ``forward``, or those of before."""
-        stream, before, done = (self.work.rows(stage) for stage in ("stream", "before", "after"))
-        self._processes.wait()  # until all have read what was done before
-        for index, path in self._processes.share(list(enumerate(self.folder.relative))):
-            name = path.as_posix()
-            if name in done:
-                continue
-            if used and name in kept:
-                self.work.add_row("after", stream[name])
-            elif not used:
-                self.writer.copy("before", "after", index)
-                self.work.add_row("after", before[name])
-        if used:
-            self._predict("after", lambda images: forward(self._prepared(images)))
-
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.plan.prepare is None else self.plan.prepare(images)
 
+    def _batches(self) -> list[list[int]]:
+        """What is learnt from, in order, over all passes."""
+        plan = self.plan
+        if not plan.learns:
+            return []
+        if plan.mode == "online":
+            return self.folder.in_order(plan.batch_size) * plan.epochs
+        passes = [self.folder.shuffled(plan.batch_size, plan.seed, epoch) for epoch in range(plan.epochs)]
+        return [batch for batches in passes for batch in batches]
+
+    def _learn(self, watched: WatchedAdapter, batches: list[list[int]]) -> None:
+        per_pass = max(1, len(batches) // self.plan.epochs)
+        checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(self.folder) // IMAGES_PER_CHECK))
+        marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
+        watched.check()
+        for indices in track(batches, len(batches), "adapting", "batches"):
+            images, valid = self.folder.batch(indices)
+            logits = watched.learn(self._prepared(images), valid)
+            if logits is None:
+                return
+            if self.plan.mode == "online":
+                for index, prediction in zip(indices, logits, strict=True):
+                    self.predictions.write("after", index, prediction)
+            if watched.step in marks and not watched.check().verdict.adapt:
+                return
+
+    def _adapt_each(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence) -> Outcome:
+        """Every image for itself; the network is what it was afterwards."""
+        forward = _each_anew(adapter, self.network, self.plan.epochs)
+        check = looked_at(0, probe, forward, before, self._scorer())
+        used = check if check.verdict.adapt else None
+        self._predict_after(None if used is None else forward, set())
+        adapter.reset()
+        adapter.close()
+        return Outcome(before, [check], used)
+
     @torch.no_grad()
-    def _predict(self, stage: str, forward: Forward) -> None:
-        """Write every image that has no row yet; what cannot be read is left out of the folder from now on."""
-        done, broken = self.work.rows(stage), dict[int, str]()
-        missing = [i for i, path in enumerate(self.folder.relative) if path.as_posix() not in done]
-        self._processes.wait()  # until all have read what was done before
-        missing = list(self._processes.share(missing))
-        for index in track(missing, len(missing), f"predicting {stage}") if self._processes.first else missing:
+    def _predict_before(self, forward: Forward) -> None:
+        """Write every image; what cannot be read is left out of the folder from now on."""
+        broken: dict[int, str] = {}
+        for index in track(range(len(self.folder)), len(self.folder), "predicting before"):
             try:
                 picture = self.folder.picture(index)
             except InputError as error:
-                if stage != "before":
-                    raise
-                print(f"skipped: {error}", file=sys.stderr, flush=True)
                 broken[index] = str(error)
                 continue
-            self.writer.write(stage, index, forward(self.folder.seen(index, picture)[None])[0], picture)
-        self.folder.leave_out({index: why for part in self._processes.gathered(broken) for index, why in part.items()})
-        if not len(self.folder):
-            raise InputError("--images: no image can be read")
+            self.predictions.write("before", index, forward(self.folder.seen(index, picture)[None])[0], picture)
+        self.folder.leave_out(broken)
+
+    @torch.no_grad()
+    def _predict_after(self, forward: Forward | None, streamed: set[int]) -> None:
+        """The predictions that stand: ``streamed`` as they are, else of ``forward``; without one, those of before."""
+        for index in track(range(len(self.folder)), len(self.folder), "predicting after"):
+            if forward is None:
+                self.predictions.keep_before(index)
+            elif index not in streamed:
+                picture = self.folder.picture(index)
+                seen = self._prepared(self.folder.seen(index, picture)[None])
+                self.predictions.write("after", index, forward(seen)[0], picture)
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:

@@ -19,14 +19,14 @@ from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import Cell, Table
 from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import Pictures, View
-from seg.adaptation.evidence import Evidence, apart, stability_on
-from seg.adaptation.predictions import PredictionWriter
-from seg.adaptation.result import Result, mean_entropy
+from seg.adaptation.evidence import Evidence, apart
+from seg.adaptation.images import ImageFolder
+from seg.adaptation.predictions import STAGES, Predictions
+from seg.adaptation.result import Result
 
 _TEMPLATES = Path(__file__).parent / "templates"
 #: Images in the page, and pixels of the longer side there.
 _IMAGES, _SIDE = 8, 640
-_STAGES = ("before", "after")
 _VIEWS = (
     View("image", "image {image}"),
     View("prediction", "classes predicted on {image}, {run} the adaptation", classes=True),
@@ -54,7 +54,7 @@ class _Part:
     shared_caption: str = "before and after"
 
 
-def adaptation_page(result: Result, writer: PredictionWriter) -> bytes:
+def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     """One HTML file with everything in it."""
     shares = result.shares()
     return rendered(
@@ -62,7 +62,7 @@ def adaptation_page(result: Result, writer: PredictionWriter) -> bytes:
         _TEMPLATES,
         result=result,
         facts=_facts(result),
-        part=_gallery(result, writer),
+        part=_gallery(result, predictions),
         shares=_shares_table(shares),
         charts=_charts(result),
         looks=_looks_table(result),
@@ -84,8 +84,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         ]
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
     facts.append(("mode", settings["mode"]))
-    old, new = (mean_entropy(rows) for rows in (result.before, result.after))
-    facts.append(("mean entropy", f"{old:.3f} → {new:.3f}"))
+    facts.append(("mean entropy", "{before:.3f} → {after:.3f}".format(**result.mean_entropy)))
     return facts
 
 
@@ -97,7 +96,7 @@ def _shares_table(shares: list[dict[str, float]]) -> Table:
     )
     for row in shares:
         if row["before"] or row["after"]:
-            cells = [Cell(f"{100 * row[stage]:.1f}", bar=row[stage]) for stage in _STAGES]
+            cells = [Cell(f"{100 * row[stage]:.1f}", bar=row[stage]) for stage in STAGES]
             table.rows.append((str(row["class"]), "", [*cells, Cell(f"{100 * row['difference']:+.1f}")]))
     return table
 
@@ -123,7 +122,7 @@ def _looks_table(result: Result) -> Table:
 
 def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
     values = (
-        evidence.entropy, evidence.info_max, evidence.mirror, evidence.scale, stability_on(evidence, before),
+        evidence.entropy, evidence.info_max, evidence.mirror, evidence.scale, evidence.stability_on(before),
         evidence.effective_classes, apart(before.shares, evidence.shares),
     )  # fmt: skip
     return [Cell(f"{value:.3f}") for value in values]
@@ -140,7 +139,7 @@ def _charts(result: Result) -> list[Chart]:
     kinds = (
         ("mean entropy", "learning makes it fall, for better or worse", lambda evidence: evidence.entropy),
         ("stability of the classes", "IoU between the views of an image; a lost class counts 0",
-         lambda evidence: stability_on(evidence, before)),
+         lambda evidence: evidence.stability_on(before)),
         ("effective number of classes", "falls to 1 in a collapse", lambda evidence: evidence.effective_classes),
         ("information maximisation", "higher is better", lambda evidence: evidence.info_max),
     )  # fmt: skip
@@ -159,28 +158,33 @@ def _charts(result: Result) -> list[Chart]:
     ]
 
 
-def _gallery(result: Result, writer: PredictionWriter) -> _Part:
-    folder = writer.folder
+def _gallery(result: Result, predictions: Predictions) -> _Part:
+    folder = predictions.folder
     embedded: list[Embedded] = []
     shown = folder.spread(_IMAGES)
     for index in shown:
         name = folder.relative[index].as_posix()
-        photo = _embedded(Picture("before", name, _VIEWS[0], folder.files[index]), folder.preview(index))
+        photo = _embedded(Picture("before", name, _VIEWS[0], folder.files[index]), _preview(folder, index))
         embedded += [photo, Embedded(Picture("after", name, _VIEWS[0], folder.files[index]), *_same(photo))]
         for view in _VIEWS[1:]:
-            for stage in _STAGES:
-                file = writer.file(stage, index, view.name)
+            for stage in STAGES:
+                file = predictions.file(stage, index, f"{view.name}.png")
                 with opened_image(file, ("PNG",)) as picture:
                     pixels = np.asarray(picture.convert("RGB"))
                 embedded.append(_embedded(Picture(stage, name, view, file), pixels))
-    shots, _ = shots_of(embedded, list(_STAGES), "adaptation")
+    shots, _ = shots_of(embedded, list(STAGES), "adaptation")
     notes = [f"{len(shown)} of {len(folder)} images, evenly from the folder."] if len(shown) < len(folder) else []
     colours = [
         (name, f"#{red:02x}{green:02x}{blue:02x}")
         for name, (red, green, blue) in zip(result.classes.names, result.classes.colors, strict=True)
     ]
     about = _About(Pictures("Before and after", "", _VIEWS))
-    return _Part(about, Gallery(list(_VIEWS), list(_STAGES), list(shots.items()), notes), colours)
+    return _Part(about, Gallery(list(_VIEWS), list(STAGES), list(shots.items()), notes), colours)
+
+
+def _preview(folder: ImageFolder, index: int) -> NDArray[np.uint8]:
+    picture = folder.picture(index)
+    return folder.preprocessing.pixels.preview(picture.values, picture.valid)
 
 
 def _embedded(picture: Picture, pixels: NDArray[np.uint8]) -> Embedded:

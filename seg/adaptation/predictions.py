@@ -5,9 +5,9 @@ Shapes: C classes, h × w the logits' resolution, H × W an image's own size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,57 +16,64 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.checkpoint import write_atomically
 from seg.adaptation.evidence import Forward
-from seg.adaptation.image_folder import ImageFolder
-from seg.adaptation.labelled import Labels
-from seg.adaptation.work import Work
+from seg.adaptation.images import ImageFolder, Labels
 from seg.data.image_pixels import ImagePixels
 from seg.data.labels import ClassSet
 from seg.maps import entropy_maps, panels
 from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.predictor import upsampled
 
-#: Of the pictures of an image and stage.
-KINDS = ("prediction", "entropy", "pred_labelIds")
-#: Beside them, of an image that says where it lies.
-GEOTIFFS = ("prediction", "entropy")
+STAGES = ("before", "after")
+#: Files of an image and stage; the GeoTIFFs of an image that says where it lies.
+_FILES = ("prediction.png", "entropy.png", "pred_labelIds.png", "prediction.tif", "entropy.tif")
 
 
 @dataclass(frozen=True)
-class PredictionWriter:
-    """Writes into one folder per stage; a row stands for an image whose pictures are on the disk.
+class Row:
+    """Numbers of one image.
 
     Args:
-        work: keeps the rows.
+        pixels: (C,) predicted as each class.
+        entropy: mean over its pixels, / log C.
+        confusion: (C, C) pixels by label and prediction, of a labelled image.
+    """
+
+    pixels: NDArray[np.int64]
+    entropy: float
+    confusion: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions of all images, one folder per stage.
+
+    Args:
+        out: the folder that is written to.
         folder: the images.
         classes: C names and colours.
         labels: of some of the images, or None.
         align_corners: of the upsampling.
+
+    Attributes:
+        rows: by stage and image path.
     """
 
-    work: Work
+    out: Path
     folder: ImageFolder
     classes: ClassSet
     labels: Labels | None
     align_corners: bool
+    rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {stage: {} for stage in STAGES})
 
-    def write(
-        self,
-        stage: str,
-        index: int,
-        logits: Tensor,
-        picture: ImagePixels | None = None,
-        row_of: str | None = None,
-    ) -> None:
-        """Files and row of one image.
+    def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
+        """Files and row of one image; those of an earlier call are replaced.
 
         Args:
-            stage: ``before`` or ``after``.
+            stage: of :data:`STAGES`.
             index: of the image.
             logits: (C, h, w).
             picture: the image, where it has been read already.
-            row_of: the stage that the row is kept for, where it is another.
 
         Raises:
             NotFiniteError: logits that are NaN or infinite, which would look like class 0 everywhere.
@@ -78,32 +85,35 @@ class PredictionWriter:
         size = (picture.values.shape[0], picture.values.shape[1])
         with torch.inference_mode():
             prediction = entropy_maps.Prediction.of(upsampled(logits[None], size, self.align_corners)[0], picture.valid)
-        tiles: dict[str, NDArray[np.uint8]] = {
-            **prediction.tiles(self.classes.colors),
-            "pred_labelIds": prediction.ids(self.classes),
-        }
+        tiles = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
         for kind, tile in tiles.items():
-            panels.save_panel(self.file(stage, index, kind), Image.fromarray(tile))
+            panels.save_panel(self.file(stage, index, f"{kind}.png"), Image.fromarray(tile))
         if picture.place is not None:
-            write_geotiffs(lambda kind: self._output(stage, index, kind), prediction, self.classes, picture.place)
+            write_geotiffs(lambda kind: self.file(stage, index, kind), prediction, self.classes, picture.place)
         classes, entropy = prediction.counted
-        row: dict[str, Any] = {
-            "image": relative.as_posix(),
-            "pixels": np.bincount(classes.ravel(), minlength=len(self.classes)).tolist(),
-            "entropy": float(entropy.mean()) if entropy.size else 0.0,
-        }
-        table = None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid)
-        if table is not None:
-            row["confusion"] = table
-        self.work.add_row(row_of or stage, row)
+        self.rows[stage][relative.as_posix()] = Row(
+            np.bincount(classes.ravel(), minlength=len(self.classes)),
+            float(entropy.mean()) if entropy.size else 0.0,
+            None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid),
+        )
+
+    def keep_before(self, index: int) -> None:
+        """Files and row of an image before as those after."""
+        name = self.folder.relative[index].as_posix()
+        self.rows["after"][name] = self.rows["before"][name]
+        for kind in _FILES:
+            before, after = (self.file(stage, index, kind) for stage in STAGES)
+            if before.is_file():
+                after.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(before, after)
+
+    def confusions(self, stage: str) -> list[NDArray[np.int64]]:
+        """(C, C) pixels by label and prediction of every labelled image, in order."""
+        return [row.confusion for row in self.rows[stage].values() if row.confusion is not None]
 
     @torch.no_grad()
-    def tables(self, forward: Forward) -> list[NDArray[np.int64]]:
-        """(C, C) pixels by label and prediction of every labelled image, in order.
-
-        Args:
-            forward: a network, from images as it sees them.
-        """
+    def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
+        """The same of a network, from images as it sees them; nothing is written."""
         found = []
         for index, relative in enumerate(self.folder.relative):
             if self.labels is None or relative not in self.labels.files:
@@ -112,20 +122,10 @@ class PredictionWriter:
             logits = forward(self.folder.seen(index, picture)[None])
             size = (picture.values.shape[0], picture.values.shape[1])
             predicted = upsampled(logits, size, self.align_corners)[0].argmax(0).to(torch.uint8).cpu().numpy()
-            found.append(np.asarray(self.labels.confusion(relative, predicted, picture.valid), np.int64))
+            table = self.labels.confusion(relative, predicted, picture.valid)
+            found += [] if table is None else [table]
         return found
 
-    def copy(self, stage: str, other: str, index: int) -> None:
-        """An image's files of one stage as those of another."""
-        for kind in [f"{kind}.png" for kind in KINDS] + [f"{kind}.tif" for kind in GEOTIFFS]:
-            before, place = self._output(stage, index, kind), self._output(other, index, kind)
-            if kind.endswith(".png") or before.is_file():
-                place.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(place, before.read_bytes())
-
     def file(self, stage: str, index: int, kind: str) -> Path:
-        """Where an image's picture of a kind is written to."""
-        return self._output(stage, index, f"{kind}.png")
-
-    def _output(self, stage: str, index: int, kind: str) -> Path:
-        return output_path(self.work.out / stage, self.folder.names[index], kind)
+        """Where an image's file of a kind is written to."""
+        return output_path(self.out / stage, self.folder.names[index], kind)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
+from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
-from seg.adaptation.labelled import LabelScore, label_score
+from seg.adaptation.predictions import Row
 from seg.data.labels import ClassSet
 
-Rows = dict[str, dict[str, Any]]
 #: Evidence on fewer images than these says little, and the answer says so.
 _FEW_IMAGES = PROBE_IMAGES // 2
 #: A class whose share of the pixels has moved by more than this is named.
@@ -22,7 +23,7 @@ _MOVED = 0.10
 
 @dataclass(frozen=True)
 class Result:
-    """All of it.
+    """The answer and its numbers.
 
     Args:
         settings: of the command, resolved.
@@ -36,9 +37,9 @@ class Result:
     settings: dict[str, Any]
     classes: ClassSet
     outcome: Outcome
-    before: Rows
-    after: Rows
-    skipped: dict[str, str] = field(default_factory=dict)
+    before: Mapping[str, Row]
+    after: Mapping[str, Row]
+    skipped: Mapping[str, str]
 
     @property
     def adapted(self) -> bool:
@@ -66,9 +67,7 @@ class Result:
     def _doubt(self) -> str:
         """That the evidence rests on few images, as the end of a clause."""
         number = self.outcome.before.images
-        if number >= _FEW_IMAGES:
-            return ""
-        return f", on {number} image{'s' * (number != 1)} only, which tells little"
+        return "" if number >= _FEW_IMAGES else f", on {number} image{'s' * (number != 1)} only, which tells little"
 
     def _moved(self) -> str:
         """The classes to look at, as a sentence."""
@@ -82,10 +81,9 @@ class Result:
     def _why_not(self) -> str:
         if self.settings["method"] == "none":
             return "the method is none"
-        outcome = self.outcome
-        if outcome.stopped:
-            return f"{outcome.stopped}{self._doubt}"
-        last = outcome.checks[-1].verdict
+        if self.outcome.stopped:
+            return f"{self.outcome.stopped}{self._doubt}"
+        last = self.outcome.checks[-1].verdict
         why = "no state of it is better than the network as it was" if last.adapt else last.reason
         return f"{why}{self._doubt}"
 
@@ -101,17 +99,13 @@ class Result:
         """On labelled images: of the predictions that stand, or of the adaptation that is not used."""
         if not self.adapted:
             return self.outcome.checks[-1].score if self.outcome.checks else None
-        both = [name for name, row in self.after.items() if "confusion" in row and name in self.before]
-        if not both:
-            return None
-        old, new = (
-            [np.asarray(rows[name]["confusion"], np.int64) for name in both] for rows in (self.before, self.after)
-        )
-        return label_score(old, new)
+        pairs = [(row.confusion, self.after[name].confusion) for name, row in self.before.items()]
+        both = [(old, new) for old, new in pairs if old is not None and new is not None]
+        return label_score(*zip(*both, strict=True)) if both else None
 
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
-        old, new = (_shares(list(rows.values())) for rows in (self.before, self.after))
+        old, new = (_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in (self.before, self.after))
         order = sorted(range(len(self.classes)), key=lambda index: (-old[index], index))
         return [
             {
@@ -123,13 +117,20 @@ class Result:
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
+        pairs = [(name, old, self.after[name]) for name, old in self.before.items()]
         return [
             {
-                "image": name, "entropy_before": old["entropy"], "entropy_after": self.after[name]["entropy"],
-                "largest_share_before": _largest(old), "largest_share_after": _largest(self.after[name]),
+                "image": name, "entropy_before": old.entropy, "entropy_after": new.entropy,
+                "largest_share_before": max(_shares(old.pixels)), "largest_share_after": max(_shares(new.pixels)),
             }
-            for name, old in self.before.items()
+            for name, old, new in pairs
         ]  # fmt: skip
+
+    @property
+    def mean_entropy(self) -> dict[str, float]:
+        """Before and after, over images, each counting once; 0 is certain, 1 uniform."""
+        stages = {"before": self.before, "after": self.after}
+        return {stage: float(np.mean([row.entropy for row in rows.values()])) for stage, rows in stages.items()}
 
     def document(self) -> dict[str, Any]:
         """``adapt.json``."""
@@ -144,18 +145,10 @@ class Result:
             "planned_batches": outcome.planned,
             "stopped": outcome.stopped,
             "used_after_batch": outcome.used and outcome.used.step,
-            "evidence": {
-                "before": outcome.before.document(),
-                "checks": [check.document() for check in outcome.checks],
-            },
+            "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
             "labels": score and {**asdict(score), "gain": score.gain},
-            "mean_entropy": {"before": mean_entropy(self.before), "after": mean_entropy(self.after)},
+            "mean_entropy": self.mean_entropy,
         }
-
-
-def mean_entropy(rows: Rows) -> float:
-    """Over images, each counting once; 0 is certain, 1 uniform."""
-    return float(np.mean([row["entropy"] for row in rows.values()]))
 
 
 def shares_table(shares: Sequence[dict[str, Any]]) -> Table:
@@ -170,11 +163,6 @@ def shares_table(shares: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _shares(rows: Sequence[dict[str, Any]]) -> list[float]:
-    pixels = np.sum([row["pixels"] for row in rows], axis=0)
+def _shares(pixels: NDArray[np.int64]) -> list[float]:
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
     return shares
-
-
-def _largest(row: dict[str, Any]) -> float:
-    return float(max(row["pixels"]) / max(sum(row["pixels"]), 1))

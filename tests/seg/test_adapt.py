@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import json
@@ -17,13 +16,13 @@ import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
 
-import seg.adaptation.flow
 from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError, Interrupted
-from dem_apps.runtime.processes import Processes
+from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
 from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import Verdict
+from seg.adaptation.predictions import Row
+from seg.adaptation.run import batch_norm_normalises
 from seg.models.trained import open_trained
 
 NETWORKS = """
@@ -128,7 +127,7 @@ def saved(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     result = adapt(config)
     out = Path(str(config.out))
     assert sorted(entry.name for entry in out.iterdir()) == [
@@ -164,28 +163,16 @@ def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, c
     assert 'src="/' not in page
 
 
-def test_what_cannot_be_read_is_named_in_the_result_also_of_a_killed_run(config: AdaptConfig, monkeypatch, capsys):
+def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypatch, capsys) -> None:
     folder, out = Path(str(config.images)), Path(str(config.out))
     (folder / "no_image.png").write_bytes(b"no image")
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     Image.fromarray(noise).save(folder / "1.png")
     (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:4000])  # its header is whole
-    add_row = seg.adaptation.work.Work.add_row
-    with monkeypatch.context() as patch:
-
-        def dying(self: Any, stage: str, row: Any) -> None:
-            add_row(self, stage, row)
-            if row["image"] == "5.png":
-                raise Killed
-
-        patch.setattr("seg.adaptation.work.Work.add_row", dying)
-        with pytest.raises(Killed):
-            adapt(config)
+    flags = ("model", "weights", "images", "out", "device", "batch_size", "method")
     monkeypatch.setattr(
-        "sys.argv",
-        ["adapt", *(f"--{key.replace('_', '-')}={getattr(config, key)}" for key in
-                    ("model", "weights", "images", "out", "device", "batch_size", "method"))],
-    )  # fmt: skip
+        "sys.argv", ["adapt", *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags)]
+    )
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
@@ -194,13 +181,13 @@ def test_what_cannot_be_read_is_named_in_the_result_also_of_a_killed_run(config:
     assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
     assert all(row["reason"] and str(folder) not in row["reason"] for row in document["skipped"])
     assert "2 of 10 images left out, which cannot be read:" in (out / "report.html").read_text()
-    said = capsys.readouterr().out
-    assert "continuing: 9 of 10 images, results in" in said
-    assert said.splitlines()[-1].startswith("skipped:     2 of 10 images left out")
+    said = capsys.readouterr()
+    assert "1.png" in said.err
+    assert said.out.splitlines()[-1].startswith("skipped:     2 of 10 images left out")
 
 
 def test_the_answer_names_doubts(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     result = adapt(changed(config, method="bn"))
     assert result.answer.startswith(
         "Adapted by new batch norm statistics alone, with nothing learnt: the test says so."
@@ -210,8 +197,8 @@ def test_the_answer_names_doubts(config: AdaptConfig, monkeypatch) -> None:
         outcome=dataclasses.replace(
             result.outcome, before=dataclasses.replace(result.outcome.before, images=3), batches=4, planned=4
         ),
-        before={"0.png": {"pixels": [50, 30, 20, 0]}},
-        after={"0.png": {"pixels": [39, 31, 21, 9]}},
+        before={"0.png": Row(np.array([50, 30, 20, 0]), 0.5, None)},
+        after={"0.png": Row(np.array([39, 31, 21, 9]), 0.5, None)},
     )
     assert few.answer == (
         "Adapted by new batch norm statistics alone, with nothing learnt: the test says so, on 3 images only, which "
@@ -220,7 +207,7 @@ def test_the_answer_names_doubts(config: AdaptConfig, monkeypatch) -> None:
 
 
 def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     adapt(changed(config, lr=0.1))
     out = Path(str(config.out))
     (file,) = (out / "adapted").iterdir()
@@ -238,7 +225,7 @@ def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, monkeyp
 
 @pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
 def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(False))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(False))
     result = adapt(changed(config, mode=mode))
     out = Path(str(config.out))
     assert not result.adapted
@@ -271,7 +258,7 @@ def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config: Adapt
 
 
 def test_online_returns_the_prediction_of_before_the_update(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     adapt(changed(config, mode="online", lr=0.1))
     trained = open_trained(str(config.model), str(config.weights))
     adapter = TestTimeAdapter(trained.network, "tent", "entropy", lr=0.1, reduction="balanced", num_classes=4)
@@ -285,7 +272,7 @@ def test_online_returns_the_prediction_of_before_the_update(config: AdaptConfig,
 
 
 def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     adapt(changed(config, mode="episodic", lr=0.1, epochs=2))
     trained = open_trained(str(config.model), str(config.weights))
     adapter = TestTimeAdapter(
@@ -299,81 +286,8 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch)
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("decided", ["yes", "no"])
-def test_processes_share_the_images_of_episodic_and_write_what_one_does(
-    decided: str, config: AdaptConfig, tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
-    (Path(str(config.images)) / "broken.png").write_bytes(b"no image")
-    flags = ["--model", str(config.model), "--weights", str(config.weights), "--images", str(config.images),
-             "--labels", str(tmp_path / "labels"), "--mode", "episodic", "--lr", "0.1"]  # fmt: skip
-    worker = (str(Path(__file__).parents[1] / "support" / "adapt_worker.py"), decided)
-    folders = []
-    for number in (1, 2):
-        launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(number))
-        folders.append(tmp_path / f"out{number}")
-        done = run_command(*launcher, *worker, *flags, "--out", str(folders[-1]), cwd=tmp_path)
-        assert done.returncode == 1, done.stderr
-        assert "broken.png: the image cannot be read" in done.stderr
-    one, two = ({str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} for out in folders)
-    assert len([name for name in one if name.startswith("after/")]) == 9 * 3
-    assert set(two) == set(one)
-    assert [name for name in one if one[name] != two[name] and not name.endswith("report.html")] == []
-
-
-def test_several_processes_share_nothing_but_single_images(config: AdaptConfig, monkeypatch) -> None:
-    several = contextlib.nullcontext(Processes(0, 2))
-    monkeypatch.setattr("seg.adapt.launched_processes", lambda joint: several)
-    with pytest.raises(
-        InputError, match="give --mode episodic with --model and --images, or start the command without"
-    ):
-        adapt(config)
-
-
-class Killed(Exception):
-    """In place of a signal that leaves no time."""
-
-
-def test_a_signal_says_how_to_go_on(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.flow.Flow.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(Interrupted, match=r"the same command with --out .* goes on from here"):
-        adapt(config)
-
-
-@pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
-@pytest.mark.parametrize("after", [3, 12, 16])
-def test_a_killed_run_goes_on_to_the_same_files(config: AdaptConfig, tmp_path, mode: str, after: int, monkeypatch):
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
-    monkeypatch.setattr(seg.adaptation.flow, "_SAVE_EVERY", 0.0)
-    wanted = changed(config, mode=mode, lr=0.1, epochs=2)
-    adapt(wanted)
-    again = changed(wanted, out=str(tmp_path / "again"))
-    calls = 0
-    add_row = seg.adaptation.work.Work.add_row
-
-    def dying(self: Any, stage: str, row: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == after:
-            raise Killed
-        add_row(self, stage, row)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("seg.adaptation.work.Work.add_row", dying)
-        with pytest.raises(Killed):
-            adapt(again)
-    adapt(again)
-    one, other = files(Path(str(wanted.out))), files(tmp_path / "again")
-    assert one.keys() == other.keys()
-    for name in one:
-        if not name.endswith(("report.html", ".pth")):  # a page says when it was made
-            assert one[name] == other[name], name
-    weights, theirs = saved(Path(str(wanted.out))), saved(tmp_path / "again")
-    assert all(torch.equal(weights[name], theirs[name]) for name in weights)
-
-
 def test_labels_give_a_score_and_decide(config: AdaptConfig, images: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     (tmp_path / "labels" / "0.png").unlink()
     result = adapt(changed(config, labels=str(tmp_path / "labels"), lr=0.1))
     document = json.loads((Path(str(config.out)) / "adapt.json").read_text())
@@ -395,7 +309,7 @@ def test_labels_give_a_score_and_decide(config: AdaptConfig, images: Path, tmp_p
 
 @pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta", "deyo"])
 def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     source = str(images) if method in ("lab", "eata") else None
     result = adapt(changed(config, method=method, source=source))
     out = Path(str(config.out))
@@ -423,7 +337,7 @@ def test_auto_is_statistics_unless_learning_is_asked_for(config: AdaptConfig, ne
     import own_adapted
 
     auto = changed(config, method="auto")
-    resolved = changed(auto, **flags).resolved(getattr(own_adapted, network)())
+    resolved = changed(auto, **flags).resolved(batch_norm_normalises(getattr(own_adapted, network)()))
     assert resolved.method == method
     expected = (
         {"loss": "entropy", "reduction": "balanced", "lr": 0.01} | flags
@@ -433,16 +347,8 @@ def test_auto_is_statistics_unless_learning_is_asked_for(config: AdaptConfig, ne
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
-def test_a_damaged_image_is_left_out(config: AdaptConfig, images: Path, capsys) -> None:
-    whole = (images / "2.png").read_bytes()
-    (images / "2.png").write_bytes(whole[: len(whole) // 2])
-    result = adapt(config)
-    assert len(result.before) == 8
-    assert "2.png" in capsys.readouterr().err
-
-
 def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.rounds.decide", always(True))
+    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
     torch.manual_seed(0)
     model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
     model.save_pretrained(str(tmp_path / "smp"))
@@ -500,17 +406,16 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         assert not (tmp_path / "out").exists(), flags
 
 
-def test_a_used_folder_is_refused_and_another_setting_does_not_go_on(config: AdaptConfig, monkeypatch) -> None:
+def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there(config: AdaptConfig, monkeypatch):
+    out = Path(str(config.out))
     with monkeypatch.context() as patch:
-        patch.setattr("seg.adaptation.flow.Flow._rounds", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
+        patch.setattr("seg.adaptation.flow.Flow.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             adapt(config)
-    with pytest.raises(InputError, match=r"--lr: .* was started with 0.01, not 0.5"):
-        adapt(changed(config, lr=0.5))
-    with pytest.raises(InputError, match=r"--method: .* was started with 'tent', not 'bn'"):
-        adapt(changed(config, method="auto"))
+    assert not out.exists()
+    assert not list(out.parent.glob(".out*"))
     adapt(config)
-    kept = files(Path(str(config.out)))
-    with pytest.raises(InputError, match="finished adaptation, which is never overwritten"):
+    kept = files(out)
+    with pytest.raises(InputError, match=r"--out: .* holds files already, which are never overwritten"):
         adapt(config)
-    assert files(Path(str(config.out))) == kept
+    assert files(out) == kept

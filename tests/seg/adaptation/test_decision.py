@@ -1,22 +1,26 @@
-"""The rule on evidence that is known."""
+"""The acceptance test on evidence that is known, and scores by a few labels."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
+import torch
+from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation.decision import (
     LEAST_CLASSES,
     LEAST_ENTROPY,
     LEAST_STABILITY,
+    LabelScore,
     Verdict,
     decide,
     decide_with_labels,
-    worth,
+    label_score,
+    mean_iou,
 )
 from seg.adaptation.evidence import Evidence
-from seg.adaptation.labelled import LabelScore
 
 BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, 3.0, 0.8, 0.8, (0.6, 0.6, 0.6))
 
@@ -69,7 +73,7 @@ def test_a_rare_class_that_is_lost_is_caught() -> None:
 def test_more_classes_and_steadier_ones_are_welcome() -> None:
     better = with_(shares=(0.34, 0.33, 0.33), stability=(0.7, 0.7, 0.7))
     assert decide(BEFORE, better).adapt
-    assert worth(BEFORE, better) > worth(BEFORE, BEFORE)
+    assert better.stability_on(BEFORE) > BEFORE.stability_on(BEFORE)
 
 
 def test_labels_decide_where_they_can() -> None:
@@ -80,3 +84,23 @@ def test_labels_decide_where_they_can() -> None:
     assert decide_with_labels(yes, unclear) == yes
     assert decide_with_labels(no, unclear) == no
     assert decide_with_labels(no, LabelScore(1, 0.3, 0.4, None, None)) == no
+
+
+def test_miou_is_the_one_of_torchmetrics() -> None:
+    truth, predicted = (torch.from_numpy(np.random.default_rng(seed).integers(0, 3, (8, 12))) for seed in (0, 1))
+    pairs = np.bincount((truth * 4 + predicted).flatten(), minlength=16).reshape(4, 4)  # the fourth class is nowhere
+    metric = MulticlassJaccardIndex(3)
+    assert mean_iou(pairs) == pytest.approx(float(metric(predicted, truth)), abs=1e-6)
+
+
+def test_the_interval() -> None:
+    right, wrong = np.diag([50, 30, 20]), np.array([[10, 40, 0], [30, 0, 0], [0, 20, 0]])
+    mixed = np.array([[40, 10, 0], [5, 25, 0], [0, 5, 15]])
+    same = label_score([mixed, right], [mixed, right])
+    assert (same.gain, same.low, same.high) == (0.0, 0.0, 0.0)
+    better = label_score([wrong] * 5, [right] * 5)
+    assert better.low == better.high == better.gain == pytest.approx(1 - mean_iou(wrong))
+    torn = label_score([wrong, right, wrong, right], [right, wrong, right, wrong])
+    assert torn.low < 0 < torn.high
+    assert label_score([wrong], [right]).low is None
+    assert "no interval" in label_score([wrong], [right]).sentence

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.evidence import SCALE, Evidence, apart, gathered, stability_on
+from seg.adaptation.evidence import SCALE, Evidence, Probe, apart
 
 CLASSES = 4
 
@@ -34,7 +34,7 @@ def iou(first: np.ndarray, second: np.ndarray) -> list[float | None]:
 
 def test_the_numbers_are_their_definitions() -> None:
     model, batch = network(), images()
-    evidence = gathered(model, [batch[:2], batch[2:]])
+    evidence = Probe([batch[:2], batch[2:]]).look(model)
     with torch.no_grad():
         p = model(batch).softmax(1).double().numpy()
         classes = p.argmax(1)
@@ -55,28 +55,28 @@ def test_the_numbers_are_their_definitions() -> None:
 
 
 def test_a_network_that_sees_single_pixels_does_not_mind_mirroring() -> None:
-    assert gathered(network(kernel=1), [images()]).mirror == 1.0
-    assert gathered(network(kernel=3), [images()]).mirror < 1.0
+    assert Probe([images()]).look(network(kernel=1)).mirror == 1.0
+    assert Probe([images()]).look(network(kernel=3)).mirror < 1.0
 
 
 def test_a_collapse_is_certain_and_steady_and_seen_all_the_same() -> None:
     model = network()
-    before = gathered(model, [images()])
+    before = Probe([images()]).look(model)
     with torch.no_grad():
         model.bias[2] += 100
-    after = gathered(model, [images()])
-    assert after.mirror == after.scale == after.largest_share == 1.0
+    after = Probe([images()]).look(model)
+    assert after.mirror == after.scale == max(after.shares) == 1.0
     assert after.effective_classes == pytest.approx(1.0)
     assert after.info_max == pytest.approx(0.0, abs=1e-6)
     assert after.stability == (None, None, 1.0, None)
     # the classes that are gone count
-    assert stability_on(after, before) == pytest.approx(1 / CLASSES)
+    assert after.stability_on(before) == pytest.approx(1 / CLASSES)
 
 
 def test_rare_classes_are_left_out_of_stability() -> None:
     one = Evidence(1, (0.5, 0.4995, 0.0005, 0.0), 0.1, 0.1, 1.0, 1.0, 1.0, (0.8, 0.4, 0.0, None))
-    assert stability_on(one, one) == pytest.approx(0.6)
-    assert stability_on(one, one, least_share=1e-4) == pytest.approx(0.4)
+    assert one.stability_on(one) == pytest.approx(0.6)
+    assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
 
 def test_sides_stay_multiples() -> None:
@@ -86,17 +86,13 @@ def test_sides_stay_multiples() -> None:
         seen.append(tuple(batch.shape[2:]))
         return torch.zeros(len(batch), CLASSES, *batch.shape[2:])
 
-    gathered(forward, [torch.zeros(1, 3, 64, 32)], multiple=32)
+    Probe([torch.zeros(1, 3, 64, 32)], multiple=32).look(forward)
     assert set(seen) == {(64, 32), (32 if round(64 * SCALE / 32) == 1 else 64, 32)}
 
 
-def test_nan_is_refused_and_documents_come_back() -> None:
-    evidence = gathered(network(), [images()])
-    assert Evidence.of_document(evidence.document()) == evidence
+def test_nan_is_refused() -> None:
     with pytest.raises(NotFiniteError):
-        gathered(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")), [images(1)])
-    with pytest.raises(ValueError, match="no image"):
-        gathered(network(), [])
+        Probe([images(1)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))
 
 
 def test_apart() -> None:

@@ -1,11 +1,10 @@
-"""An adapter that is watched: evidence before and during the adaptation, and the best state that there was."""
+"""Adaptation with early stopping and rollback: evidence before and while it learns, and the best state seen."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,30 +13,12 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods.network import find_logits
 from dem_apps.test_time_methods.normalisation import batch_norms
-from seg.adaptation.decision import Verdict, decide, decide_with_labels, worth
-from seg.adaptation.evidence import Evidence, Forward, gathered
-from seg.adaptation.labelled import LabelScore
+from seg.adaptation.decision import LabelScore, Verdict, decide, decide_with_labels
+from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.models.adaptive_batch_norm import re_estimated
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], LabelScore]
-
-
-@dataclass(frozen=True)
-class Probe:
-    """The images that evidence is taken on, and statistics of batch norm.
-
-    Args:
-        batches: (B, 3, H, W) each, as the network takes them.
-        multiple: sides of images are multiples of this.
-    """
-
-    batches: Sequence[Tensor]
-    multiple: int = 1
-
-    def look(self, forward: Forward) -> Evidence:
-        """The evidence of a network."""
-        return gathered(forward, self.batches, self.multiple)
 
 
 @dataclass(frozen=True)
@@ -55,24 +36,6 @@ class Check:
     evidence: Evidence | None
     verdict: Verdict
     score: LabelScore | None = None
-
-    def document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "step": self.step,
-            "evidence": self.evidence and self.evidence.document(),
-            "verdict": asdict(self.verdict),
-            "score": self.score and asdict(self.score),
-        }
-
-    @classmethod
-    def of_document(cls, document: dict[str, Any]) -> Check:
-        """What :meth:`document` made."""
-        evidence, score = document["evidence"], document["score"]
-        return cls(
-            document["step"], evidence and Evidence.of_document(evidence), Verdict(**document["verdict"]),
-            score and LabelScore(**score),
-        )  # fmt: skip
 
 
 def plain_forward(network: nn.Module) -> Forward:
@@ -107,14 +70,21 @@ def looked_at(step: int, probe: Probe, forward: Forward, before: Evidence, score
     return Check(step, evidence, decide_with_labels(verdict, found), found)
 
 
-class Rounds:
-    """What an adaptation comes to, batch by batch.
+class WatchedAdapter:
+    """An adapter whose network is looked at now and then; the best acceptable state is kept, a bad one ends it.
 
     Args:
         adapter: of any method.
         probe: images of the folder that is adapted to.
         before: the evidence of the network as it was.
         score: of a network on labelled images beside that of the network as it was, where there are any.
+
+    Attributes:
+        step: batches that it has learnt from.
+        checks: the looks so far.
+        best: weights of the best acceptable state, or None.
+        best_check: the look that they were kept at.
+        stopped: why learning has ended early, as half a sentence; empty otherwise.
     """
 
     def __init__(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence, score: Scorer | None = None) -> None:
@@ -122,7 +92,7 @@ class Rounds:
         self.step = 0
         self.checks: list[Check] = []
         self.best: dict[str, Tensor] | None = None
-        self.best_step: int | None = None
+        self.best_check: Check | None = None
         self.stopped = ""
 
     def learn(self, images: Tensor, valid: Tensor | None = None) -> Tensor | None:
@@ -139,39 +109,20 @@ class Rounds:
         return logits
 
     def check(self) -> Check:
-        """Look at the network as it is now, and keep it if it is the best so far; a bad one ends the adaptation."""
+        """Look at the network as it is now."""
         candidate = as_it_would_be_used(self.adapter, self.probe)
         check = looked_at(self.step, self.probe, plain_forward(candidate), self.before, self.score)
         self.checks.append(check)
-        if check.verdict.adapt and self._worth(check) >= max(map(self._worth, self.accepted), default=0.0):
-            self.best = {name: value.clone() for name, value in candidate.state_dict().items()}
-            self.best_step = self.step
-        if not check.verdict.adapt and self.step:
+        if check.verdict.adapt:
+            if self.best_check is None or self._worth(check) >= self._worth(self.best_check):
+                self.best = {name: value.clone() for name, value in candidate.state_dict().items()}
+                self.best_check = check
+        elif self.step:
             self.stopped = f"after batch {self.step} {check.verdict.reason}"
         return check
 
-    @property
-    def accepted(self) -> list[Check]:
-        """The looks at networks that may be used."""
-        return [check for check in self.checks if check.verdict.adapt]
-
     def _worth(self, check: Check) -> float:
-        """Of an accepted network, higher is better."""
+        """What the best of several acceptable states has most of: mIoU, or stability where there are no labels."""
         if check.score is not None:
             return check.score.after
-        assert check.evidence is not None  # for the type checker: without evidence nothing is accepted
-        return worth(self.before, check.evidence)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What an exact continuation needs; the network as it was is not in it."""
-        return {
-            "adapter": self.adapter.state_dict(), "step": self.step, "best": self.best, "best_step": self.best_step,
-            "checks": [check.document() for check in self.checks], "stopped": self.stopped,
-        }  # fmt: skip
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.adapter.load_state_dict(state["adapter"])
-        self.step, self.stopped = state["step"], state["stopped"]
-        self.best, self.best_step = state["best"], state["best_step"]
-        self.checks = [Check.of_document(document) for document in state["checks"]]
+        return 0.0 if check.evidence is None else check.evidence.stability_on(self.before)

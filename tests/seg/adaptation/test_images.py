@@ -1,0 +1,76 @@
+"""Which images are adapted to, at which size, in which batches, and with which labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dem_apps.errors import InputError
+from seg.adaptation.images import ImageFolder, Labels
+from seg.data.labels import IGNORE_INDEX, named_classes
+from seg.models.preprocessing import Preprocessing
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    sizes = [(20, 10), (20, 10), (33, 17), (20, 10), (20, 10), (20, 10), (33, 17)]
+    for index, (width, height) in enumerate(sizes):
+        pixels = np.random.default_rng(index).integers(0, 256, (height, width, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
+    return tmp_path
+
+
+def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
+    images = ImageFolder(folder, Preprocessing(), None, CPU)
+    assert images.in_order(2) == [[0, 1], [2], [3, 4], [5], [6]]
+    for batches in (images.in_order(2), images.shuffled(2, 0, 0), images.shuffled(3, 5, 1)):
+        assert sorted(index for batch in batches for index in batch) == list(range(7))
+        assert all(len({images.sizes[index] for index in batch}) == 1 for batch in batches)
+    assert images.shuffled(2, 0, 0) == images.shuffled(2, 0, 0)
+    assert len({str(images.shuffled(2, seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) > 1
+    assert images.spread(3) == [0, 2, 4]
+    assert [len(batch) for batch in images.spread_batches(7, 2)] == [2, 2, 1, 2]
+
+
+def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> None:
+    wanted = Preprocessing(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), multiple=8)
+    images = ImageFolder(folder, wanted, None, CPU)
+    assert images.seen(2).shape == (3, 16, 32)
+    exact = ImageFolder(folder, Preprocessing(mean=(0.0,) * 3, std=(1.0,) * 3), None, CPU)
+    np.testing.assert_allclose(exact.seen(0).permute(1, 2, 0).numpy() * 255, exact.picture(0).values, atol=1e-4)
+    assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0).shape == (3, 48, 96)
+
+
+def labels_of(images: list[Path], folder: Path) -> tuple[Labels, np.ndarray]:
+    truth = np.random.default_rng(0).integers(0, 3, (8, 12)).astype(np.uint8)
+    truth[0, :4] = IGNORE_INDEX
+    (folder / "deep").mkdir(exist_ok=True)
+    Image.fromarray(truth).save(folder / "deep" / "0.png")
+    return Labels(folder, images, named_classes(["a", "b", "c"])), truth
+
+
+def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path: Path) -> None:
+    labels, truth = labels_of([Path("deep/0.jpg"), Path("other.jpg")], tmp_path)
+    predicted = np.random.default_rng(1).integers(0, 3, truth.shape).astype(np.uint8)
+    expected = [[((truth == label) & (predicted == each)).sum() for each in range(3)] for label in range(3)]
+    np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), predicted), expected)
+    large = predicted.repeat(2, 0).repeat(2, 1)
+    np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), large), expected)
+    assert labels.confusion(Path("other.jpg"), predicted) is None
+
+
+def test_mistakes_about_labels_are_sentences(tmp_path: Path) -> None:
+    labels, truth = labels_of([Path("deep/0.jpg")], tmp_path)
+    Image.fromarray(np.full((8, 12), 7, np.uint8)).save(tmp_path / "deep" / "0.png")
+    with pytest.raises(InputError, match="label id 7 is of no class"):
+        labels.confusion(Path("deep/0.jpg"), truth)
+    with pytest.raises(InputError, match="no label of any image"):
+        labels_of([Path("elsewhere.jpg")], tmp_path)
+    with pytest.raises(InputError, match=r"^--labels: deep/0\.jpg and deep/0\.png share the label"):
+        labels_of([Path("deep/0.jpg"), Path("deep/0.png")], tmp_path)
