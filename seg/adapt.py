@@ -148,8 +148,8 @@ def adapt(config: AdaptConfig) -> Result:
     if config.model is None:
         from seg.adaptation.demo import demo_network, foggy_target
 
-        images, labels = map(str, foggy_target())
-        config = dataclasses.replace(config, model=str(demo_network()), images=images, labels=config.labels or labels)
+        images, drawn = map(str, foggy_target())
+        config = dataclasses.replace(config, model=str(demo_network()), images=images, labels=config.labels or drawn)
     trained = open_trained(str(config.model), config.weights)
     config = config.resolved(batch_norm_normalises(trained.network))
     source, labels = (None if each is None else Path(each) for each in (config.source, config.labels))

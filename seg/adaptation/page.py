@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dem_apps.report.charts import Chart, Series, line_chart
 from dem_apps.report.page import rendered
 from dem_apps.report.part import Gallery, shots_of
 from dem_apps.report.pictures import Embedded, Picture
@@ -64,7 +63,6 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         facts=_facts(result),
         part=_gallery(result, predictions),
         shares=_shares_table(shares),
-        charts=_charts(result),
         looks=_looks_table(result),
         settings=flat(result.settings),
     )
@@ -126,36 +124,6 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
         evidence.effective_classes, apart(before.shares, evidence.shares),
     )  # fmt: skip
     return [Cell(f"{value:.3f}") for value in values]
-
-
-def _charts(result: Result) -> list[Chart]:
-    """Over the batches that were learnt from; a thin line is the network as it was."""
-    before = result.outcome.before
-    looks = [(check.step, check.evidence) for check in result.outcome.checks if check.evidence is not None]
-    if len(looks) < 2:
-        return []
-    steps = [float(step) for step, _ in looks]
-    marks = [float(result.outcome.batches)] if result.outcome.stopped else []
-    kinds = (
-        ("mean entropy", "learning makes it fall, for better or worse", lambda evidence: evidence.entropy),
-        ("stability of the classes", "IoU between the views of an image; a lost class counts 0",
-         lambda evidence: evidence.stability_on(before)),
-        ("effective number of classes", "falls to 1 in a collapse", lambda evidence: evidence.effective_classes),
-        ("information maximisation", "higher is better", lambda evidence: evidence.info_max),
-    )  # fmt: skip
-    return [
-        line_chart(
-            title,
-            [
-                Series("adapted", steps, [value(evidence) for _, evidence in looks]),
-                Series("before", [steps[0], steps[-1]], [value(before)] * 2, colour=None),
-            ],
-            f"{note}; dotted: before",
-            "batches",
-            marks=marks,
-        )
-        for title, note, value in kinds
-    ]
 
 
 def _gallery(result: Result, predictions: Predictions) -> _Part:

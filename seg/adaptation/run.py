@@ -169,7 +169,12 @@ def _colours_of(batches: Sequence[Tensor], preprocessing: Preprocessing) -> Forw
 
     mean, std = preprocessing.mean, preprocessing.std
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
-    return torch.no_grad()(lambda images: rgb(transfer.transferred(rgb(images))))
+
+    @torch.no_grad()
+    def recoloured(images: Tensor) -> Tensor:
+        return rgb(transfer.transferred(rgb(images)))
+
+    return recoloured
 
 
 def _classes_of(trained: TrainedNetwork, file: str | None) -> ClassSet:
