@@ -10,8 +10,6 @@ from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches
 from torch import Tensor
 
 from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError
-from dem_apps.test_time_methods.cotta import CoTTA
 
 LR, M, P = 0.05, 0.9, 0.1
 
@@ -113,19 +111,3 @@ def test_balanced_mask_and_objective() -> None:
     before = copy.deepcopy(model)
     adapter(images, torch.zeros_like(mask))
     assert not moved(model, before)
-
-
-def test_everything_and_nothing_is_restored() -> None:
-    for restore, left in ((1.0, set()), (0.0, {"norm.weight", "norm.bias"})):
-        adapter = TestTimeAdapter(tiny(), "cotta", lr=LR, parameters="normalisation", restore=restore)
-        for images in batches():
-            adapter(images)
-        assert moved(adapter.model, tiny()) == left
-
-
-def test_options_out_of_range_are_told() -> None:
-    for option in ({"momentum": 1.5}, {"restore": -0.1}, {"augment_below": 2}, {"scales": (0,)}):
-        with pytest.raises(InputError, match=f"{next(iter(option))}: expected a number"):
-            CoTTA(**option)
-    with pytest.raises(InputError, match="nothing is learnt"):
-        CoTTA(mirror=False)

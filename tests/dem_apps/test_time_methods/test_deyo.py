@@ -10,7 +10,6 @@ from support.tiny_networks import CLASSES, assert_same_parameters, batches, entr
 from torch import Tensor
 
 from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError
 from dem_apps.test_time_methods.deyo import DeYO
 
 LR, PLPD = 0.05, 0.05
@@ -92,10 +91,3 @@ def test_what_is_filtered_costs_nothing_more(monkeypatch: pytest.MonkeyPatch) ->
     adapter(batches(1)[0])
     assert sizes == [4, 4, 4]
     assert not moved(model, tiny())
-
-
-def test_options_out_of_range_are_told() -> None:
-    with pytest.raises(InputError, match="patches: expected an integer of at least 1"):
-        TestTimeAdapter(tiny(), "deyo", patches=0)
-    with pytest.raises(InputError, match="plpd_above: expected a number from -1 to 1"):
-        TestTimeAdapter(tiny(), "deyo", plpd_above=2.0)

@@ -176,13 +176,3 @@ def test_eata_says_that_it_needs_source_images() -> None:
     without, eta = TestTimeAdapter(tiny(), "eata", source_images=(), lr=LR), TestTimeAdapter(tiny(), "eta", lr=LR)
     for images in batches():
         assert torch.equal(without(images), eta(images))
-
-
-def test_options_out_of_range_are_told() -> None:
-    for option, sentence in [
-        ({"similarity": 2}, "similarity: expected a number from 0 to 1"),
-        ({"entropy_margin": -1.0}, "entropy_margin: expected a number of at least 0"),
-        ({"filter_by": "pixel"}, "filter_by: 'pixel' is not one of element, image"),
-    ]:
-        with pytest.raises(InputError, match=sentence):
-            TestTimeAdapter(tiny(), "eta", **option)

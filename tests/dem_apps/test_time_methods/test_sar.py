@@ -109,8 +109,6 @@ def test_what_a_return_keeps() -> None:
     assert runs["both"][1][:6] == [False] * 3 + [True] * 3
     assert runs["momentum"][1][:5] == runs["nothing"][1][:5] == [False, False, False, True, False]
     assert moved(runs["momentum"][0].model, runs["nothing"][0].model)
-    with pytest.raises(ValueError, match="returning_keeps: expected one of nothing, momentum, both, got 'all'"):
-        TestTimeAdapter(tiny(), "sar", returning_keeps="all")
 
 
 def test_an_objective_with_a_memory_sees_a_batch_once() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.evidence import SCALE, Evidence, Probe, apart
+from seg.adaptation.evidence import SCALE, Evidence, Probe
 
 CLASSES = 4
 
@@ -54,11 +54,6 @@ def test_the_numbers_are_their_definitions() -> None:
     assert evidence.stability == pytest.approx(expected)
 
 
-def test_a_network_that_sees_single_pixels_does_not_mind_mirroring() -> None:
-    assert Probe([images()]).look(network(kernel=1)).mirror == 1.0
-    assert Probe([images()]).look(network(kernel=3)).mirror < 1.0
-
-
 def test_a_collapse_is_certain_and_steady_and_seen_all_the_same() -> None:
     model = network()
     before = Probe([images()]).look(model)
@@ -93,8 +88,3 @@ def test_sides_stay_multiples() -> None:
 def test_nan_is_refused() -> None:
     with pytest.raises(NotFiniteError):
         Probe([images(1)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))
-
-
-def test_apart() -> None:
-    assert apart([1.0, 0.0], [0.0, 1.0]) == 1.0
-    assert apart([0.2, 0.8], [0.2, 0.8]) == 0.0
