@@ -15,8 +15,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, parse_config, to_dict
 from dem_apps.runtime.validate import check_settings
-from dem_apps.test_time_methods import METHODS
-from dem_apps.test_time_methods.learner import REDUCTIONS
+from dem_apps.test_time_methods import METHODS, REDUCTIONS
 from seg.data.image_io import LARGEST_SIDE
 from seg.models.trained import SPEC_HELP
 
@@ -100,7 +99,7 @@ class AdaptConfig(ObjectiveSettings):
                 f"--source: is for --method {' and '.join(NEED_SOURCE)}, and {self.method} reads no source images; "
                 "leave it out"
             )
-        may_learn = self.method == AUTO or METHODS[self.method].parameters is not None
+        may_learn = self.method == AUTO or METHODS[self.method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
             raise InputError(
@@ -123,12 +122,12 @@ class AdaptConfig(ObjectiveSettings):
         if method == AUTO:
             method = "bn" if batch_norm and not given_options(self) and not self._asked_of_learning() else "tent"
         filled = {name: default for name, default in LEARNING.items() if getattr(self, name) is None}
-        learns = METHODS[method].parameters is not None
+        learns = METHODS[method].learns
         return dataclasses.replace(self, method=method, **(filled if learns else {}))
 
     def adapter_options(self) -> dict[str, Any]:
         """Of :class:`dem_apps.TestTimeAdapter`; empty where nothing learns."""
-        if METHODS[self.method].parameters is None:
+        if not METHODS[self.method].learns:
             return {}
         options = {"objective": self.loss, "objective_options": given_options(self)}
         return options | {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}

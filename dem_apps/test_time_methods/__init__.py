@@ -1,37 +1,56 @@
 """The methods of :class:`dem_apps.TestTimeAdapter` by name; the one place that lists them.
 
 Another one is a file beside these with a subclass of :class:`dem_apps.test_time_methods.method.Method`, and a line in
-the table. Its constructor's arguments are its options.
+the table. Its constructor's arguments are its options. The table itself needs no torch, so that commands can refuse a
+wrong name at once.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dem_apps.errors import check_named
-from dem_apps.test_time_methods.bn import BatchStatistics
-from dem_apps.test_time_methods.cotta import CoTTA
-from dem_apps.test_time_methods.deyo import DeYO
-from dem_apps.test_time_methods.eata import EATA
-from dem_apps.test_time_methods.eta import ETA
-from dem_apps.test_time_methods.lab import LabTransfer
-from dem_apps.test_time_methods.method import Method
-from dem_apps.test_time_methods.none import Unadapted
-from dem_apps.test_time_methods.sar import SAR
-from dem_apps.test_time_methods.tent import Tent
 
-METHODS: dict[str, type[Method]] = {
-    "none": Unadapted,
-    "bn": BatchStatistics,
-    "lab": LabTransfer,
-    "tent": Tent,
-    "eta": ETA,
-    "eata": EATA,
-    "sar": SAR,
-    "deyo": DeYO,
-    "cotta": CoTTA,
+if TYPE_CHECKING:
+    from dem_apps.test_time_methods.method import Method
+
+
+class Row(NamedTuple):
+    """Where a method is defined.
+
+    Args:
+        module: of this package.
+        name: of its class.
+        learns: whether it has parameters that learn.
+    """
+
+    module: str
+    name: str
+    learns: bool = True
+
+
+METHODS = {
+    "none": Row("none", "Unadapted", learns=False),
+    "bn": Row("bn", "BatchStatistics", learns=False),
+    "lab": Row("lab", "LabTransfer", learns=False),
+    "tent": Row("tent", "Tent"),
+    "eta": Row("eta", "ETA"),
+    "eata": Row("eata", "EATA"),
+    "sar": Row("sar", "SAR"),
+    "deyo": Row("deyo", "DeYO"),
+    "cotta": Row("cotta", "CoTTA"),
 }
+#: How a loss is reduced over elements: those under which a learning rate means the same at every number of them.
+REDUCTIONS = ("mean", "balanced")
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method of :data:`METHODS`."""
+    row = METHODS[name]
+    found: type[Method] = getattr(import_module(f"{__name__}.{row.module}"), row.name)
+    return found
 
 
 def build_method(name: str, **options: Any) -> Method:
@@ -41,7 +60,7 @@ def build_method(name: str, **options: Any) -> Method:
         ValueError: an unknown name, option or value; the message names the nearest known one.
     """
     check_named("method", name, METHODS, method_options, options)
-    return METHODS[name](**options)
+    return method_class(name)(**options)
 
 
 def method_options(name: str) -> list[str]:
@@ -50,6 +69,5 @@ def method_options(name: str) -> list[str]:
     >>> method_options("bn")
     ['bn_alpha']
     """
-    if METHODS[name].__init__ is object.__init__:
-        return []
-    return list(inspect.signature(METHODS[name]).parameters)
+    method = method_class(name)
+    return [] if method.__init__ is object.__init__ else list(inspect.signature(method).parameters)

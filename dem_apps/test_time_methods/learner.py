@@ -12,12 +12,11 @@ from dem_apps.errors import InputError, nearest
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import build_objective
 from dem_apps.reduction import class_weights
+from dem_apps.test_time_methods import REDUCTIONS
 from dem_apps.test_time_methods.network import AdaptedNetwork, check_step
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
-#: Reductions under which a learning rate means the same at every number of elements.
-REDUCTIONS = ("mean", "balanced")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
 

@@ -145,7 +145,7 @@ def _plan(trained: TrainedNetwork, recipe: Recipe, source: list[Tensor]) -> Plan
         options["source_images"] = source
     if recipe.mode == "episodic":
         options["predict"] = "after"
-    learns = METHODS[method].parameters is not None
+    learns = METHODS[method].learns
     make = partial(TestTimeAdapter, trained.network, method, **options)
     return Plan(make, recipe.mode, learns, recipe.epochs, recipe.batch_size, recipe.seed, prepare)
 

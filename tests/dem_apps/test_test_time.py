@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
-from dem_apps.test_time_methods import METHODS
+from dem_apps.test_time_methods import METHODS, method_class
 
 #: What a method cannot do without, or what makes it do something on images like these.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -24,7 +24,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "deyo": {"plpd_above": 0.0},
     "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
 }
-LEARNING = [name for name, method in METHODS.items() if method.parameters is not None]
+LEARNING = [name for name, method in METHODS.items() if method.learns]
 
 
 def adapter_of(method: str, model: nn.Module | None = None, **arguments: Any) -> TestTimeAdapter:
@@ -94,6 +94,10 @@ def test_normalisation_layers_of_any_kind_learn(norm: nn.Module) -> None:
     assert list(adapter.learning) == ["norm.weight", "norm.bias"]
     adapter(batches(1)[0])
     assert not torch.equal(model.norm.weight, torch.ones_like(model.norm.weight))
+
+
+def test_the_table_says_which_methods_learn() -> None:
+    assert [name for name in METHODS if method_class(name).parameters is not None] == LEARNING
 
 
 def test_a_pattern_leaves_parameters_out() -> None:
