@@ -5,6 +5,7 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError
 from dem_apps.objective import EntropyObjective
 from dem_apps.test_time_methods import build_method
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
 from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
+from dem_apps.test_time_methods.options import one_of
 
 PREDICT = ("before", "after")
 
@@ -89,9 +91,7 @@ class TestTimeAdapter:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        if predict not in PREDICT:
-            raise InputError(f"predict: '{predict}' is not one of {', '.join(PREDICT)}{nearest(predict, PREDICT)}")
-        self.method, self.predict, self.episodic = method, predict, episodic
+        self.method, self.predict, self.episodic = method, one_of("predict", predict, PREDICT), episodic
         self._method = build_method(method, **options)
         own = self._method.parameters
         with _gradients():
@@ -187,8 +187,8 @@ class TestTimeAdapter:
         """
         return {
             "method": self.method,
-            "learner": _copied(self._learner.state_dict()),
-            "memory": _copied(self._method.state_dict()),
+            "learner": copy.deepcopy(self._learner.state_dict()),
+            "memory": copy.deepcopy(self._method.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -200,8 +200,8 @@ class TestTimeAdapter:
         if state.get("method") != self.method:
             raise InputError(f"state: it is of method '{state.get('method')}', and this adapter is '{self.method}'")
         with _gradients():
-            self._learner.load_state_dict(_copied(state["learner"]))
-            self._method.load_state_dict(_copied(state["memory"]))
+            self._learner.load_state_dict(copy.deepcopy(state["learner"]))
+            self._method.load_state_dict(copy.deepcopy(state["memory"]))
 
 
 @contextmanager
@@ -209,14 +209,3 @@ def _gradients() -> Iterator[None]:
     """Gradients are on and no tensor is an inference tensor, whatever the caller's mode."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
-
-
-def _copied(value: Any) -> Any:
-    """The same with every tensor copied."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(each) for each in value)
-    return value

@@ -13,7 +13,8 @@ from torch.nn.functional import interpolate
 from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, number
+from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.options import number, number_or_none
 
 
 class CoTTA(Method):
@@ -56,7 +57,7 @@ class CoTTA(Method):
         self.restore = number("restore", restore, 0.0, 1.0)
         self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]
         self.mirror = mirror
-        self.augment_below = None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
+        self.augment_below = number_or_none("augment_below", augment_below, 0.0, 1.0)
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
             raise InputError(

@@ -10,8 +10,9 @@ from torch.nn.functional import interpolate
 from dem_apps.entropy import probabilities
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, number
-from dem_apps.test_time_methods.selection import Units, checked_filter, margin, units
+from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.options import number, number_or_none, one_of
+from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
 class DeYO(Method):
@@ -41,9 +42,9 @@ class DeYO(Method):
         plpd_above: float = 0.2,
         patches: int = 4,
     ) -> None:
-        self.filter_by = checked_filter(filter_by)
-        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        self.weight_margin = None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
+        self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin, 0.0)
+        self.weight_margin = number_or_none("weight_margin", weight_margin, 0.0)
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
         if isinstance(patches, bool) or not isinstance(patches, int) or patches < 1:
             raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.eta import ETA
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import number
+from dem_apps.test_time_methods.options import number
 
 
 class EATA(ETA):

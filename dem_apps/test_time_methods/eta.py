@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, number
-from dem_apps.test_time_methods.selection import Units, checked_filter, margin, units
+from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.options import number_or_none, one_of
+from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
 _SIMILARITY_AT_1000 = 0.05
@@ -39,9 +40,9 @@ class ETA(Method):
         entropy_margin: float | None = None,
         similarity: float | None = None,
     ) -> None:
-        self.filter_by = checked_filter(filter_by)
-        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        self.similarity = None if similarity is None else number("similarity", similarity, 0.0, 1.0)
+        self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin, 0.0)
+        self.similarity = number_or_none("similarity", similarity, 0.0, 1.0)
         self.mean_p: Tensor | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:

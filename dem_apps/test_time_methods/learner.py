@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import build_objective
 from dem_apps.reduction import class_weights
 from dem_apps.test_time_methods import REDUCTIONS
 from dem_apps.test_time_methods.network import AdaptedNetwork, check_step
+from dem_apps.test_time_methods.options import number, one_of
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -45,10 +46,7 @@ class Learner:
         num_classes: int | None,
         seed: int,
     ) -> None:
-        if reduction not in REDUCTIONS:
-            known = ", ".join(REDUCTIONS)
-            raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(reduction, REDUCTIONS)}")
-        self.network, self.reduction, self.seed = network, reduction, seed
+        self.network, self.reduction, self.seed = network, one_of("reduction", reduction, REDUCTIONS), seed
         self._objective_name, self._objective_options = objective, objective_options
         self._objective = objective if isinstance(objective, EntropyObjective) else None
         if isinstance(objective, str):
@@ -183,16 +181,12 @@ class Learner:
 
 def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
     """The optimiser of what learns; None where nothing does."""
-    if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
-        known = ", ".join(OPTIMIZERS)
-        raise InputError(f"optimizer: '{optimizer}' is not one of {known}{nearest(optimizer, OPTIMIZERS)}")
-    if isinstance(lr, bool) or not isinstance(lr, (int, float)) or not 0.0 <= lr < float("inf"):
-        raise InputError(f"lr: expected a number of at least 0, got {lr!r}")
-    if not network.learning:
-        return None
-    parameters = list(network.learning.values())
+    lr, parameters = number("lr", lr, 0.0), list(network.learning.values())
     if not isinstance(optimizer, str):
-        return optimizer(parameters)
+        return optimizer(parameters) if parameters else None
+    one_of("optimizer", optimizer, OPTIMIZERS)
+    if not parameters:
+        return None
     if optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
     return (torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW)(parameters, lr=lr)

@@ -81,11 +81,3 @@ def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor |
         share = torch.nn.functional.interpolate(mask[:, None].float(), elements[1:], mode="area")[:, 0]
         mask = share > 1 - 1e-6
     return mask
-
-
-def number(option: str, value: float, least: float, most: float = float("inf")) -> float:
-    """An option that is a number within bounds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        wanted = f"of at least {least:g}" if most == float("inf") else f"from {least:g} to {most:g}"
-        raise InputError(f"{option}: expected a number {wanted}, got {value!r}")
-    return float(value)

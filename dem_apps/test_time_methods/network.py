@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dem_apps.errors import InputError, NotFiniteError, nearest
+from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, set_modes
+from dem_apps.test_time_methods.options import one_of
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
@@ -80,13 +81,10 @@ class AdaptedNetwork:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-        if batch_norm not in BATCH_NORM:
-            known = ", ".join(BATCH_NORM)
-            raise InputError(f"batch_norm: '{batch_norm}' is not one of {known}{nearest(batch_norm, BATCH_NORM)}")
-        learning = {} if parameters is None else _chosen(model, parameters, skip)
-        self.model, self.batch_norm, self.logits_of = model, batch_norm, logits_of
+        self.batch_norm = one_of("batch_norm", batch_norm, BATCH_NORM)
+        self.learning = {} if parameters is None else _chosen(model, parameters, skip)
+        self.model, self.logits_of = model, logits_of
         self._modes = Modes(model)
-        self.learning = learning
         self.freeze()
         self._start = self._copies()
 

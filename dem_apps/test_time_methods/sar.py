@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, number
-from dem_apps.test_time_methods.selection import checked_filter, margin, units
+from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.options import number, number_or_none, one_of
+from dem_apps.test_time_methods.selection import FILTER_BY, margin, units
 
 _KEEPS = ("nothing", "momentum", "both")
 
@@ -48,13 +48,11 @@ class SAR(Method):
         reset_below: float | None = 0.2,
         returning_keeps: str = "nothing",
     ) -> None:
-        self.filter_by = checked_filter(filter_by)
-        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin, 0.0)
         self.rho = number("rho", rho, 0.0)
-        self.reset_below = None if reset_below is None else number("reset_below", reset_below, 0.0)
-        if returning_keeps not in _KEEPS:
-            raise InputError(f"returning_keeps: expected one of {', '.join(_KEEPS)}, got {returning_keeps!r}")
-        self.returning_keeps = returning_keeps
+        self.reset_below = number_or_none("reset_below", reset_below, 0.0)
+        self.returning_keeps = one_of("returning_keeps", returning_keeps, _KEEPS)
         self.mean_entropy: float | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:

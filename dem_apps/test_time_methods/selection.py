@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from dem_apps import entropy
-from dem_apps.errors import InputError, nearest
 from dem_apps.test_time_methods.network import check_step
 
 FILTER_BY = ("element", "image")
@@ -77,14 +76,6 @@ def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
         p, h = (p * share.unsqueeze(1)).sum((2, 3)), (h * share).sum((1, 2))
         counted = number > 0
     return Units(p, h, counted, elements)
-
-
-def checked_filter(filter_by: str) -> str:
-    """``filter_by``, which has to be of :data:`FILTER_BY`."""
-    if filter_by not in FILTER_BY:
-        known = ", ".join(FILTER_BY)
-        raise InputError(f"filter_by: '{filter_by}' is not one of {known}{nearest(filter_by, FILTER_BY)}")
-    return filter_by
 
 
 def margin(given: float | None, share: float, num_classes: int) -> float:

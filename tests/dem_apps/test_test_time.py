@@ -126,7 +126,7 @@ def test_a_pattern_leaves_parameters_out() -> None:
         ({"method": "deyo", "patches": 0}, "patches: expected an integer of at least 1"),
         ({"method": "cotta", "scales": (0,)}, "scales: expected a number"),
         ({"method": "cotta", "mirror": False}, "nothing is learnt"),
-        ({"method": "sar", "returning_keeps": "all"}, "returning_keeps: expected one of nothing, momentum, both"),
+        ({"method": "sar", "returning_keeps": "all"}, "returning_keeps: 'all' is not one of nothing"),
     ],
 )
 def test_mistakes_are_told_before_any_image(arguments: dict[str, Any], sentence: str) -> None:
