@@ -15,7 +15,8 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.seeds import LARGEST_SEED
 from dem_apps.runtime.settings import option, parse_config, to_dict
 from dem_apps.runtime.validate import check_settings
-from dem_apps.test_time_methods import METHODS, REDUCTIONS
+from dem_apps.test_time_methods import METHODS
+from dem_apps.test_time_methods.options import REDUCTIONS
 from seg.data.image_io import LARGEST_SIDE
 from seg.models.trained import SPEC_HELP
 

@@ -42,8 +42,6 @@ METHODS = {
     "deyo": Row("deyo", "DeYO"),
     "cotta": Row("cotta", "CoTTA"),
 }
-#: How a loss is reduced over elements: those under which a learning rate means the same at every number of them.
-REDUCTIONS = ("mean", "balanced")
 
 
 def method_class(name: str) -> type[Method]:

@@ -12,9 +12,8 @@ from dem_apps.errors import InputError
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods import REDUCTIONS
 from dem_apps.test_time_methods.network import AdaptedNetwork, check_step
-from dem_apps.test_time_methods.options import number, one_of
+from dem_apps.test_time_methods.options import REDUCTIONS, number, one_of
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

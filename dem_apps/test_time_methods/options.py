@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from dem_apps.errors import InputError, nearest
 
+#: How a loss is reduced over elements: those under which a learning rate means the same at every number of them.
+REDUCTIONS = ("mean", "balanced")
+
 
 def number(option: str, value: float, least: float, most: float = float("inf")) -> float:
     """An option that is a number within bounds."""
