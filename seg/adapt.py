@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from seg.adaptation.result import Result
 
 MODES = ("epochs", "online", "episodic")
-#: Methods that need images of the kind that the network was trained for.
-NEED_SOURCE = ("lab", "eata")
+#: Methods that need images of the kind that the network was trained for, and how many of them are looked at.
+NEED_SOURCE, SOURCE_IMAGES = ("lab", "eata"), 64
 #: bn where batch norm is what normalises, else tent: its statistics are most of what can be had, and learning is slow.
 AUTO = "auto"
 #: What learning does where nothing is said; docs/appendix.md has what other objectives and rates do.
@@ -90,16 +91,16 @@ class AdaptConfig(ObjectiveSettings):
             )
         if self.size is not None and len(self.size) != 2:
             raise InputError(f"--size: expected W,H such as 1024,512, got {self.size}")
-        if self.method in NEED_SOURCE and self.source is None:
+        if (self.method in NEED_SOURCE) != (self.source is not None):
+            needed = "needs a folder of images of the kind that the network was trained for, without labels"
             raise InputError(
-                f"--source: --method {self.method} needs a folder of images of the kind that the network was trained "
-                "for, without labels"
+                f"--source: --method {self.method} {needed if self.source is None else 'reads no source images'}"
             )
-        if self.method not in NEED_SOURCE and self.source is not None:
-            raise InputError(
-                f"--source: is for --method {' and '.join(NEED_SOURCE)}, and {self.method} reads no source images; "
-                "leave it out"
-            )
+        for name in ("labels", "source"):
+            if (folder := getattr(self, name)) is not None and not Path(folder).is_dir():
+                raise InputError(f"--{name}: {folder} is no folder")
+        if self.out and self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
+            raise InputError(f"--out: {self.out} lies in --images, where its pictures would be taken for images")
         may_learn = self.method == AUTO or METHODS[self.method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
@@ -123,45 +124,76 @@ class AdaptConfig(ObjectiveSettings):
         if method == AUTO:
             method = "bn" if batch_norm and not given_options(self) and not self._asked_of_learning() else "tent"
         filled = {name: default for name, default in LEARNING.items() if getattr(self, name) is None}
-        learns = METHODS[method].learns
-        return dataclasses.replace(self, method=method, **(filled if learns else {}))
+        return dataclasses.replace(self, method=method, **(filled if METHODS[method].learns else {}))
 
-    def adapter_options(self) -> dict[str, Any]:
-        """Of :class:`dem_apps.TestTimeAdapter`; empty where nothing learns."""
-        if not METHODS[self.method].learns:
-            return {}
-        options = {"objective": self.loss, "objective_options": given_options(self)}
-        return options | {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}
+    def adapter_options(self, num_classes: int) -> dict[str, Any]:
+        """Of :class:`dem_apps.TestTimeAdapter`, besides the method."""
+        options: dict[str, Any] = {"predict": "after"} if self.mode == "episodic" else {}
+        if METHODS[self.method].learns:
+            options |= {"objective": self.loss, "objective_options": given_options(self), "num_classes": num_classes}
+            options |= {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}
+        return options
 
 
 def adapt(config: AdaptConfig) -> Result:
-    """Do what the command does.
+    """Open, predict before, adapt under watch, predict after, and write what came out.
 
     Raises:
         InputError: a network, folder or flag that does not fit.
     """
     config.check()
+    from dem_apps import TestTimeAdapter
+    from dem_apps.runtime.device import torch_device
+    from dem_apps.runtime.new_folder import new_folder
     from dem_apps.runtime.run_claim import new_run_dir
-    from seg.adaptation.run import Inputs, Recipe, adapt_folder, batch_norm_normalises
+    from seg.adaptation.flow import Flow, Plan
+    from seg.adaptation.images import ImageFolder, Labels
+    from seg.adaptation.opening import batch_norm_normalises, check_network, classes_of, colours_of
+    from seg.adaptation.page import write_result
+    from seg.adaptation.predictions import Predictions
+    from seg.adaptation.result import Result
     from seg.models.trained import open_trained
 
-    if config.model is None:
-        from seg.adaptation.demo import demo_network, foggy_target
-
-        images, drawn = map(str, foggy_target())
-        config = dataclasses.replace(config, model=str(demo_network()), images=images, labels=config.labels or drawn)
-    trained = open_trained(str(config.model), config.weights)
+    config = _with_demo(config)
+    trained, device = open_trained(str(config.model), config.weights), torch_device(config.device)
     config = config.resolved(batch_norm_normalises(trained.network))
-    source, labels = (None if each is None else Path(each) for each in (config.source, config.labels))
-    size = None if config.size is None else (config.size[0], config.size[1])
-    inputs = Inputs(Path(str(config.images)), source, labels, config.classes, size)
-    options = config.adapter_options()
-    if options:
-        options["num_classes"] = trained.num_classes
-    recipe = Recipe(config.method, options, config.mode, config.epochs, config.batch_size, config.seed)
-    out = new_run_dir("adapt", config.method) if config.out is None else Path(config.out)
-    settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
-    return adapt_folder(trained, inputs, recipe, out, {"method": config.method} | settings, config.device)
+    out = Path(config.out) if config.out else new_run_dir("adapt", config.method)
+    with new_folder(out, "--out") as part:
+        classes = classes_of(trained, config.classes)
+        trained.network.to(device)
+        size = (config.size[0], config.size[1]) if config.size else trained.preprocessing.size
+        folder = ImageFolder(Path(str(config.images)), trained.preprocessing, size, device)
+        labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
+        check_network(trained, folder.first())
+        print(f"adapting: {folder.counted}, results in {out}", flush=True)
+        method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
+        if config.source is not None:
+            source = ImageFolder(Path(config.source), trained.preprocessing, size, device)
+            batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
+            if method == "lab":
+                method, prepare = "none", colours_of(batches, trained)
+            else:
+                options["source_images"] = batches
+        plan = Plan(
+            partial(TestTimeAdapter, trained.network, method, **options), config.mode, METHODS[method].learns,
+            config.epochs, config.batch_size, config.seed, prepare,
+        )  # fmt: skip
+        predictions = Predictions(part, folder, classes, labels, trained.align_corners)
+        outcome = Flow(trained, predictions, plan).run()
+        settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
+        result = Result({"method": config.method} | settings, classes, outcome, predictions.rows, folder.skipped)
+        write_result(part, result, predictions, trained)
+    result.print(out)
+    return result
+
+
+def _with_demo(config: AdaptConfig) -> AdaptConfig:
+    if config.model is not None:
+        return config
+    from seg.adaptation.demo import demo_network, foggy_target
+
+    images, labels = map(str, foggy_target())
+    return dataclasses.replace(config, model=str(demo_network()), images=images, labels=config.labels or labels)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import Predictions
 from seg.adaptation.watched import Check, Scorer, WatchedAdapter, looked_at, plain_forward
+from seg.inference.run_prediction import is_out_of_memory
 from seg.models.trained import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.
@@ -86,7 +87,21 @@ class Flow:
         self.predictions, self.folder, self.plan = predictions, predictions.folder, plan
 
     def run(self) -> Outcome:
-        """Everything up to the predictions that stand; the network holds the weights that are used at the end."""
+        """Everything up to the predictions that stand; the network holds the weights that are used at the end.
+
+        Raises:
+            InputError: images that do not fit into memory, or none that can be read.
+        """
+        try:
+            return self._run()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise InputError(
+                "--size: the images do not fit into memory; give a smaller --size W,H or a smaller --batch-size"
+            ) from error
+
+    def _run(self) -> Outcome:
         unadapted = plain_forward(self.network)
         self._predict_before(unadapted)
         images = self.folder.spread_batches(PROBE_IMAGES, 4)

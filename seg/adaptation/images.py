@@ -72,6 +72,12 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self.files)
 
+    @property
+    def counted(self) -> str:
+        """How many images there are, for people."""
+        found = len(self) + len(self.skipped)
+        return f"{len(self)} of {found} images" if self.skipped else f"{found} images"
+
     def leave_out(self, broken: Mapping[int, str]) -> None:
         """Forget images whose pixels turned out to be damaged, as the sentence about each says."""
         for index, sentence in broken.items():
@@ -168,12 +174,10 @@ class Labels:
         classes: whose ids the label images hold.
 
     Raises:
-        InputError: no such folder, no label of any image in it, or one that is of two images.
+        InputError: no label of any image in it, or one that is of two images.
     """
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet) -> None:
-        if not folder.is_dir():
-            raise InputError(f"--labels: {folder} is no folder")
         places = {image: folder / image.with_suffix(".png") for image in images}
         self.files = {image: file for image, file in places.items() if file.is_file()}
         owners: dict[Path, Path] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from dem_apps.report.part import Gallery, shots_of
 from dem_apps.report.pictures import Embedded, Picture
 from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import Cell, Table
+from dem_apps.report.text_tables import write_csv
 from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import Pictures, View
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.images import ImageFolder
 from seg.adaptation.predictions import STAGES, Predictions
 from seg.adaptation.result import Result
+from seg.models.trained import TrainedNetwork
 
 _TEMPLATES = Path(__file__).parent / "templates"
 #: Images in the page, and pixels of the longer side there.
@@ -53,6 +56,16 @@ class _Part:
     shared_caption: str = "before and after"
 
 
+def write_result(folder: Path, result: Result, predictions: Predictions, trained: TrainedNetwork) -> None:
+    """Write weights, tables, the page and ``adapt.json`` beside the predictions."""
+    trained.network.cpu()
+    trained.save(folder / "adapted")
+    write_csv(folder / "shares.csv", result.shares())
+    write_csv(folder / "images.csv", result.images())
+    (folder / "report.html").write_bytes(adaptation_page(result, predictions))
+    (folder / "adapt.json").write_text(json.dumps(result.document(), indent=2) + "\n", encoding="utf-8")
+
+
 def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     """One HTML file with everything in it."""
     shares = result.shares()
@@ -71,7 +84,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 def _facts(result: Result) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
     learns = outcome.planned > 0
-    facts = [("network", str(settings["model"] or "the demo's")), ("images", str(len(result.before)))]
+    facts = [("network", str(settings["model"] or "the demo's")), ("images", str(len(result.rows["before"])))]
     if result.skipped:
         facts.append(("images left out", str(len(result.skipped))))
     facts.append(("method", settings["method"]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from dem_apps.runtime.terminal import console
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
 from seg.adaptation.predictions import Row
@@ -29,17 +31,20 @@ class Result:
         settings: of the command, resolved.
         classes: names and colours.
         outcome: what was decided.
-        before: a row per image of the network as it was.
-        after: of the predictions that stand.
+        rows: of each image, by stage: of the network as it was, and of the predictions that stand.
         skipped: why an image was left out, by its path.
     """
 
     settings: dict[str, Any]
     classes: ClassSet
     outcome: Outcome
-    before: Mapping[str, Row]
-    after: Mapping[str, Row]
+    rows: Mapping[str, Mapping[str, Row]]
     skipped: Mapping[str, str]
+
+    @property
+    def _pairs(self) -> list[tuple[str, Row, Row]]:
+        """Of each image its path, and its row before and after."""
+        return [(name, old, self.rows["after"][name]) for name, old in self.rows["before"].items()]
 
     @property
     def adapted(self) -> bool:
@@ -92,20 +97,20 @@ class Result:
         """How many images are missing; empty where none are."""
         if not self.skipped:
             return ""
-        return f"{len(self.skipped)} of {len(self.before) + len(self.skipped)} images left out, which cannot be read"
+        return f"{len(self.skipped)} of {len(self._pairs) + len(self.skipped)} images left out, which cannot be read"
 
     @property
     def score(self) -> LabelScore | None:
         """On labelled images: of the predictions that stand, or of the adaptation that is not used."""
         if not self.adapted:
             return self.outcome.checks[-1].score if self.outcome.checks else None
-        pairs = [(row.confusion, self.after[name].confusion) for name, row in self.before.items()]
-        both = [(old, new) for old, new in pairs if old is not None and new is not None]
-        return label_score(*zip(*both, strict=True)) if both else None
+        both = [(old.confusion, new.confusion) for _, old, new in self._pairs]
+        labelled = [(old, new) for old, new in both if old is not None and new is not None]
+        return label_score(*zip(*labelled, strict=True)) if labelled else None
 
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
-        old, new = (_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in (self.before, self.after))
+        old, new = (_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in self.rows.values())
         order = sorted(range(len(self.classes)), key=lambda index: (-old[index], index))
         return [
             {
@@ -117,20 +122,18 @@ class Result:
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
-        pairs = [(name, old, self.after[name]) for name, old in self.before.items()]
         return [
             {
                 "image": name, "entropy_before": old.entropy, "entropy_after": new.entropy,
                 "largest_share_before": max(_shares(old.pixels)), "largest_share_after": max(_shares(new.pixels)),
             }
-            for name, old, new in pairs
+            for name, old, new in self._pairs
         ]  # fmt: skip
 
     @property
     def mean_entropy(self) -> dict[str, float]:
         """Before and after, over images, each counting once; 0 is certain, 1 uniform."""
-        stages = {"before": self.before, "after": self.after}
-        return {stage: float(np.mean([row.entropy for row in rows.values()])) for stage, rows in stages.items()}
+        return {stage: float(np.mean([row.entropy for row in rows.values()])) for stage, rows in self.rows.items()}
 
     def document(self) -> dict[str, Any]:
         """``adapt.json``."""
@@ -139,7 +142,7 @@ class Result:
             "adapted": self.adapted,
             "answer": self.answer,
             "settings": self.settings,
-            "images": len(self.before),
+            "images": len(self._pairs),
             "skipped": [{"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())],
             "batches": outcome.batches,
             "planned_batches": outcome.planned,
@@ -149,6 +152,17 @@ class Result:
             "labels": score and {**asdict(score), "gain": score.gain},
             "mean_entropy": self.mean_entropy,
         }
+
+    def print(self, out: Path) -> None:
+        """Shares, answer and places in a terminal."""
+        console().print(shares_table(self.shares()))
+        print(self.answer)
+        if self.score is not None:
+            print(f"with labels: {self.score.sentence}")
+        print(f"weights:     {out / 'adapted'}")
+        print(f"page:        {out / 'report.html'}")
+        if self.skipped:
+            print(f"skipped:     {self.left_out}; {out / 'adapt.json'} names them")
 
 
 def shares_table(shares: Sequence[dict[str, Any]]) -> Table:
