@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """Where a method is defined.
-
-    Args:
-        module: of this package.
-        name: of its class.
-        learns: whether it has parameters that learn.
-    """
+    """A method's module in this package, its class, and whether it has parameters that learn."""
 
     module: str
     name: str

@@ -4,7 +4,6 @@ Forgetting*, ICML 2022, Sec. 4.1)."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,11 +33,10 @@ class ETA(Method):
             one-hot and a uniform prediction is 1 / √C, so a fixed 0.05 keeps nothing of few classes.
     """
 
+    memory = ("mean_p",)
+
     def __init__(
-        self,
-        filter_by: str = "element",
-        entropy_margin: float | None = None,
-        similarity: float | None = None,
+        self, filter_by: str = "element", entropy_margin: float | None = None, similarity: float | None = None
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = number_or_none("entropy_margin", entropy_margin, 0.0)
@@ -73,15 +71,3 @@ class ETA(Method):
         if most is None:
             most = min(1.0, _SIMILARITY_AT_1000 * math.sqrt(1000 / judged.p.shape[1]))
         return reliable if most == 1.0 else reliable & (cosine.abs() < most)
-
-    def reset(self, learner: Learner) -> None:
-        """Forget the moving average."""
-        self.mean_p = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """The moving average."""
-        return {"mean_p": self.mean_p}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with it."""
-        self.mean_p = state["mean_p"]

@@ -19,6 +19,8 @@ class Method:
 
     #: Which parameters learn where the user does not say; None where nothing learns.
     parameters: ClassVar[str | None] = "normalisation"
+    #: Attributes, None at first, that the next step depends on besides the learner.
+    memory: ClassVar[tuple[str, ...]] = ()
     #: By which statistics batch norm normalises where the user does not say.
     batch_norm: str = "batch"
 
@@ -48,16 +50,20 @@ class Method:
 
     def reset(self, learner: Learner) -> None:
         """Forget what was seen; the learner is reset already."""
+        for name in self.memory:
+            setattr(self, name, None)
 
     def close(self) -> None:
         """Take away what :meth:`begin` attached to the network."""
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step depends on besides the learner."""
-        return {}
+        return {name: getattr(self, name) for name in self.memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
+        for name in self.memory:
+            setattr(self, name, state[name])
 
 
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:

@@ -41,16 +41,10 @@ def find_logits(output: Any) -> Any:
 
 
 def check_step(what: str, value: Tensor) -> None:
-    """Refuse a step of adaptation whose numbers are not finite; :meth:`AdaptedNetwork.step_or_nothing` undoes it.
+    """Refuse a step of adaptation before any weight moves: raises NotFiniteError for NaN or infinity in a value.
 
-    Every method's step passes here before its weights move.
-
-    Args:
-        what: the value's name, for the message.
-        value: the loss, or what a filter judges.
-
-    Raises:
-        NotFiniteError: NaN or infinity in the value.
+    Every method's step passes here with its loss and with what its filter judges, named by ``what``;
+    :meth:`AdaptedNetwork.step_or_nothing` undoes what the forward has moved.
     """
     if not bool(value.isfinite().all()):
         raise NotFiniteError(

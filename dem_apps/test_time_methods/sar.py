@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +38,8 @@ class SAR(Method):
         returning_keeps: what does not go back with the weights: ``nothing``, the optimiser's ``momentum``, or momentum
             and the average, ``both``, as in the authors' code.
     """
+
+    memory = ("mean_entropy",)
 
     def __init__(
         self,
@@ -83,18 +84,6 @@ class SAR(Method):
             learner.reset(optimizer=self.returning_keeps == "nothing")
             if self.returning_keeps != "both":
                 self.mean_entropy = None
-
-    def reset(self, learner: Learner) -> None:
-        """Forget the moving average."""
-        self.mean_entropy = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """The moving average."""
-        return {"mean_entropy": self.mean_entropy}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with it."""
-        self.mean_entropy = state["mean_entropy"]
 
 
 @contextmanager
