@@ -97,6 +97,11 @@ class ImageFolder:
         """
         return read_pixels(self.files[index], self.preprocessing.pixels)
 
+    def preview(self, index: int) -> NDArray[np.uint8]:
+        """(H, W, 3) for people."""
+        picture = self.picture(index)
+        return self.preprocessing.pixels.preview(picture.values, picture.valid)
+
     def seen(self, index: int, picture: ImagePixels | None = None) -> Tensor:
         """(3, h, w) as the network takes it, on the device; ``picture`` saves reading it again."""
         return self._seen_with_mask(index, picture)[0]

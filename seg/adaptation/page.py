@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.report.page import rendered
 from dem_apps.report.part import Gallery, shots_of
-from dem_apps.report.pictures import Embedded, Picture
+from dem_apps.report.pictures import Picture, embed
 from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import Cell, Table
 from dem_apps.report.text_tables import write_csv
-from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import Pictures, View
 from seg.adaptation.evidence import Evidence, apart
-from seg.adaptation.images import ImageFolder
 from seg.adaptation.predictions import STAGES, Predictions
 from seg.adaptation.result import Result
 from seg.models.trained import TrainedNetwork
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Images in the page, and pixels of the longer side there.
-_IMAGES, _SIDE = 8, 640
+#: Images in the page, and bytes of their pictures.
+_IMAGES, _BYTES = 8, 8_000_000
 _VIEWS = (
     View("image", "image {image}"),
     View("prediction", "classes predicted on {image}, {run} the adaptation", classes=True),
@@ -83,18 +78,12 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 
 def _facts(result: Result) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
-    learns = outcome.planned > 0
-    facts = [("network", str(settings["model"] or "the demo's")), ("images", str(len(result.rows["before"])))]
-    if result.skipped:
-        facts.append(("images left out", str(len(result.skipped))))
+    facts = [("network", str(settings["model"])), ("images", str(len(result.rows["before"])))]
+    facts += [("images left out", str(len(result.skipped)))] if result.skipped else []
     facts.append(("method", settings["method"]))
-    if learns:
-        facts += [
-            ("objective", f"{settings['loss']}, {settings['reduction']}"),
-            ("learning rate", f"{settings['lr']:g}"),
-        ]
+    if outcome.planned:
+        facts.append(("objective", f"{settings['loss']}, {settings['reduction']}, learning rate {settings['lr']:g}"))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
-    facts.append(("mode", settings["mode"]))
     facts.append(("mean entropy", "{before:.3f} → {after:.3f}".format(**result.mean_entropy)))
     return facts
 
@@ -140,50 +129,24 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
 
 
 def _gallery(result: Result, predictions: Predictions) -> _Part:
-    folder = predictions.folder
-    embedded: list[Embedded] = []
-    shown = folder.spread(_IMAGES)
-    for index in shown:
-        name = folder.relative[index].as_posix()
-        photo = _embedded(Picture("before", name, _VIEWS[0], folder.files[index]), _preview(folder, index))
-        embedded += [photo, Embedded(Picture("after", name, _VIEWS[0], folder.files[index]), *_same(photo))]
-        for view in _VIEWS[1:]:
+    folder, shown = predictions.folder, predictions.folder.spread(_IMAGES)
+    pictures: list[Picture] = []
+    with TemporaryDirectory() as previews:
+        for index in shown:
+            name, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
+            Image.fromarray(folder.preview(index)).save(preview)
             for stage in STAGES:
-                file = predictions.file(stage, index, f"{view.name}.png")
-                with opened_image(file, ("PNG",)) as picture:
-                    pixels = np.asarray(picture.convert("RGB"))
-                embedded.append(_embedded(Picture(stage, name, view, file), pixels))
+                pictures.append(Picture(stage, name, _VIEWS[0], preview))
+                pictures += [
+                    Picture(stage, name, view, predictions.file(stage, index, f"{view.name}.png"))
+                    for view in _VIEWS[1:]
+                ]
+        embedded, smaller = embed(pictures, _BYTES)
     shots, _ = shots_of(embedded, list(STAGES), "adaptation")
     notes = [f"{len(shown)} of {len(folder)} images, evenly from the folder."] if len(shown) < len(folder) else []
     colours = [
         (name, f"#{red:02x}{green:02x}{blue:02x}")
         for name, (red, green, blue) in zip(result.classes.names, result.classes.colors, strict=True)
     ]
-    about = _About(Pictures("Before and after", "", _VIEWS))
-    return _Part(about, Gallery(list(_VIEWS), list(STAGES), list(shots.items()), notes), colours)
-
-
-def _preview(folder: ImageFolder, index: int) -> NDArray[np.uint8]:
-    picture = folder.picture(index)
-    return folder.preprocessing.pixels.preview(picture.values, picture.valid)
-
-
-def _embedded(picture: Picture, pixels: NDArray[np.uint8]) -> Embedded:
-    image, kind = Image.fromarray(pixels), "png"
-    if max(image.size) > _SIDE:
-        size = tuple(max(1, round(side * _SIDE / max(image.size))) for side in image.size)
-        # a class has no colour between two others
-        how = Image.Resampling.NEAREST if picture.view.classes else Image.Resampling.BOX
-        image = image.resize((size[0], size[1]), how)
-    content = io.BytesIO()
-    if picture.view.classes:
-        image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256).save(content, "PNG", optimize=True)
-    else:
-        kind = "jpeg"
-        image.save(content, "JPEG", quality=88, optimize=True)
-    uri = f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
-    return Embedded(picture, uri, *image.size)
-
-
-def _same(other: Embedded) -> tuple[str, int, int]:
-    return other.uri, other.width, other.height
+    gallery = Gallery(list(_VIEWS), list(STAGES), list(shots.items()), [*notes, *([smaller] if smaller else [])])
+    return _Part(_About(Pictures("Before and after", "", _VIEWS)), gallery, colours)
