@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells, run_benchmark
-from dem_apps.jobs.executor import one_thread
-from dem_apps.jobs.grid import Cells
+from dem_apps.jobs.executor import ONE_THREAD
+from dem_apps.jobs.grid import Cells, GridConfig, Training, grid_cells, run_grid
 from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
-from rl.config import TrainConfig, consequential, import_environments, modules_option, refuse_module_of_a_file, resolve
-from rl.plots import REPORT_FILES, write_report
-from rl.results.read_runs import read_results
+from rl.config import TrainConfig, import_environments, modules_option, refuse_module_of_a_file, resolve
 
 
 @dataclass(frozen=True)
@@ -42,33 +39,33 @@ class BenchmarkConfig(GridConfig):
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
-    """The jobs of each environment and arm, all settings checked.
-
-    Args:
-        config: the grid.
-        module: what trains.
+    """The jobs of each environment and arm, all settings checked; ``module`` trains.
 
     Raises:
         InputError: a setting that rl.train would refuse, or a run in the folder that was made with other settings.
     """
     if not config.envs or not config.arms:
         raise InputError("--config: needs a file that names envs and arms, such as configs/rl/paper.yaml")
-    check_grid(config, "envs", config.envs, "baseline", config.baseline)
-    rows = {env: {"env": env, **(settings or {})} for env, settings in config.envs.items()}
+    rows = {
+        env: settings if settings and not isinstance(settings, dict) else {"env": env, **(settings or {})}
+        for env, settings in config.envs.items()
+    }
     more_flags = () if config.import_modules is None else ("--import", config.import_modules)
-    training = Training(module, TrainConfig, resolve, "timesteps", "mean_return", more_flags, consequential)
-    return grid_cells(config, training, rows)
+    training = Training(module, TrainConfig, resolve, "mean_return", more_flags)
+    return grid_cells(config, training, "envs", rows, ("baseline", config.baseline))
 
 
 def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
+    from rl.plots import REPORT_FILES, write_report
+    from rl.results.read_runs import read_results
 
     def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
         arms = [arm for _, arm, _ in finished]
         results = read_results([job.run for _, _, job in finished], arms)
         return write_report(results, out, config.baseline if config.baseline in arms else None)
 
-    return run_benchmark(config, grid_jobs(config, module), one_thread(), report, REPORT_FILES)
+    return run_grid(config, grid_jobs(config, module), ONE_THREAD, report, REPORT_FILES)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

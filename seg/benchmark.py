@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.benchmark import GridConfig, Training, check_grid, grid_cells, run_benchmark
-from dem_apps.jobs.executors import threads_of_jobs
-from dem_apps.jobs.grid import Cells
+from dem_apps.jobs.executor import threads_of_jobs
+from dem_apps.jobs.grid import Cells, GridConfig, Training, grid_cells, run_grid
 from dem_apps.jobs.job import Job
-from dem_apps.report.grid_report import REPORT_FILES, write_grid_report
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 from seg.config import TrainConfig
-from seg.data.domains import open_pair
 
 
 @dataclass(frozen=True)
@@ -42,23 +39,20 @@ class BenchmarkConfig(GridConfig):
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
-    """The jobs of each task and arm, all settings checked.
-
-    Args:
-        config: the grid.
-        module: what trains.
+    """The jobs of each task and arm, all settings checked; ``module`` trains.
 
     Raises:
         InputError: a setting that seg.train would refuse, or a run in the folder that was made with other settings.
     """
     if not config.arms:
         raise InputError("--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml")
-    check_grid(config, "tasks", config.tasks, "control", config.control)
-    return grid_cells(config, Training(module, TrainConfig, _checked, "max_steps", "miou"), config.tasks or {"": {}})
+    training = Training(module, TrainConfig, _checked, "miou")
+    return grid_cells(config, training, "tasks", config.tasks or {"": {}}, ("control", config.control))
 
 
 def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
+    from dem_apps.report.grid_report import REPORT_FILES, write_grid_report
 
     def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
         runs = [(task, arm, job.run) for task, arm, job in finished]
@@ -67,7 +61,25 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     cells = grid_jobs(config, module)
     if not config.report_only:
         _open_data(cells)
-    return run_benchmark(config, cells, threads_of_jobs(config), report, REPORT_FILES)
+    return run_grid(config, cells, threads_of_jobs(config), report, REPORT_FILES)
+
+
+def _open_data(cells: Cells) -> None:
+    """Find faults of the data, and draw the demo pair, once before the trainings."""
+    from seg.data.domains import open_pair
+
+    opened: list[object] = []
+    for jobs in cells.values():
+        train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
+        data = (train.source, train.target, train.classes, train.validation_part, train.demo)
+        if data not in opened:
+            open_pair(*data[:4], demo=train.demo, bands=train.bands, measure=False)
+            opened.append(data)
+
+
+def _checked(config: TrainConfig) -> TrainConfig:
+    config.check()
+    return config
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -82,22 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         failures = benchmark(config)
     if failures:
         sys.exit(1)
-
-
-def _open_data(cells: Cells) -> None:
-    """Before the trainings, which would all draw the demo pair at once, or all find the same image missing."""
-    opened: list[object] = []
-    for jobs in cells.values():
-        train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
-        data = (train.source, train.target, train.classes, train.validation_part, train.demo)
-        if data not in opened:
-            open_pair(*data[:4], demo=train.demo, bands=train.bands, measure=False)
-            opened.append(data)
-
-
-def _checked(config: TrainConfig) -> TrainConfig:
-    config.check()
-    return config
 
 
 if __name__ == "__main__":

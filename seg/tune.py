@@ -6,32 +6,26 @@ validation images (``validation_part`` from 0 to that share). The values found a
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from optuna.trial import FrozenTrial
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executors import build_executor, threads_of_jobs
-from dem_apps.jobs.job import Job, flags, settings_flags
-from dem_apps.jobs.search import DEM_SPACE, Plan, QuickPlan, TPEPlan, Values, best_trial, quick_trials, score, scored
-from dem_apps.jobs.search_report import plot_dem_search, trials_table, write_trials
-from dem_apps.jobs.study import StudyFolder
-from dem_apps.jobs.tune import SearchConfig, TrialJobs, run_command_of, run_search
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.jobs.executor import SearchConfig, threads_of_jobs
+from dem_apps.jobs.job import Job, flags
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.run_claim import new_run_dir
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
-from dem_apps.runtime.validate import check_settings
 from seg.config import TrainConfig
-from seg.data.domains import open_pair, open_validation
-from seg.methods import METHODS
+
+if TYPE_CHECKING:
+    import optuna
 
 _EXAMPLE = (
     "python -m seg.tune --config configs/seg/demo.yaml --trials 30 --steps 300 --study-dir runs/tune "
@@ -59,147 +53,113 @@ class TuneConfig(SearchConfig):
         None, "training steps of a trial; default: max_steps of the training's settings", at_least=1
     )
 
-    def check(self) -> None:
-        """What parsing could not check.
 
-        Raises:
-            InputError: naming the flag and what would be right.
-        """
-        check_settings(self)
-
-
-def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str]) -> Path:
+def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arguments: Sequence[str] = ()) -> Path:
     """Run or continue a study and return its folder.
 
     Args:
         config: of the study.
         train: what every trial trains with, apart from the objective and what is scored.
-        train_flags: the flags that made ``train``, to print the command of the final run.
+        train_flags: the flags that made ``train``.
+        arguments: of the command, to say how it is continued.
 
     Raises:
         InputError: settings that do not fit, a folder of another study, no trial with a score.
     """
-    config.check()
-    trial_config = trial_settings(config, train)
-    # before the trials, which would all draw the demo pair or all find data missing
+    from dem_apps.jobs.search import DEM_SPACE, opened_study, quick_plan, run_search, tpe_plan, write_trials
+
+    _check(train)
+    of_trial: dict[str, Any] = {
+        "loss": "dem", "max_steps": config.steps or train.max_steps, "validation_part": [0.0, config.share], "maps": 0,
+    }  # fmt: skip
+    settings = replace(train, **of_trial)
+    settings.check()
+    images = _images(settings, config.share)
+    most, at_most = (40, " at most") if config.quick else (min(config.trials, len(DEM_SPACE.points())), "")
+    print(
+        f"search   tau and alpha of DEM, {most} trials{at_most}, {config.workers} at a time\n"
+        f"trial    {train.method}, {settings.max_steps} steps, mIoU on {images} images, "
+        f"{100 * config.share:g} % of the target's validation set",
+        flush=True,
+    )
+
+    def jobs(run: Path, values: dict[str, float]) -> list[Job]:
+        return [Job(f"trial {run.name}", "seg.train", (*train_flags, *flags({**of_trial, **values})), run, "miou")]
+
+    compared = {"score": "miou", "share": config.share, "train": to_dict(settings)}
+    with opened_study("seg.tune", arguments, config, compared) as (path, study):
+        print(f"study    {path}", flush=True)
+        # entropy first: what is found can be compared with it, and is never worse on the images that were searched
+        plan = quick_plan if config.quick else tpe_plan(DEM_SPACE, config.trials, train.seed, _ENTROPY)
+        try:
+            run_search(path, study, config, DEM_SPACE, plan, most, jobs, threads_of_jobs(config))
+        finally:
+            write_trials(path, study, "miou")
+        _report(path, study, config.share, train_flags)
+    return path
+
+
+def _check(train: TrainConfig) -> None:
+    """Refuse settings that the search decides, and a method without an objective."""
+    from seg.methods import METHODS
+
+    for name, why in {
+        "tau": "the search finds it",
+        "alpha": "the search finds it",
+        "run_dir": "each trial has a folder of its own under --study-dir",
+        "validation_part": "--share says what trials are scored on",
+        "resume": "the same command again continues the study in --study-dir",
+    }.items():
+        if getattr(train, name) != getattr(TrainConfig(), name):
+            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
+    if not METHODS[train.method].uses_target:
+        usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
+        raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
+
+
+def _images(train: TrainConfig, share: float) -> int:
+    """The images that trials are scored on, once data are found (or drawn) that leave some to judge on."""
+    from seg.data.domains import open_pair, open_validation
+
     pair = open_pair(
-        train.source, train.target, train.classes, trial_config.validation_part, demo=train.demo, bands=train.bands,
+        train.source, train.target, train.classes, train.validation_part, demo=train.demo, bands=train.bands,
         measure=False,
     )  # fmt: skip
-    open_validation(
-        train.target, pair.classes, (config.share, 1.0), demo=train.demo
-    )  # nothing left to judge on is an error, too
+    open_validation(train.target, pair.classes, (share, 1.0), demo=train.demo)
     if not pair.target_val.labelled:
         raise InputError(
             f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels; "
             "label some of them, or take --loss adadem, which has nothing to search"
         )
-    path = Path(config.study_dir) if config.study_dir else new_run_dir("seg", "tune")
-    settings = {"score": "miou", "share": config.share, "train": to_dict(trial_config)}
-    folder = StudyFolder(path, settings, config.storage)
-    plan = _plan(config, train.seed)
-    _print_summary(config, trial_config, plan, path, len(pair.target_val))
-    executor = build_executor(config, threads_of_jobs(config), path)
-    run_search(
-        folder, DEM_SPACE, plan, trial_jobs(trial_config), executor, config.workers,
-        lambda trials: _write_results(path, trials, config.share),
-    )  # fmt: skip
-    _print_results(folder, train_flags)
-    return path
+    return len(pair.target_val)
 
 
-def trial_settings(config: TuneConfig, train: TrainConfig) -> TrainConfig:
-    """The settings that all trials share.
+def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence[str]) -> None:
+    """``best.yaml``, ``search.png``, a table and the command of the final run."""
+    from matplotlib import pyplot
+    from optuna.visualization.matplotlib import plot_contour
 
-    Raises:
-        InputError: they name what the search decides, or a method without an objective.
-    """
-    for name, why in {
-        "tau": "the search finds it",
-        "alpha": "the search finds it",
-        "run_dir": "each trial has a folder of its own under --study-dir",
-    }.items():
-        if getattr(train, name) is not None:
-            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
-    if train.validation_part != TrainConfig().validation_part:
-        raise InputError("--train.validation-part: leave it out, --share says what trials are scored on")
-    if train.resume:
-        raise InputError("--train.resume: leave it out, the same command again continues the study in --study-dir")
-    if not METHODS[train.method].uses_target:
-        usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
-        raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
-    settings = replace(
-        train, loss="dem", max_steps=config.steps or train.max_steps, validation_part=[0.0, config.share], maps=0
-    )
-    settings.check()
-    return settings
+    from dem_apps.jobs.search import best_trial, scored, trials_table
+    from dem_apps.runtime.checkpoint import write_atomically
 
-
-def trial_jobs(settings: TrainConfig) -> TrialJobs:
-    """The training of a trial, in the trial's own folder.
-
-    Args:
-        settings: of :func:`trial_settings`.
-    """
-    shared = settings_flags(settings)
-
-    def jobs(run: Path, values: Values) -> list[Job]:
-        return [Job(f"trial {run.name}", "seg.train", (*shared, *flags(values)), run, settings.max_steps, "miou")]
-
-    return jobs
-
-
-def _plan(config: TuneConfig, seed: int) -> Plan:
-    if config.quick:
-        return QuickPlan()
-    # entropy first: what is found can be compared with it, and is never worse on the images that were searched
-    return TPEPlan(DEM_SPACE, config.trials, seed, first=(_ENTROPY,))
-
-
-def _print_summary(config: TuneConfig, settings: TrainConfig, plan: Plan, path: Path, images: int) -> None:
-    print(
-        f"search   tau and alpha of DEM, {plan.most} trials{' at most' if config.quick else ''}, "
-        f"{config.workers} at a time\n"
-        f"trial    {settings.method}, {settings.max_steps} steps, mIoU on {images} images, "
-        f"{100 * config.share:g} % of the target's validation set\n"
-        f"study    {path}",
-        flush=True,
-    )
-    if config.quick:
-        alphas = ", ".join(f"{values['alpha']:g}" for values in quick_trials())
-        print(f"first    tau 1 with alpha {alphas}\nthen     the best alpha with tau 0.1, 0.2, ... up to 2 / alpha")
-
-
-def _write_results(path: Path, trials: Sequence[FrozenTrial], share: float) -> None:
-    """``trials.csv``, ``search.png`` and, once there is a score, ``best.yaml``."""
-    write_trials(path / "trials.csv", DEM_SPACE, trials, "miou")
-    plot_dem_search(path / "search.png", trials, "mIoU")
-    best = best_trial(trials)
-    if best is not None:
-        write_atomically(path / "best.yaml", _best_yaml(best.params, score(best), len(scored(trials)), share))
-
-
-def _best_yaml(values: dict[str, Any], miou: float, trials: int, share: float) -> bytes:
-    fragment = {"loss": "dem", **values, "validation_part": [share, 1.0]}
-    return (
-        f"# DEM*: the best of {trials} trials, mIoU {miou:.4f} on {100 * share:g} % of the target's validation\n"
-        f"# images, chosen with their labels; validation_part leaves these images out of later scores.\n"
+    best = best_trial(path, study)
+    fragment: dict[str, Any] = {"loss": "dem", **best.params, "validation_part": [share, 1.0]}
+    text = (
+        f"# DEM*: the best of {len(scored(study))} trials, mIoU {best.value:.4f} on {100 * share:g} % of the target's\n"
+        f"# validation images, chosen with their labels; validation_part leaves these images out of later scores.\n"
         f"# python -m seg.train --config FILE --config THIS_FILE\n{yaml.safe_dump(fragment, sort_keys=False)}"
-    ).encode()
-
-
-def _print_results(folder: StudyFolder, train_flags: Sequence[str]) -> None:
-    trials = folder.trials()
-    best = best_trial(trials)
-    if best is None:
-        raise InputError(f"{folder.path}: no trial has a score; {folder.path / 'trials' / '0000.log'} says why")
-    console().print(trials_table(DEM_SPACE, trials, "mIoU", f"{len(scored(trials))} of {len(trials)} trials scored"))
-    entropy = next((score(trial) for trial in scored(trials) if trial.params == _ENTROPY), None)
-    beside = "" if entropy is None else f", entropy {entropy:.4f}"
-    final = ["python", "-m", "seg.train", *train_flags, "--config", str(folder.path / "best.yaml")]
+    )
+    write_atomically(path / "best.yaml", text.encode())
+    plot_contour(study, ["tau", "alpha"], target_name="mIoU")
+    picture = io.BytesIO()
+    pyplot.savefig(picture)
+    write_atomically(path / "search.png", picture.getvalue())
+    console().print(trials_table(study, "mIoU"))
+    entropy = next((f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), "")
+    final = ["python", "-m", "seg.train", *train_flags, "--config", str(path / "best.yaml")]
     print(
-        f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {score(best):.4f}{beside}\n"
-        f"files    {folder.path}: best.yaml, trials.csv, search.png\n"
+        f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"
+        f"files    {path}: best.yaml, trials.csv, search.png\n"
         f"next     {shlex.join(final)}"
     )
 
@@ -208,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     config, train, given = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
-    run_command_of("seg.tune", config, arguments, lambda config: tune(config, train, given))
+    tune(config, train, given, arguments)
 
 
 if __name__ == "__main__":

@@ -1,159 +1,157 @@
-"""Where jobs run: the one interface between a grid or a search and what starts its trainings.
-
-:class:`LocalExecutor` has processes on this machine. Another one, such as a cluster's, gives the same three methods. It
-promises that nobody else runs a job while its claim is held, and that the job's run folder is here when it has ended.
-"""
+"""Where the trainings of a grid or a search run: processes on this machine, or tasks of Ray on a shared folder."""
 
 from __future__ import annotations
 
+import logging
 import os
-import shlex
-import signal
-import subprocess
 import threading
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dem_apps.jobs.job import Job, JobFailed, JobKilled
-from dem_apps.runtime.file_lock import FileLock
-from dem_apps.runtime.safe_io import opened_to_append
+from rich.progress import Progress
 
+from dem_apps.errors import InputError
+from dem_apps.jobs.job import Job, JobFailed, JobKilled, run_job
+from dem_apps.runtime.settings import option
+from dem_apps.runtime.signals import signals_kept
+from dem_apps.runtime.terminal import console
 
-class Claim(Protocol):
-    """The right to run a job, which is gone at the latest with all who hold it."""
-
-    def release(self) -> None:
-        """Give it back."""
-        ...
-
-    def fileno(self) -> int:
-        """An open file that stands for it, for a process to inherit."""
-        ...
+#: For small networks on a CPU, where one thread is the fastest.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-class Executor(Protocol):
-    """Runs jobs, from as many threads as wanted."""
+@dataclass(frozen=True)
+class ExecutorConfig:
+    """Where trainings run."""
 
-    def claim(self, path: Path) -> Claim | None:
-        """Take what a lock file stands for, such as :attr:`Job.lock`; None while somebody else has it.
-
-        Somebody else may be another command, or a training that outlived its command.
-        """
-        ...
-
-    def run(self, job: Job, claims: Sequence[Claim]) -> None:
-        """Return when a job has a result; at once where it has one already.
-
-        Args:
-            job: what to run, from its last checkpoint if it has one.
-            claims: of the job, and whatever else is to stay taken while it runs, even if this process is killed.
-
-        Raises:
-            JobFailed: it ended without a result.
-            JobKilled: a signal ended it, or :meth:`stop` was called.
-        """
-        ...
-
-    def stop(self) -> None:
-        """End what is running, each job after it has saved, and start no more."""
-        ...
+    executor: str = option(
+        "local", "where they run; local: processes on this machine, ray: a cluster", choices=("local", "ray"),
+        group="where trainings run",
+    )  # fmt: skip
+    workers: int = option(1, "trainings at a time", at_least=1, at_most=1000)
+    ray_address: str = option(
+        "auto", "the cluster's head; auto: of the cluster that this machine is in", value="HOST:PORT"
+    )
+    cores_per_job: int = option(1, "cores that ray sets aside for a training", at_least=1)
+    gpus_per_job: float = option(0.0, "GPUs that ray sets aside for a training, or a share of one", at_least=0)
 
 
-class LocalExecutor:
-    """Jobs are processes on this machine, which inherit their claims.
+@dataclass(frozen=True)
+class _Study:
+    """Where the study is."""
+
+    study_dir: str | None = option(
+        None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
+    )
+    storage: str | None = option(
+        None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
+    )
+
+
+@dataclass(frozen=True)
+class SearchConfig(ExecutorConfig, _Study):
+    """Settings of every search."""
+
+
+class Executor:
+    """Runs jobs as processes on this machine.
 
     Args:
-        environment: variables of every process, over those of this one.
+        environment: variables of every training.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {**os.environ, **environment}
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._mutex = threading.Lock()
-        self._stopped = False
+        self._environment = dict(environment)
+        self._stop = threading.Event()
 
-    def claim(self, path: Path) -> FileLock | None:
-        """See :meth:`Executor.claim`."""
-        return file_claim(path)
+    def run(self, job: Job) -> None:
+        """As :func:`dem_apps.jobs.job.run_job`, from any thread."""
+        run_job(job, self._environment, stop=self._stop)
 
-    def run(self, job: Job, claims: Sequence[Claim]) -> None:
-        """See :meth:`Executor.run`."""
-        if job.scores() is not None:
-            return
-        judge(job, self._status(job, claims))
-
-    def stop(self) -> None:
-        """See :meth:`Executor.stop`."""
-        with self._mutex:
-            self._stopped = True
-            running = list(self._running)
-            for process in running:
-                process.terminate()
-        for process in running:
-            process.wait()
-
-    def _status(self, job: Job, claims: Sequence[Claim]) -> int:
-        """Run the process to its end; its exit status, minus the signal's number if a signal killed it."""
-        command = job.command()
-        job.log.parent.mkdir(parents=True, exist_ok=True)
-        with opened_to_append(job.log) as output:
-            with self._mutex:
-                if self._stopped:
-                    raise JobKilled("stopped")
-                output.write(f"$ {shlex.join(command)}\n".encode())
-                output.flush()
-                process = subprocess.Popen(
-                    command, env=self._environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    pass_fds=[claim.fileno() for claim in claims],
-                )  # fmt: skip
-                self._running.add(process)
-            status = process.wait()
-        with self._mutex:
-            self._running.discard(process)
-        return status
+    @contextmanager
+    def threads(self, workers: int) -> Iterator[ThreadPoolExecutor]:
+        """Threads for so many jobs; if the block is interrupted, what runs in them saves and ends."""
+        with ThreadPoolExecutor(workers) as threads:
+            try:
+                yield threads
+            except BaseException:
+                self._stop.set()
+                threads.shutdown(cancel_futures=True)
+                raise
 
 
-def file_claim(path: Path) -> FileLock | None:
-    """The lock on a file, whose folder is made if missing; None while somebody else has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    return lock if lock.acquire(wait=False) else None
+class RayExecutor(Executor):
+    """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs.
 
-
-def judge(job: Job, status: int) -> None:
-    """Return if a process that has ended with ``status``, minus a signal's number, has left a result.
+    Args:
+        environment: variables of every training; ``PYTHONPATH`` is passed on, too.
+        config: the cluster, and what Ray sets aside for a job.
 
     Raises:
-        JobFailed: it has not.
-        JobKilled: a signal ended it.
+        InputError: Ray is not installed, or there is no such cluster.
     """
-    output = f"(all of its output: {job.log})"
-    if (number := _ending_signal(status)) is not None:
-        raise JobKilled(f"signal {number} {output}")
-    if status != 0:
-        raise JobFailed(f"status {status}, {_last_line(job.log)} {output}")
-    if job.scores() is None:
-        raise JobFailed(f"ended without an eval.json {output}")
+
+    def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
+        super().__init__({**{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, **environment})
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        try:
+            import ray
+
+            with signals_kept():  # Ray would take SIGTERM for itself
+                ray.init(address=config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL)
+        except ImportError as error:
+            raise InputError("--executor ray: needs ray, not installed here; pip install -e '.[cluster]'") from error
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise InputError(f"--ray-address: no cluster of Ray's at '{config.ray_address}' ({why})") from error
+        self._ray: Any = ray
+        self._task: Any = ray.remote(run_job).options(num_cpus=config.cores_per_job, num_gpus=config.gpus_per_job)
+
+    def run(self, job: Job) -> None:
+        """See :meth:`Executor.run`."""
+        errors = self._ray.exceptions
+        task = self._task.remote(replace(job, run=job.run.absolute()), self._environment, os.getcwd())
+        try:
+            while not self._ray.wait([task], timeout=0.2)[0]:
+                if self._stop.is_set():
+                    self._ray.cancel(task, force=False)  # the training saves first
+                    break
+            self._ray.get(task)
+        except errors.TaskCancelledError as error:
+            raise JobKilled("stopped") from error
+        except errors.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, JobFailed) else JobFailed(f"{error.cause}") from error
+        except errors.RayError as error:
+            raise JobKilled(f"its node went down ({' '.join(str(error).split())[:200]})") from error
 
 
-def one_thread() -> dict[str, str]:
-    """For small networks on a CPU, where more threads than one only get in each other's way."""
-    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Executor:
+    """The executor that the settings ask for; ``environment`` holds variables of the trainings.
 
-
-def _ending_signal(status: int) -> int | None:
-    """The signal that ended a training, killed or after it had saved; None if it ended by itself.
-
-    >>> _ending_signal(-9), _ending_signal(143), _ending_signal(2)
-    (9, 15, None)
+    Raises:
+        InputError: as of :class:`RayExecutor`.
     """
-    if status < 0:
-        return -status
-    # what run_command makes of Ctrl-C and SIGTERM
-    return status - 128 if status - 128 in (signal.SIGINT, signal.SIGTERM) else None
+    return Executor(environment) if config.executor == "local" else RayExecutor(environment, config)
 
 
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "nothing was printed"
+@contextmanager
+def progress(total: int, unit: str) -> Iterator[Callable[[str], None]]:
+    """Prints a line for each piece of work that has ended, in a terminal above a bar with the remaining time."""
+    screen = console()
+    with Progress(console=screen, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(unit, total=total)
+
+        def ended(line: str) -> None:
+            bar.advance(task)
+            screen.print(line, soft_wrap=True, highlight=False)
+
+        yield ended
+
+
+def threads_of_jobs(config: ExecutorConfig) -> dict[str, str]:
+    """Threads of a training: Ray's cores, or its share of this machine's, unless ``OMP_NUM_THREADS`` is set."""
+    threads = config.cores_per_job if config.executor == "ray" else max(1, (os.cpu_count() or 1) // config.workers)
+    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}

@@ -1,102 +1,205 @@
-"""A grid of trainings that any number of commands work off together, and that goes on when it is started again."""
+"""A grid of trainings, rows × arms × seeds, each in ``FOLDER/ROW/ARM/seedN``; the same command again continues it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
-from datetime import datetime
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from dem_apps.jobs.executor import Claim, Executor
-from dem_apps.jobs.job import Job, JobFailed, JobKilled
-from dem_apps.jobs.progress import GridProgress
-from dem_apps.jobs.shared_work import work_off
+import yaml
 
-#: The jobs of each (row, column) of a grid, such as (environment, arm): one per seed.
+from dem_apps.errors import InputError
+from dem_apps.jobs.executor import ExecutorConfig, build_executor, progress
+from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags, flat
+from dem_apps.report.text_tables import refuse_files_of_others
+from dem_apps.runtime.seeds import LARGEST_SEED
+from dem_apps.runtime.settings import option, parse_config, to_dict
+
+#: The jobs of each (row, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]
+#: Settings of a training that the grid decides, and those that only a command line may name.
+_OF_THE_GRID = ("run_dir", "resume", "config", "seed")
+_OF_THE_COMMAND_LINE = ("import", "import_modules")
 
 
-def run_grid(cells: Cells, executor: Executor, workers: int, view: GridProgress, poll: float = 1.0) -> dict[str, str]:
-    """Run what has no result yet, until every job has one or has failed, here or in another command.
+@dataclass(frozen=True)
+class _Grid:
+    """What is trained, and where the results go."""
+
+    arms: dict[str, Any] = option(
+        {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}", group="grid"
+    )
+    seeds: list[int] = option([0, 1, 2, 3, 4, 5], "seeds of each row and arm", at_least=0, at_most=LARGEST_SEED)
+    train: dict[str, Any] = option({}, "settings of every run: {eval_every: 20}", value="{KEY: VALUE}")
+    folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
+    report_only: bool = option(False, "train nothing, report what is finished")
+    out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
+
+
+@dataclass(frozen=True)
+class GridConfig(ExecutorConfig, _Grid):
+    """Settings of every grid; a command adds its rows and the arm that it compares with."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training command of a grid.
 
     Args:
-        cells: the jobs.
-        executor: runs them; it is stopped at the end.
-        workers: jobs at a time.
-        view: is told what happens.
-        poll: seconds between looks at what other commands have done.
+        module: such as ``seg.train``.
+        config_class: its settings.
+        resolve: checks the settings and returns them as ``config.yaml`` will hold them.
+        metric: the score of a run, see :class:`dem_apps.jobs.job.Job`.
+        more_flags: of every training, from the grid's own command line.
+    """
+
+    module: str
+    config_class: type
+    resolve: Callable[[Any], Any]
+    metric: str
+    more_flags: tuple[str, ...] = ()
+
+
+def grid_cells(
+    config: GridConfig, training: Training, rows_key: str, rows: Mapping[str, Any], control: tuple[str, str | None]
+) -> Cells:
+    """The jobs of each row and arm, all settings checked. An arm's setting wins over a row's, that over ``train``'s.
+
+    Args:
+        config: the grid.
+        training: what its jobs run.
+        rows_key: how the command calls its rows.
+        rows: their settings.
+        control: the command's name for the arm that others are compared with, and that arm.
+
+    Raises:
+        InputError: a setting that is wrong, or a run in the folder that was made with other settings.
+    """
+    _check(config, rows_key, rows, control)
+    cells: Cells = {}
+    for row, of_row in rows.items():
+        for arm, of_arm in config.arms.items():
+            settings: dict[str, Any] = {}
+            for part in (config.train, of_row or {}, of_arm or {}):
+                settings |= flat(part, training.config_class)
+            where = ", ".join(filter(None, (row, arm)))
+            resolved = _resolved(training, settings, where)
+            cells[row, arm] = [_job(config, training, (row, arm), seed, settings, resolved) for seed in config.seeds]
+    return cells
+
+
+def _check(config: GridConfig, rows_key: str, rows: Mapping[str, Any], control: tuple[str, str | None]) -> None:
+    if config.folder is None:
+        raise InputError("--folder: needs the folder that the runs go to")
+    for key, group in ((rows_key, rows), ("arms", config.arms)):
+        for name, settings in group.items():
+            if settings is not None and not isinstance(settings, dict):
+                raise InputError(f"{key}, {name}: expected a mapping of settings such as {{}}, got {settings!r}")
+            if "/" in name or name.startswith("."):
+                raise InputError(f"{key}: '{name}' cannot be the name of a folder; leave out '/' and a leading dot")
+        if len({_folder(name) for name in group}) < len(group):
+            raise InputError(f"{key}: two of {', '.join(group)} would share a folder; rename one")
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        raise InputError(f"--seeds: expected different numbers, got {config.seeds}")
+    if control[1] is not None and control[1] not in config.arms:
+        raise InputError(f"--{control[0]}: '{control[1]}' is not one of the arms {', '.join(config.arms)}")
+
+
+def _resolved(training: Training, settings: Mapping[str, Any], where: str) -> Any:
+    for key in settings:
+        name = str(key).replace("-", "_")
+        if name in _OF_THE_GRID:
+            raise InputError(f"{where}: leave '{key}' out, the grid sets it")
+        if name in _OF_THE_COMMAND_LINE:  # they run code
+            raise InputError(f"{where}: '{key}' can only be given on the command line of {training.module}")
+    try:
+        given = [*flags(settings), *training.more_flags]
+        return training.resolve(parse_config(training.config_class, f"python -m {training.module}", "", given))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _job(
+    config: GridConfig, training: Training, cell: tuple[str, str], seed: int, settings: Mapping[str, Any], resolved: Any
+) -> Job:
+    run = Path(str(config.folder), *map(_folder, cell), f"seed{seed}")
+    file = run / "config.yaml"
+    if file.is_file():
+        asked = flat(to_dict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class)
+        for key, value in flat(yaml.safe_load(file.read_text()), training.config_class).items():
+            if key in asked and key not in ("run_dir", "resume", *_OF_THE_COMMAND_LINE) and asked[key] != value:
+                raise InputError(
+                    f"{run}: was trained with {key} {value!r}, this grid asks for {asked[key]!r}; "
+                    "name another folder, or move that run away"
+                )
+    name = "  ".join(filter(None, (*cell, f"seed {seed}")))
+    given = (*flags({**settings, "seed": seed}), *training.more_flags)
+    return Job(name, training.module, given, run, training.metric)
+
+
+def _folder(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def run_grid(
+    config: GridConfig,
+    cells: Cells,
+    environment: Mapping[str, str],
+    write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
+    report_files: Mapping[str, str],
+) -> dict[str, str]:
+    """Run what is missing, write the report and print it.
+
+    Args:
+        config: of the grid.
+        cells: its jobs.
+        environment: variables of the trainings.
+        write_report: given row, arm and job of each finished run, in the order of the grid, and the folder of the
+            report; returns what is to be printed.
+        report_files: see :func:`dem_apps.report.text_tables.refuse_files_of_others`.
 
     Returns:
-        what went wrong, by the name of the job; empty if everything is done. A failure does not stop the rest.
+        what failed, by the name of the run; a failure does not stop the rest.
+
+    Raises:
+        InputError: there is nothing to report, or ``--out`` holds other files.
     """
-    grid = _Grid([job for jobs in cells.values() for job in jobs if job.name not in view.done], executor, view)
-    try:
-        work_off(grid, workers, poll)
-    finally:
-        executor.stop()
-        view.close()
-    return grid.failures
+    out = Path(config.out or Path(str(config.folder)) / "report")
+    if config.out is not None:
+        refuse_files_of_others(out, report_files)
+    jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
+    failures = {} if config.report_only else run_jobs([job for *_, job in jobs], config, environment)
+    finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]
+    if finished:
+        print(write_report(finished, out), end="")
+        print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)
+    elif not failures:
+        raise InputError(f"{config.folder}: no run of this grid is finished, so there is nothing to report")
+    for name, failure in failures.items():
+        print(f"failed: {name}: {failure}", file=sys.stderr)
+    return failures
 
 
-class _Grid:
-    """The jobs that are not done, as shared work."""
-
-    def __init__(self, jobs: list[Job], executor: Executor, view: GridProgress) -> None:
-        self.failures: dict[str, str] = {}
-        self._waiting, self._executor, self._view = jobs, executor, view
-        # a failure from before is tried again, one that another command has meanwhile is not
-        self._failed_before = {job.name: job.failure() for job in jobs}
-
-    def claim(self) -> tuple[Job, Claim] | None:
-        """The first job that nobody else runs, and that nobody else has ended meanwhile."""
-        for job in list(self._waiting):
-            claim = self._executor.claim(job.lock)
-            if claim is None:
-                continue
-            self._waiting.remove(job)
-            failure = job.failure()
-            if job.scores() is not None:
-                self._ended(job, None)
-            elif failure is not None and failure != self._failed_before[job.name]:
-                self._ended(job, failure.partition(" ")[2])
-            else:
-                self._view.started(job)
-                return job, claim
-            claim.release()
-        return None
-
-    def run(self, piece: tuple[Job, Claim]) -> None:
-        """Run a job, and leave word for other commands if it fails."""
-        job, claim = piece
-        try:
-            job.note_failure(None)
-            self._executor.run(job, [claim])
-        except JobKilled:
-            raise
-        except JobFailed as error:
-            job.note_failure(f"{datetime.now().isoformat()} {error}")
-            raise
-        finally:
-            claim.release()
-
-    def settle(self, piece: tuple[Job, Claim], outcome: Future[Any]) -> None:
-        """Tell the view."""
-        try:
-            outcome.result()
-        except JobFailed as error:
-            self._ended(piece[0], str(error))
-        else:
-            self._ended(piece[0], None)
-
-    def elsewhere(self) -> list[str]:
-        """All that was not to be had."""
-        return [job.name for job in self._waiting]
-
-    def look(self, waiting_for: Sequence[str]) -> None:
-        """Show how far everything is."""
-        self._view.refresh(waiting_for)
-
-    def _ended(self, job: Job, failure: str | None) -> None:
-        if failure is not None:
-            self.failures[job.name] = failure
-        self._view.ended(job, failure)
+def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[str, str]) -> dict[str, str]:
+    """Run the jobs without a result; a line for each that ends, and what failed."""
+    missing = [job for job in jobs if job.scores() is None]
+    executor, failures = build_executor(config, environment), dict[str, str]()
+    done = len(jobs) - len(missing)
+    with progress(len(missing), "runs") as ended, executor.threads(config.workers) as threads:
+        futures = {threads.submit(executor.run, job): job for job in missing}
+        for future in as_completed(futures):
+            job = futures[future]
+            try:
+                future.result()
+                score, done = job.score(), done + 1
+                outcome = "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"
+            except JobTaken as error:
+                outcome = str(error)
+            except JobFailed as error:
+                failures[job.name] = str(error)
+                outcome = f"failed: {error}"
+            ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
+    return failures

@@ -1,144 +1,158 @@
-"""One training as a command, its run folder, and what its settings become on a command line."""
+"""One training as a process: its command line, its run folder and its result."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import shlex
+import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from dem_apps.runtime.checkpoint import write_atomically
-from dem_apps.runtime.load_state import required
-from dem_apps.runtime.safe_io import read_json
-from dem_apps.runtime.settings import to_dict
+from filelock import FileLock, Timeout
+
+from dem_apps.errors import InputError
 
 
 class JobFailed(Exception):
-    """A training ended without a result, and would again. The message says how, and where its output is."""
-
-    #: The word for it in the line about the job.
-    outcome = "failed"
+    """A training ended without a result. The message says how, and where its output is."""
 
 
 class JobKilled(JobFailed):
-    """It was ended from outside, or never started: it may well have a result when it is run again."""
-
-    outcome = "killed"
+    """A signal ended it; the next start of the command continues it."""
 
 
-class JobPruned(JobFailed):
-    """A search gave it up after some of its seeds."""
-
-    outcome = "pruned"
+class JobTaken(JobKilled):
+    """Another command runs it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training: ``python -m MODULE FLAGS --run-dir RUN``.
+    """One training: ``python -m MODULE FLAGS --run-dir RUN [--resume]``.
 
     Args:
-        name: how it is called in tables and messages.
+        name: its name in tables and messages.
         module: a training command, such as ``seg.train``.
-        flags: all but ``--run-dir`` and ``--resume``.
-        run: its run folder; beside it lie ``<run>.log``, ``<run>.lock`` and, after a failure, ``<run>.failed``.
-        steps: of the whole training, in the unit of ``metrics.jsonl``.
-        metric: the number in ``eval.json`` that the run is scored by; higher is better.
+        flags: all flags but ``--run-dir`` and ``--resume``.
+        run: its run folder; beside it lie ``RUN.log`` and ``RUN.lock``.
+        metric: the number in ``eval.json`` that scores the run; higher is better.
     """
 
     name: str
     module: str
     flags: tuple[str, ...]
     run: Path
-    steps: int
     metric: str
 
     @property
     def log(self) -> Path:
-        """The file that takes the command line and what the training prints, of all starts."""
-        return self._beside("log")
-
-    @property
-    def lock(self) -> Path:
-        """The file whose lock says that somebody runs this job."""
-        return self._beside("lock")
+        """The file that takes the command line and the output of all starts."""
+        return self.run.with_name(f"{self.run.name}.log")
 
     def scores(self) -> dict[str, Any] | None:
         """The run's ``eval.json``; None while it is not finished.
 
         Raises:
-            InputError: it is damaged, or has no :attr:`metric` (which is null where nothing can be scored).
+            InputError: it is damaged, or has no :attr:`metric`.
         """
         file = self.run / "eval.json"
-        if not file.is_file():
+        try:
+            scores = json.loads(file.read_bytes())
+        except FileNotFoundError:
             return None
-        scores = read_json(file)
-        required(scores, str(file), **{self.metric: (float, int, type(None))})
-        return dict(scores)
+        except ValueError as error:
+            raise InputError(f"{file}: is no JSON ({error}); move the run away to train it again") from error
+        if not isinstance(scores, dict) or self.metric not in scores:
+            raise InputError(f"{file}: has no '{self.metric}', so it is no result of {self.module}")
+        return scores
 
     def score(self) -> float | None:
         """The :attr:`metric` of a finished run; None without one."""
         value = (self.scores() or {}).get(self.metric)
         return None if value is None else float(value)
 
-    def step(self) -> int:
-        """The step of the last whole line in ``metrics.jsonl``; 0 where there is none."""
-        try:
-            with open(self.run / "metrics.jsonl", "rb") as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - 8192, 0))
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return 0
-        for line in reversed(lines):
-            try:
-                return int(json.loads(line)["step"])
-            except (ValueError, TypeError, LookupError, RecursionError):
-                continue  # cut short, at either end
-        return 0
-
     def command(self) -> list[str]:
-        """What runs it from where it stands; a training that was killed before its first checkpoint begins again."""
-        return self.command_from((self.run / "config.yaml").is_file())
+        """The command that starts or continues the run."""
+        resume = ["--resume"] if (self.run / "config.yaml").is_file() else []
+        return [sys.executable, "-m", self.module, *self.flags, "--run-dir", str(self.run), *resume]
 
-    def command_from(self, resumed: bool) -> list[str]:
-        """What begins it, or continues it."""
-        more = ["--resume"] if resumed else []
-        return [sys.executable, "-m", self.module, *self.flags, "--run-dir", str(self.run), *more]
 
-    def failure(self) -> str | None:
-        """When and how the last start failed; None if it did not."""
+def run_job(
+    job: Job, environment: Mapping[str, str], folder: str | None = None, stop: threading.Event | None = None
+) -> None:
+    """Return when the job has its result, at once where it has one already.
+
+    Args:
+        job: what to run.
+        environment: variables of the process, over those of this one.
+        folder: where the process starts; None for the current folder.
+        stop: once it is set, the training is asked to save and end.
+
+    Raises:
+        JobFailed: it ended without a result.
+        JobKilled: a signal ended it.
+        JobTaken: another command runs it.
+    """
+    if job.scores() is not None:
+        return
+    job.run.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(f"{job.run}.lock", timeout=0):
+            status = _process(job, environment, folder, stop or threading.Event()) if job.scores() is None else 0
+    except Timeout as error:
+        raise JobTaken("another command runs it") from error
+    output = f"(all of its output: {job.log})"
+    # a training that a signal has stopped after it has saved ends with 128 + the signal's number
+    number = -status if status < 0 else status - 128
+    if status < 0 or number in (signal.SIGINT, signal.SIGTERM):
+        raise JobKilled(f"signal {number} {output}")
+    if status != 0:
+        lines = job.log.read_text(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        raise JobFailed(f"status {status}, {last} {output}")
+    if job.scores() is None:
+        raise JobFailed(f"ended without an eval.json {output}")
+
+
+def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop: threading.Event) -> int:
+    """Exit status of the training, minus the signal's number if a signal killed it."""
+    if stop.is_set():
+        return -signal.SIGTERM
+    command = job.command()
+    with open(job.log, "ab") as log:
+        log.write(f"$ {shlex.join(command)}\n".encode())
+        log.flush()
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
         try:
-            return self._beside("failed").read_text()
-        except FileNotFoundError:  # another command may take it back at any moment
-            return None
-
-    def note_failure(self, text: str | None) -> None:
-        """Tell other commands in this folder that the job failed; None takes that back."""
-        if text is None:
-            self._beside("failed").unlink(missing_ok=True)
-        else:
-            write_atomically(self._beside("failed"), text.encode())
-
-    def _beside(self, suffix: str) -> Path:
-        return self.run.with_name(f"{self.run.name}.{suffix}")
+            while process.poll() is None and not stop.wait(0.05):
+                pass
+        finally:  # also where Ray cancels its task
+            process.terminate()
+            status = process.wait()
+    return status
 
 
 def flat(settings: Mapping[str, Any], config_class: type, prefix: str = "") -> dict[str, Any]:
-    """Settings with a dotted key for each that a nested dataclass holds, so that one of its keys can be given alone.
+    """Settings with a dotted key for each value of a nested dataclass.
 
     Args:
         settings: as a YAML file holds them, dotted already or not.
         config_class: the command's settings; a mapping under a key that is no dataclass there is a value.
+        prefix: of every key.
     """
-    hints = get_type_hints(config_class) if dataclasses.is_dataclass(config_class) else {}
+    hints = get_type_hints(config_class)
     plain: dict[str, Any] = {}
     for key, value in settings.items():
-        hint = hints.get(key)
-        if isinstance(value, Mapping) and isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            plain.update(flat(value, hint, f"{prefix}{key}."))
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(hints.get(key)):
+            plain |= flat(value, hints[key], f"{prefix}{key}.")
         else:
             plain[f"{prefix}{key}"] = value
     return plain
@@ -154,11 +168,3 @@ def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
     for name, value in settings.items():
         parts += [f"--{str(name).replace('_', '-')}", value if isinstance(value, str) else json.dumps(value)]
     return tuple(parts)
-
-
-def settings_flags(config: Any) -> tuple[str, ...]:
-    """The flags that make a training's settings again, from nothing but its defaults; those of its folder left out."""
-    kind = type(config)
-    values, defaults = (flat(to_dict(settings), kind) for settings in (config, kind()))
-    given = {key: value for key, value in values.items() if value != defaults[key]}
-    return flags({key: value for key, value in given.items() if key not in ("run_dir", "resume")})

@@ -1,4 +1,4 @@
-"""The search: what it searches, when it prunes, that it goes on after a kill, and that its choice is judged anew."""
+"""The search: what it searches, and that its choice is judged anew. Kills: tests/dem_apps/jobs/test_search.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import re
 import shlex
 import signal
 import time
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import yaml
 
 import rl.tune
 from dem_apps.errors import InputError
-from dem_apps.jobs.tune import median_after
 from dem_apps.runtime.command import run_command
 from rl.config import TrainConfig, resolve
 from rl.tune import TuneConfig, search_space, settings_of, tune
@@ -60,101 +58,39 @@ def table(folder: Path) -> list[list[str]]:
     return [line.split(",") for line in (folder / "trials.csv").read_text().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tune")
-    (folder / "stand_in.py").write_text(TRAINER)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder))
-        with open(folder / "printed.txt", "w") as printed, redirect_stdout(printed):
-            return search(folder / "study")
+def _expected(row: list[str]) -> float:
+    coefficient = settings_of({"log10_ent_coef": float(row[1])})["ent_coef"]
+    return 1 - 0.2 * abs(math.log10(coefficient) + 2) - 0.1 * abs(float(row[2]) - 1)
 
 
-def test_a_pruned_trial_is_not_called_failed(finished: Path) -> None:
-    printed = (finished.parent / "printed.txt").read_text()
-    assert printed.count("  pruned: after 1 of 2 seeds") == sum(row[4] == "pruned" for row in table(finished)[1:])
-    assert "failed: after" not in printed
-
-
-def test_trials_run_all_their_seeds_or_are_pruned_after_one(finished: Path) -> None:
+def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    finished = search(tmp_path / "study")
     head, *rows = table(finished)
     assert head == ["trial", "log10_ent_coef", "alpha", "return", "state"]
     assert len(rows) == 12
     assert rows[0][:3] == ["0", "-3.0", "1.0"]  # rl.train's own settings come first
-    finished_after_one: list[float] = []
-    for number, row in enumerate(rows):
-        seeds = [path.parent.name for path in sorted((finished / "trials" / f"{number:04d}").glob("*/eval.json"))]
-        if row[4] == "fail":
-            assert float(row[2]) == 0
-            continue
-        ((first, second),) = [_expected(row)]
-        worse = len(finished_after_one) >= 5 and first < sorted_median(finished_after_one)
-        assert row[4] == ("pruned" if worse else "complete")
-        assert seeds == (["seed0"] if worse else ["seed0", "seed1"])
-        if not worse:
-            assert float(row[3]) == pytest.approx((first + second) / 2)
-            finished_after_one.append(first)
-    assert {row[4] for row in rows} >= {"complete", "pruned"}
+    states = [row[4] for row in rows]
+    assert set(states) == {"complete", "pruned", "fail"}
+    for row in rows:
+        seeds = sorted(file.parent.name for file in finished.glob(f"trials/{int(row[0]):04d}/*/eval.json"))
+        assert seeds == {"complete": ["seed0", "seed1"], "pruned": ["seed0"], "fail": []}[row[4]]
+        if row[4] == "complete":
+            assert float(row[3]) == pytest.approx(_expected(row) + 0.005)
+    printed = capsys.readouterr().out
+    assert printed.count("  pruned after 1 of 2 seeds") == states.count("pruned")
 
-
-def _expected(row: list[str]) -> tuple[float, float]:
-    coefficient = settings_of({"log10_ent_coef": float(row[1])})["ent_coef"]
-    figure = 1 - 0.2 * abs(math.log10(coefficient) + 2) - 0.1 * abs(float(row[2]) - 1)
-    return figure, figure + 0.01
-
-
-def sorted_median(values: list[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def test_the_choice_is_judged_with_fresh_seeds(finished: Path) -> None:
-    rows = [row for row in table(finished)[1:] if row[4] == "complete"]
-    best = max(rows, key=lambda row: float(row[3]))
+    best = max((row for row in rows if row[4] == "complete"), key=lambda row: float(row[3]))
     final = json.loads((finished / "final.json").read_text())
-    assert final["trial"] == int(best[0])
-    assert final["search_return"] == float(best[3])
+    assert (final["trial"], final["search_return"]) == (int(best[0]), float(best[3]))
     assert final["fresh_seeds"] == [1000, 1001]
-    first = _expected(best)[0] - 0.1
+    first = _expected(best) - 0.1
     assert final["fresh_returns"] == pytest.approx([first, first + 0.01])
     assert final["fresh_mean_return"] == pytest.approx(first + 0.005)
     chosen = yaml.safe_load((finished / "best.yaml").read_text())
     assert chosen == {"loss": "adadem", **settings_of({"log10_ent_coef": float(best[1]), "alpha": float(best[2])})}
     assert resolve(TrainConfig(env=ENV, **chosen)).ent_coef == chosen["ent_coef"]
-
-
-def test_a_killed_search_goes_on_to_the_same_choice(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "killed"
-    monkeypatch.setenv("PACE", "0.1")
-
-    def work() -> None:
-        os.setsid()
-        search(folder)
-
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    while len(list(folder.rglob("eval.json"))) < 7:
-        assert process.is_alive()
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
-    process.join()
-    monkeypatch.setenv("PACE", "0")
-    assert not (folder / "final.json").exists()
-    search(folder)
-    assert table(folder) == table(finished)
-    assert (folder / "final.json").read_bytes() == (finished / "final.json").read_bytes()
-    starts = sum(len(file.read_text()) for file in folder.rglob("starts"))
-    assert starts <= 1 + sum(len(file.read_text()) for file in finished.rglob("starts"))
-
-
-def test_nothing_is_pruned_before_five_trials_are_finished() -> None:
-    finished = [[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
-    assert median_after(finished, 1) is None
-    assert median_after([*finished, [0.9, 0.9]], 1) == 0.3
-    assert median_after([*finished, [0.9, 0.9]], 2) == 0.5
+    with pytest.raises(InputError, match="its study belongs to another configuration"):
+        search(finished, seeds=3)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +106,8 @@ def test_nothing_is_pruned_before_five_trials_are_finished() -> None:
 )  # fmt: skip
 def test_what_is_searched(settings: dict[str, Any], names: list[str], points: int) -> None:
     space = search_space(TrainConfig(**settings))
-    # momentum joins them where rl.train has a flag for it
-    assert [name for name in space.distributions if name != "momentum"] == names
-    per_momentum = 5 if "momentum" in space.distributions else 1
-    assert len(space.points()) == points * per_momentum
+    assert list(space.distributions) == names
+    assert len(space.points()) == points
 
 
 def test_settings_of_a_point() -> None:
@@ -197,11 +131,6 @@ def test_mistakes_are_one_sentence(arguments: list[str], message: str, tmp_path:
     with pytest.raises(InputError, match=re.escape(message)):
         rl.tune.main([*arguments, "--study-dir", str(tmp_path / "study")])
     assert not (tmp_path / "study").exists()
-
-
-def test_a_folder_of_another_search_is_refused(finished: Path) -> None:
-    with pytest.raises(InputError, match="its study belongs to another configuration"):
-        search(finished, seeds=3)
 
 
 def test_an_interrupted_search_names_the_folder_that_it_made_up(

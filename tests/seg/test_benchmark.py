@@ -149,7 +149,7 @@ def test_the_grids_in_configs(file: str, runs: int) -> None:
     settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "seg" / f"{file}.yaml").read_text()))
     jobs = [job for jobs in grid_jobs(settings).values() for job in jobs]
     assert (len(jobs), len({job.run for job in jobs})) == (runs, runs)
-    assert {job.steps for job in jobs} == {300}
+    assert {job.flags[job.flags.index("--max-steps") + 1] for job in jobs} == {"300"}
 
 
 def test_the_table_of_the_demo_has_the_settings_of_demo_table() -> None:

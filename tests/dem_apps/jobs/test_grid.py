@@ -1,33 +1,28 @@
-"""Several commands on one grid: they share the work, no job runs twice, and all end when everything has a result."""
+"""One job as a process, several commands on one grid, and the executor of Ray. Jobs are shell scripts."""
 
 from __future__ import annotations
 
-import io
+import json
 import multiprocessing
 import os
-import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
-from rich.console import Console
+import pytest
+from filelock import FileLock
 
-from dem_apps.jobs.executor import LocalExecutor
-from dem_apps.jobs.grid import Cells, run_grid
-from dem_apps.jobs.job import Job
-from dem_apps.jobs.progress import GridProgress
+from dem_apps.errors import InputError
+from dem_apps.jobs.executor import Executor, ExecutorConfig, build_executor, threads_of_jobs
+from dem_apps.jobs.grid import run_jobs
+from dem_apps.jobs.job import Job, JobFailed, JobKilled, JobTaken, flags, run_job
 
-START = 'mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; '
-DONE = """echo '{"score": 0.5}' > "$RUN/eval.json" """
-TRAIN = f"{START} sleep 0.2; {DONE}"
-
-
-def until_started(count: int) -> str:
-    """Shell that waits until that many jobs of the grid have begun."""
-    return f'until [ "$(cat "$RUN"/../*/starts | wc -l)" -ge {count} ]; do sleep 0.02; done; '
+DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$RUN/eval.json" """
 
 
 @dataclass(frozen=True)
@@ -38,113 +33,194 @@ class Shell(Job):
         return ["sh", "-c", f"RUN={self.run}; {self.module}"]
 
 
-def cells(folder: Path, scripts: list[str]) -> Cells:
-    jobs = [Shell(f"job {n}", script, (), folder / f"{n}", 10, "score") for n, script in enumerate(scripts)]
-    return {("row", "arm"): list(jobs)}
-
-
-def grid(folder: Path, scripts: list[str], workers: int = 2) -> tuple[dict[str, str], str]:
-    """What failed, and what was printed."""
-    text = io.StringIO()
-    return grid_that_says(text, folder, scripts, workers), text.getvalue()
-
-
-def grid_that_says(text: TextIO, folder: Path, scripts: list[str], workers: int) -> dict[str, str]:
-    jobs = cells(folder, scripts)
-    return run_grid(jobs, LocalExecutor({}), workers, GridProgress(jobs, Console(file=text, width=200)), poll=0.02)
-
-
-def command(folder: Path, scripts: list[str], name: str, workers: int = 2) -> BaseProcess:
-    """The same in a process of its own, in a group of its own; what it says, and what failed, goes to that file."""
-
-    def work() -> None:
-        os.setsid()
-        with (folder / name).open("w", buffering=1) as said:
-            failures = grid_that_says(said, folder, scripts, workers)
-            print(sorted(failures), file=said)
-
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    return process
-
-
-def starts(folder: Path) -> list[int]:
-    return [len(file.read_text().splitlines()) for file in sorted(folder.glob("*/starts"))]
+def job(tmp_path: Path, script: str, name: str = "run") -> Shell:
+    return Shell(f"job {name}", script, (), tmp_path / name, "score")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.01)
 
 
-def kill(process: BaseProcess, with_trainings: bool) -> None:
-    (os.killpg if with_trainings else os.kill)(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
-    process.join()
+def test_a_job_leaves_its_result_and_its_output(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("before\n")
+    done = job(tmp_path, f"echo $GREETING; echo there >&2; {DONE}")
+    run_job(done, {"GREETING": "hello"})
+    assert done.score() == 0.5
+    before, command, *printed = done.log.read_text().splitlines()
+    assert (before, printed) == ("before", ["hello", "there"])
+    assert command.startswith("$ sh -c ")
+    run_job(job(tmp_path, "exit 3"), {})  # it has a result
 
 
-def test_two_commands_divide_a_grid(tmp_path: Path) -> None:
-    scripts = [f"{START} {until_started(4)} sleep 0.2; {DONE}"] * 8  # both commands have two jobs before one ends
-    commands = [command(tmp_path, scripts, name) for name in ("first", "second")]
+def test_the_command_of_a_job_continues_what_has_begun(tmp_path: Path) -> None:
+    training = Job("a", "seg.train", flags({"loss": "none", "eval_every": 5, "tau": None}), tmp_path / "run", "miou")
+    command = [sys.executable, "-m", "seg.train", "--loss", "none", "--eval-every", "5", "--tau", "null"]
+    assert training.command() == [*command, "--run-dir", str(tmp_path / "run")]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").touch()
+    assert training.command() == [*command, "--run-dir", str(tmp_path / "run"), "--resume"]
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "message"),
+    [
+        ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
+        ("exit 0", JobFailed, "ended without an eval.json"),
+        ("exit 129", JobFailed, "status 129"),
+        ("kill -9 $$", JobKilled, "signal 9"),
+        ("exit 130", JobKilled, "signal 2"),
+        ("exit 143", JobKilled, "signal 15"),
+    ],
+)
+def test_a_signal_is_told_from_a_failure(script: str, error: type, message: str, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match=message) as caught:
+        run_job(job(tmp_path, script), {})
+    assert type(caught.value) is error
+    assert f"(all of its output: {tmp_path / 'run.log'})" in str(caught.value)
+
+
+def test_a_damaged_result_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for text, message in (('{"sco', r"is no JSON"), ('{"miou": 1}', "has no 'score', so it is no result")):
+        (tmp_path / "run/eval.json").write_text(text)
+        with pytest.raises(InputError, match=message):
+            job(tmp_path, DONE).scores()
+
+
+def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path: Path) -> None:
+    saving = f"trap 'sleep 0.2; touch {tmp_path}/saved; exit 143' TERM; touch {tmp_path}/up; "
+    jobs = [job(tmp_path, saving + "while :; do sleep 0.02; done"), job(tmp_path, DONE)]
+    executor, ends = Executor({}), list[Future[None]]()
+
+    def interrupted() -> None:
+        with executor.threads(1) as threads:
+            ends.extend(threads.submit(executor.run, one) for one in jobs)
+            wait_for((tmp_path / "up").exists)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (tmp_path / "saved").exists()
+    assert isinstance(ends[0].exception(), JobKilled)
+    assert ends[1].cancelled()
+    with pytest.raises(JobKilled):
+        executor.run(job(tmp_path, DONE, "late"))
+    assert not (tmp_path / "late").exists()
+
+
+def test_a_job_that_another_command_runs_is_left_to_it(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "run.lock"), pytest.raises(JobTaken, match="another command runs it"):
+        run_job(job(tmp_path, DONE), {})
+    run_job(job(tmp_path, DONE), {})
+
+
+def test_two_commands_divide_a_grid(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    jobs = [job(tmp_path, f"sleep 0.1; {DONE}", str(number)) for number in range(8)]
+
+    def command() -> None:
+        os._exit(len(run_jobs(jobs, ExecutorConfig(workers=2), {})))
+
+    commands = [multiprocessing.get_context("fork").Process(target=command) for _ in range(2)]
+    for process in commands:
+        process.start()
     for process in commands:
         process.join(60)
-    assert starts(tmp_path) == [1] * 8
-    said = [(tmp_path / name).read_text() for name in ("first", "second")]
-    assert all("8 of 8 runs done" in text for text in said), "each waits for the other's last job"
-    begun = [text.count("starts at step") for text in said]
-    assert sum(begun) == 8
-    assert min(begun) >= 2, "neither had to wait for the other"
+    assert [process.exitcode for process in commands] == [0, 0]
+    assert [len((one.run / "starts").read_text().splitlines()) for one in jobs] == [1] * 8
+    assert "another command runs it" in capfd.readouterr().out
 
 
-def test_the_rest_of_a_command_that_was_killed_is_done_by_the_other(tmp_path: Path) -> None:
-    scripts = [TRAIN] * 8
-    killed = command(tmp_path, scripts, "killed")
-    other = command(tmp_path, scripts, "other")
-    wait_for(lambda: len(list(tmp_path.glob("*/eval.json"))) >= 2)
-    kill(killed, with_trainings=True)
-    other.join(60)
-    assert "8 of 8 runs done" in (tmp_path / "other").read_text()
-    assert sorted(starts(tmp_path))[:6] == [1] * 6, "at most the two that were killed with it ran again"
+def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path: Path, capsys: Any) -> None:
+    config = ExecutorConfig(workers=2)
+    scripts = ["echo unlucky; exit 1", "kill -9 $$", DONE]
+    failures = run_jobs([job(tmp_path, text, str(n)) for n, text in enumerate(scripts)], config, {})
+    assert list(failures) == ["job 0", "job 1"]
+    printed = capsys.readouterr().out
+    assert "job 0  failed: status 1, unlucky (all of its output:" in printed
+    assert "job 2  score 0.500  [1 of 3 runs done]" in printed
+    assert run_jobs([job(tmp_path, DONE, str(n)) for n in range(3)], config, {}) == {}
+    assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_a_training_that_outlived_its_command_is_waited_for_and_said_once(tmp_path: Path) -> None:
-    scripts = [f'{START} while [ ! -e "{tmp_path}/go" ]; do sleep 0.02; done; {DONE}']
-    killed = command(tmp_path, scripts, "killed")
-    wait_for(lambda: starts(tmp_path) == [1])
-    kill(killed, with_trainings=False)
-    waiting, said = command(tmp_path, scripts, "waiting"), tmp_path / "waiting"
-    wait_for(lambda: said.exists() and "waiting for what" in said.read_text())
-    time.sleep(0.1)  # five looks at what the other has done
-    assert waiting.is_alive()
-    (tmp_path / "go").touch()
-    waiting.join(60)
-    assert starts(tmp_path) == [1]
-    assert said.read_text().count("waiting for what another command runs: job 0") == 1
-    assert "1 of 1 runs done" in said.read_text()
+def test_threads_of_jobs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads_of_jobs(ExecutorConfig(workers=4)) == {"OMP_NUM_THREADS": "2"}
+    assert threads_of_jobs(ExecutorConfig(executor="ray", workers=4, cores_per_job=3)) == {"OMP_NUM_THREADS": "3"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert threads_of_jobs(ExecutorConfig(workers=4)) == {"OMP_NUM_THREADS": "5"}
 
 
-def test_a_job_that_failed_in_one_command_is_not_tried_by_the_other_but_by_the_next_start(tmp_path: Path) -> None:
-    # it fails only once the other command has begun, and so knows that it had not failed before
-    scripts = [f"{START} {until_started(2)} echo unlucky; exit 1", TRAIN, TRAIN, TRAIN]
-    commands = [command(tmp_path, scripts, name, workers=1) for name in ("first", "second")]
-    for process in commands:
-        process.join(60)
-    assert starts(tmp_path) == [1] * 4
-    for name in ("first", "second"):
-        said = (tmp_path / name).read_text()
-        assert said.endswith("['job 0']\n")
-        assert "job 0  failed: status 1, unlucky" in said
-    failures, _ = grid(tmp_path, scripts)
-    assert list(failures) == ["job 0"]
-    assert starts(tmp_path) == [2, 1, 1, 1]
-    assert grid(tmp_path, [TRAIN] * 4)[0] == {}
-    assert not (tmp_path / "0.failed").exists()
+TRAINER = """
+import json, os, signal, sys, time
+run = sys.argv[sys.argv.index("--run-dir") + 1]
+if "--fail" in sys.argv:
+    sys.exit("error: unlucky")
+os.makedirs(run)
+def save(*_):
+    open(run + "/saved", "w").close()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+if "--wait" in sys.argv:
+    open(run + "/up", "w").close()
+    time.sleep(60)
+with open(run + "/eval.json", "w") as file:
+    json.dump({"score": 0.5, "greeting": os.environ["GREETING"], "threads": threading}, file)
+""".replace("threading", 'os.environ["OMP_NUM_THREADS"]')
 
 
-def test_a_killed_job_is_listed_and_run_by_the_next_start(tmp_path: Path) -> None:
-    failures, printed = grid(tmp_path, [f"{START} kill -9 $$", TRAIN])
-    assert failures["job 0"].startswith("signal 9")
-    assert "1 of 2 runs done, 1 failed" in printed
-    assert grid(tmp_path, [TRAIN] * 2)[0] == {}
-    assert starts(tmp_path) == [2, 1]
+def test_ray_runs_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    (tmp_path / "stand_in.py").write_text(TRAINER)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[3]}")
+    monkeypatch.chdir(tmp_path)
+    config = ExecutorConfig(executor="ray", ray_address="local", workers=2)
+    environment = {"GREETING": "hello", "OMP_NUM_THREADS": "3"}
+    executor = build_executor(config, environment)
+    try:
+        done, failed, stopped = (
+            Job(name, "stand_in", given, Path("grid", name), "score")
+            for name, given in (("done", ()), ("failed", ("--fail",)), ("stopped", ("--wait",)))
+        )
+        executor.run(done)
+        assert json.loads(Path("grid/done/eval.json").read_text()) == {
+            "score": 0.5, "greeting": "hello", "threads": "3",
+        }  # fmt: skip
+        with pytest.raises(JobFailed, match=r"^status 1, error: unlucky \(all of its output: .*grid/failed.log\)$"):
+            executor.run(failed)
+        ends: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                executor.run(stopped)
+            except JobKilled as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_for(Path("grid/stopped/up").exists)
+        executor._stop.set()
+        thread.join(30)
+        assert ends
+        wait_for(Path("grid/stopped/saved").exists)
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("installed", "message"),
+    [
+        (False, r"--executor ray: needs ray, not installed here; pip install -e '\.\[cluster\]'"),
+        (True, r"--ray-address: no cluster of Ray's at 'nowhere' \("),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_one_sentence(installed: bool, message: str, monkeypatch: Any) -> None:
+    if installed:
+        pytest.importorskip("ray")
+    else:
+        monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=message):
+        build_executor(ExecutorConfig(executor="ray", ray_address="nowhere"), {})
