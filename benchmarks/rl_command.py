@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.device import processor
+from dem_apps.runtime.files import write_atomically
 from rl.config import TrainConfig, resolve
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -38,8 +38,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.device import processor
+from dem_apps.runtime.files import write_atomically
 from rl.config import TrainConfig, resolve
 from rl.train import untrained_model
 

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState
 from advent_loop import PlainLoop
 from torch import Tensor
 
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.step import training_step

@@ -68,6 +68,13 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
+def first_words(error: BaseException, most: int = 120) -> str:
+    """What a library's error says, on one short line; its class where it says nothing."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+    text = text or type(error).__name__
+    return text if len(text) <= most else text[:most] + "…"
+
+
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """A hint at what was meant, or an empty string when nothing known is close.
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from dem_apps.entropy import cadf, dem, shannon_entropy
 from dem_apps.errors import InputError
 from dem_apps.objectives import build_objective
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.settings import option, parse_config
 
 #: Okabe and Ito's colours, which people who see few colours can tell apart; each with a dash pattern of its own.

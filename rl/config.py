@@ -12,8 +12,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.seeds import LARGEST_SEED
-from dem_apps.runtime.settings import option
+from dem_apps.runtime.settings import LARGEST_SEED, option
 from dem_apps.runtime.validate import check_settings
 from rl.envs.envpool import check_envpool
 from rl.envs.families import goal_return

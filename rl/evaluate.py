@@ -14,11 +14,9 @@ from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import own_temporary
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.new_files import place, write_new
-from dem_apps.runtime.optimizer_start import start_without_compiler
-from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.seeds import LARGEST_SEED
-from dem_apps.runtime.settings import from_dict, option, parse_config
+from dem_apps.runtime.files import write_new
+from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option, parse_config
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, import_environments, modules_option, resolved_again
 from rl.hook import with_entropy_objective
@@ -66,7 +64,6 @@ def read_run(run_dir: Path) -> TrainConfig:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read a run, play, print, and write only where asked to."""
-    start_without_compiler()
     config = parse_config(
         EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
     )

@@ -19,10 +19,9 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint, load_state
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.load_state import checked_step, load_optimizer
-from dem_apps.runtime.new_files import write_new
+from dem_apps.runtime.files import write_new
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import import_environments, modules_option
 from rl.envs.zoo import normalisation
@@ -66,8 +65,8 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
         state["policy"] = {name: value for name, value in weights.items() if not _of_objective(name)}
     restore_policy(model, state, envs)
     if "optimizer" in state:
-        load_optimizer(model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {checkpoint}, 'optimizer'")
-    model.num_timesteps = checked_step(state, f"{run_dir}, checkpoint {checkpoint}")
+        load_state(model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {checkpoint}, 'optimizer'")
+    model.num_timesteps = state["step"]
     content = io.BytesIO()
     model.save(content)
     written = {out: content.getvalue()} | ({} if envs is None else {statistics: pickle.dumps(envs)})

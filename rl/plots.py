@@ -22,8 +22,8 @@ from matplotlib.lines import Line2D
 from dem_apps.errors import InputError, nearest
 from dem_apps.report.intervals import mean_band
 from dem_apps.report.text_tables import refuse_files_of_others
-from dem_apps.runtime.checkpoint import write_atomically
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.settings import option, parse_config
 from rl.results.described_metrics import ACTIONS
 from rl.results.drawing import (

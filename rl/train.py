@@ -25,10 +25,10 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.determinism import deterministic_algorithms
-from dem_apps.runtime.optimizer_start import start_without_compiler
-from dem_apps.runtime.run_claim import new_run_dir
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, read_metrics, report_command
+from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.reproducibility import deterministic_algorithms
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
+from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
@@ -56,7 +56,6 @@ from rl.training.verdict import goal_figures, verdict
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read settings, train, evaluate."""
-    start_without_compiler()
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
@@ -77,7 +76,7 @@ def train(config: TrainConfig) -> None:
 
 def _train(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
-    checkpoint = checkpoint_to_resume(Path(config.run_dir), 0) if config.resume and config.run_dir else None
+    checkpoint = checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
     model = untrained_model(config)
     # before the run folder is touched, which a checkpoint that does not fit must leave as it is
     if checkpoint is not None:
@@ -92,7 +91,7 @@ def _train(config: TrainConfig) -> None:
         resume += f" --import {','.join(dict.fromkeys(filter(None, modules)))}"
     try:
         with going_on_with(f"continue with: {resume}"):
-            with StopRequest(resume, lambda: run.saved_step) as stop:
+            with StopRequest(resume) as stop:
                 _learn(config, run, model, checkpoint, stop)
             _evaluate_run(config, run, model)
     finally:

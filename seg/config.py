@@ -14,8 +14,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.reduction import REDUCTIONS
-from dem_apps.runtime.seeds import LARGEST_SEED
-from dem_apps.runtime.settings import option, section
+from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.new_files import into_new_folder
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import option, parse_config, to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
@@ -76,7 +75,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:
         try:
             run.write_json(CLASSES_FILE, classes.document())
             run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
-            run.save_checkpoint("last", {"model": weights, "step": 0}, 0)
+            run.save_checkpoint("last", {"model": weights, "step": 0})
         finally:
             run.close()
     return run_dir

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 import torch.distributed as dist
+from dem_apps.runtime.new_files import into_new_folder
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,7 +27,7 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.new_files import into_new_folder, write_new
+from dem_apps.runtime.files import write_new
 from dem_apps.runtime.processes import Processes, launched_processes
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console

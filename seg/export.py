@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from dem_apps.runtime.new_files import into_new_folder
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.new_files import claim, into_new_folder
+from dem_apps.runtime.files import claim
 from dem_apps.runtime.processes import Processes, launched_processes
 from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config

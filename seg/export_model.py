@@ -15,10 +15,8 @@ from typing import Any, Literal
 import torch
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_bytes
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.new_folder import new_folder
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import new_folder, read_json
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
 from seg.data.image_io import LARGEST_SIDE
@@ -83,7 +81,7 @@ def export_model(config: ExportModelConfig) -> Path:
             onnx = f"images {before}, normalised, to logits {after}"
             lines.append(f"onnx     {out / ONNX_FILE}: {onnx}; its logits differ by up to {difference:.2g}")
         card = _card(run, loaded, preprocessing, kind, onnx)
-        write_bytes(folder / CARD_FILE, card.encode())
+        (folder / CARD_FILE).write_bytes(card.encode())
     lines.append(f"card     {out / CARD_FILE}: classes, normalisation and scores; the licence is yours to choose")
     print("\n".join(lines))
     return out

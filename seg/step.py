@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
-from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, load_weights
-from dem_apps.runtime.seeds import random_states, restore_random_states
+from dem_apps.runtime.checkpoint import fitting, load_state
+from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.method import Method
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
@@ -114,13 +114,13 @@ class TrainState:
         for name, part in parts.items():
             where = f"--resume: the checkpoint's '{name}'"
             if isinstance(part, nn.Module):
-                load_weights(part, state[name], where)
+                load_state(part, state[name], where)
             elif name == "scaler":
                 with fitting(where):
                     part.load_state_dict(state[name])
             else:
-                load_optimizer(part, state[name], where)
-        self.step = checked_step(state, "--resume: the checkpoint")
+                load_state(part, state[name], where)
+        self.step = state["step"]
         self._adapted = None
         # checkpoints from before they were counted have none
         with fitting("--resume: the checkpoint's 'label_counts'"):

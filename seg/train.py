@@ -16,13 +16,12 @@ from accelerate.utils import broadcast_object_list
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.determinism import deterministic_algorithms
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.run_claim import new_run_dir
+from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
-from dem_apps.runtime.seeds import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
@@ -70,7 +69,7 @@ def _train(config: TrainConfig) -> Path:
     saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
         classes, pixels = classes_to_resume(path, classes), format_to_resume(path)
-        saved = checkpoint_to_resume(path, min(config.eval_every, config.max_steps))
+        saved = checkpoint_to_resume(path)
     with accelerator.main_process_first():
         pair = open_pair(
             config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,

@@ -17,7 +17,7 @@ import rl.train
 import seg.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.determinism import deterministic_algorithms
+from dem_apps.runtime.reproducibility import deterministic_algorithms
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.demo.demo_pair import write_demo_pair

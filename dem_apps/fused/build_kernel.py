@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.files import cache_dir
 
 #: The one pass over an objective's logits, :mod:`dem_apps.fused.kernel`.
 ONE_PASS = Path(__file__).with_name("one_pass.cpp")

@@ -16,7 +16,7 @@ from dem_apps.report.groups import Group, differing
 from dem_apps.report.settings_text import flat
 from dem_apps.report.tables import Table, by_class, class_table, comparison_table, scores_of
 from dem_apps.report.text_tables import markdown, write_csv
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 from dem_apps.runtime.run_reader import Run, read_run
 

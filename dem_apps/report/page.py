@@ -20,7 +20,7 @@ from markupsafe import Markup
 from dem_apps.errors import InputError, nearest
 from dem_apps.report.part import Part, build_part
 from dem_apps.report.tables import by_class
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.run_reader import Run, read_runs
 
 #: No page is larger, so that it can be sent by mail.

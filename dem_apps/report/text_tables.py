@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, printable
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

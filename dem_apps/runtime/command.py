@@ -9,9 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, printable
+from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
 from dem_apps.runtime.launcher import leave_to_launcher, lost_connection, say_once
-from dem_apps.runtime.safe_io import first_words
 from dem_apps.runtime.terminal import print_anything
 
 #: What is wrong with a path that somebody gave, as long as the system names the path.

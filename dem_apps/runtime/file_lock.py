@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 from typing import IO
 
-from dem_apps.runtime.safe_io import opened_to_append
 
 
 class FileLock:
@@ -37,7 +36,7 @@ class FileLock:
             InputError: the file is a link.
             OSError: with a ``filename``, the file cannot be opened; without one, its file system has no locks.
         """
-        file = opened_to_append(self.path)
+        file = open(self.path, "ab")
         try:
             self._lock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:

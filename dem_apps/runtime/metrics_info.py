@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 
 FILE = "metrics_info.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,99}")

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.processes import leave_group
 
 Item = TypeVar("Item")
 #: Seconds between looks for the others.

@@ -1,4 +1,4 @@
-"""The run folder: everything that one training command writes, and nothing outside it. Its reader is ``run_reader``.
+"""The run folder: everything that one training command writes. Its reader is ``run_reader``.
 
 ``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics_info.json``
 (what the metrics are), ``metrics.jsonl`` (one JSON object a line, each with ``step``), TensorBoard events,
@@ -23,34 +23,20 @@ from typing import Any
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 from torch.utils.tensorboard import SummaryWriter
 
 from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
-from dem_apps.runtime.checkpoint import (
-    load_checkpoint,
-    make_folder,
-    remove_leftovers,
-    save_checkpoint,
-    write_atomically,
-)
+from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.file_lock import FileLock
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
-from dem_apps.runtime.run_claim import (
-    LINES as _LINES,
-)
-from dem_apps.runtime.run_claim import (
-    locked,
-    logged_lines,
-    refuse_later_checkpoint,
-    refuse_used,
-    refuse_ways_out,
-)
-from dem_apps.runtime.run_reader import read_config as read_config
-from dem_apps.runtime.run_reader import read_metrics as read_metrics
-from dem_apps.runtime.signals import signals_held
+from dem_apps.runtime.run_reader import read_config, read_metrics
 
+_LOCK = "run.lock"
+#: What a folder holds whose run was killed before it had its ``config.yaml``.
+_NO_RUN_YET = {_LOCK, "environment.json", METRICS_INFO}
 _PACKAGES = (
     "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",
     "gymnasium", "minigrid", "numpy",
@@ -58,9 +44,10 @@ _PACKAGES = (
 
 
 class RunFolder:
-    """An open run folder. Make one with :meth:`create` or :meth:`resume`; close it with :meth:`close`.
+    """An open run folder, which one process at a time writes to; the lock ends with the process.
 
-    A disk that is full while anything is written is a :class:`dem_apps.errors.NotWritten` that says what is safe.
+    Made by :meth:`create` or :meth:`resume`. A full disk is a :class:`dem_apps.errors.NotWritten` that says what is
+    safe.
 
     Args:
         path: the folder.
@@ -74,16 +61,12 @@ class RunFolder:
     def __init__(self, path: Path, lock: FileLock, start_step: int | None = None) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self.saved_step: int | None = None
+        self.saved_step = start_step
         self._lock = lock
-        try:
-            with self._writing():
-                self._lines = self._drop_metrics_after(start_step or 0)
-                self._metrics = open(self._metrics_file, "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
-                self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
-        except BaseException:
-            lock.release()
-            raise
+        with self._writing():
+            self._drop_metrics_after(start_step or 0)
+            self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
+            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
 
     @classmethod
     def create(
@@ -96,25 +79,21 @@ class RunFolder:
             config: resolved settings.
             seed: recorded with the environment.
             device: likewise.
-            info: what the run will log and write; without it a page names metrics as they are logged.
+            info: what the run will log and write.
 
         Raises:
             InputError: the folder holds something already, cannot be made, or another process writes to it.
         """
-        refuse_used(path)  # before the lock, whose file has no business among somebody's files
+        _refuse_used(path)
         try:
-            make_folder(path)
+            path.mkdir(parents=True, exist_ok=True)
             lock = locked(path)
-            try:
-                refuse_used(path)  # whoever had the lock before may have made a run of it meanwhile
-                write_atomically(path / "environment.json", _json(environment(seed, device)))
-                if info is not None:
-                    write_atomically(path / METRICS_INFO, _json(info.document()))
-                # config.yaml comes last: a folder that has it can be resumed
-                write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
-            except BaseException:
-                lock.release()
-                raise
+            _refuse_used(path)  # another process may have made a run of it before this one had the lock
+            write_atomically(path / "environment.json", _json(environment(seed, device)))
+            if info is not None:
+                write_atomically(path / METRICS_INFO, _json(info.document()))
+            # last: a folder that has it can be resumed
+            write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
         except (PermissionError, NotADirectoryError) as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); give another --run-dir") from error
         return cls(path, lock)
@@ -123,47 +102,21 @@ class RunFolder:
     def resume(cls, path: Path, start_step: int | None, info: MetricsInfo | None = None) -> RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet.
 
-        ``info`` is written where the run is older than such descriptions.
-
         Raises:
-            InputError: another process writes to it or has done so since the checkpoint was read, or a link in the
-                folder leads out of it, so that something outside would be written.
+            InputError: another process writes to it.
         """
-        refuse_ways_out(path)
-        lock = locked(path)
-        try:
-            refuse_later_checkpoint(path, start_step)
-        except BaseException:
-            lock.release()
-            raise
-        run = cls(path, lock, start_step or 0)
-        run.saved_step = start_step
-        run._say_what_is_missing(logged_lines(path))
-        if info is not None and not (path / METRICS_INFO).exists():
+        run = cls(path, locked(path), start_step)
+        if info is not None:
             run.write_json(METRICS_INFO, info.document())
-        for pointer in run.checkpoints.glob("*.json"):
-            remove_leftovers(run.checkpoints, pointer.stem)
+        for left_by_a_kill in run.checkpoints.glob(f".*.tmp{SUFFIX}"):
+            left_by_a_kill.unlink()
         return run
-
-    def _say_what_is_missing(self, lines: int) -> None:
-        """The checkpoint knows how many lines had been logged before it; fewer are no harm to the training."""
-        if self._lines < lines:
-            print(
-                f"warning: {self._metrics_file} holds {self._lines:,} of the {lines:,} lines that were logged before "
-                "the checkpoint; the training goes on, and its curves lack the others",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
-
-    @property
-    def _metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
 
     def log(self, step: int, **values: float | str) -> None:
         """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
         with self._writing():
             self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
             self._metrics.flush()
-            self._lines += 1
             for name, value in values.items():
                 if isinstance(value, (int, float)):
                     self._tensorboard.add_scalar(name, value, step)
@@ -181,61 +134,63 @@ class RunFolder:
             write_atomically(path, _json(document))
         return path
 
-    def save_checkpoint(self, name: str, state: dict[str, Any], step: int) -> Path:
+    def save_checkpoint(self, name: str, state: dict[str, Any]) -> Path:
         """See :func:`dem_apps.runtime.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
-        with signals_held(), self._writing():
+        with self._writing():
             os.fsync(self._metrics.fileno())
             self._tensorboard.flush()
-            if name == "last":
-                state = {**state, _LINES: self._lines}
-            pointer = save_checkpoint(self.checkpoints, name, state, tag=f"{step:08d}")
-            if name == "last":
-                self.saved_step = step
-        return pointer
+            file = save_checkpoint(self.checkpoints, name, state)
+        if name == "last":
+            self.saved_step = state["step"]
+        return file
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        # what a full disk did not take has been reported when it was written
-        with suppress(NotWritten), self._writing():
-            self._metrics.close()
-        with suppress(NotWritten), self._writing():
-            self._tensorboard.close()
+        for file in (self._metrics, self._tensorboard):
+            with suppress(NotWritten), self._writing():  # a full disk has been reported by the write itself
+                file.close()
         self._lock.release()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
-            self._check_in_place()
             yield
-        except InputError:
-            raise
-        except Exception as error:
-            self._check_in_place()  # gone meanwhile, which TensorBoard's writer calls a TypeError
-            if not isinstance(error, OSError):
-                raise
+        except OSError as error:
             saved = "no checkpoint has been saved yet"
             if self.saved_step is not None:
                 saved = f"the checkpoint of step {self.saved_step} is intact"
             where = Path(error.filename or self.path)
             if error.errno in UNWRITABLE:
-                raise NotWritten(
-                    f"{where}: can no longer be written to ({error.strerror}); {saved}", "mend that"
-                ) from error
+                problem = f"{where}: can no longer be written to ({error.strerror}); {saved}"
+                raise NotWritten(problem, "mend that") from error
             raise disk_error(error, where, saved) from error
 
-    def _check_in_place(self) -> None:
-        if not self._lock.in_place():
-            raise NotWritten(
-                f"{self.path}: was moved or removed while it was written to", "put it back", "continue with --resume"
-            )
+    def _drop_metrics_after(self, step: int) -> None:
+        file = self.path / "metrics.jsonl"
+        if file.is_file():
+            kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+            write_atomically(file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
-    def _drop_metrics_after(self, step: int) -> int:
-        """How many lines are left."""
-        if not self._metrics_file.is_file():
-            return 0
-        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
-        write_atomically(self._metrics_file, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        return len(kept)
+
+def _refuse_used(path: Path) -> None:
+    if path.exists() and not (path.is_dir() and all(map(_of_no_run_yet, path.iterdir()))):
+        what, hint = "other files", ""
+        if (path / "config.yaml").is_file():
+            what, hint = "another run", ", or continue it with --resume"
+        raise InputError(f"{path}: holds {what}, which is never overwritten; give another --run-dir{hint}")
+
+
+def _of_no_run_yet(entry: Path) -> bool:
+    return entry.name in _NO_RUN_YET or ".tmp" in entry.suffixes
+
+
+def locked(path: Path) -> FileLock:
+    lock = FileLock(path / _LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
+    return lock
 
 
 def report_command(path: Path) -> str:
@@ -243,34 +198,21 @@ def report_command(path: Path) -> str:
     return f"python -m dem_apps.report {shlex.quote(str(path))}"
 
 
-def read_last_checkpoint(path: Path) -> dict[str, Any]:
-    """The newest state of a run that is to be continued; a sentence if there is none yet."""
-    read_config(path)
-    return load_checkpoint(path / "checkpoints", "last")
-
-
-def checkpoint_to_resume(path: Path, first_step: int) -> dict[str, Any] | None:
-    """The newest state of a run; None where the run was stopped before it had saved any, and has to begin again.
-
-    Args:
-        path: the run folder.
-        first_step: where the run saves for the first time.
+def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
+    """The newest state of a run; None where it was stopped before it had saved any, and has to begin again.
 
     Raises:
         InputError: it is no run folder, or its last checkpoint is damaged or gone.
     """
-    metrics = path / "metrics.jsonl"
-    unsaved = not (path / "checkpoints" / "last.json").exists() and not (path / "eval.json").exists()
-    if unsaved and (path / "config.yaml").is_file():
-        logged = [line["step"] for line in read_metrics(path)] if metrics.is_file() else []
-        # beyond that step there was a checkpoint, and to begin again would throw away what it stood for
-        if max(logged, default=0) <= first_step:
-            return None
-    return read_last_checkpoint(path)
+    read_config(path)
+    checkpoints = path / "checkpoints"
+    if not (path / "eval.json").exists() and not any(checkpoints.glob(f"[!.]*{SUFFIX}")):
+        return None
+    return load_checkpoint(checkpoints, "last")
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:
-    """Versions, device, seed and git commit: what somebody needs to repeat a run elsewhere."""
+    """Versions, device, seed and git commit: what repeats a run elsewhere."""
     device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
     return {
         "command": sys.argv,
@@ -289,19 +231,15 @@ def environment(seed: int, device: str) -> dict[str, Any]:
 
 def git_commit() -> str | None:
     """The commit of this source tree, with ``-dirty`` if it has changes; None outside a git checkout of it."""
-    source, own = Path(__file__).resolve().parent, Path(__file__).name
+    own = Path(__file__).resolve()
+    git: dict[str, Any] = {"cwd": own.parent, "capture_output": True, "text": True, "timeout": 10, "check": True}
     try:
-        # an installed copy may lie in the checkout of another project, whose commit says nothing
-        subprocess.run(
-            ["git", "ls-files", "--error-unmatch", own], cwd=source, capture_output=True, timeout=10, check=True
-        )
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=source, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+        # an installed copy may lie in the checkout of another project
+        subprocess.run(["git", "ls-files", "--error-unmatch", own.name], **git)
+        described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], **git)
     except (OSError, subprocess.SubprocessError):
         return None
-    return described.stdout.strip()
+    return str(described.stdout).strip()
 
 
 def _version(package: str) -> str | None:
@@ -312,8 +250,7 @@ def _version(package: str) -> str | None:
 
 
 def _finite(value: Any) -> Any:
-    # JSON has no NaN; a reader in another language must be able to open the file
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
 
 
 def _json(document: dict[str, Any]) -> bytes:

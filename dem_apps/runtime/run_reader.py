@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from dem_apps.errors import InputError
 from dem_apps.runtime import metrics_info
+from dem_apps.runtime.files import parsed_json, read_json, read_text, read_yaml
 from dem_apps.runtime.metrics_info import MetricsInfo, read_metrics_info
-from dem_apps.runtime.safe_io import parsed_json, read_json, read_text, read_yaml
 
 #: What a folder must hold one of to be a run.
 _FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json")

@@ -19,11 +19,11 @@ from typing import Any, TypeVar, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from dem_apps.errors import InputError, nearest, nearest_path
+from dem_apps.errors import InputError, first_words, nearest, nearest_path
 from dem_apps.runtime.arguments import config_files, normalise, recipes, search_flags, without_options_of_others
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
-from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.safe_io import MOST_YAML, first_words, parsed_yaml, read_text
+from dem_apps.runtime.files import parsed_yaml, read_text
+from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.validate import (
     check_document,
     check_settings,
@@ -248,7 +248,7 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, prefix: str
 def _checked_file(name: str, config_class: type) -> Any:
     """A YAML file of settings, read for its keys, and to keep from the parser what would blow it up."""
     try:
-        document = parsed_yaml(read_text(Path(name), MOST_YAML), "")
+        document = parsed_yaml(read_text(Path(name)), "")
     except InputError as error:
         known = recipes(config_class)
         has = f"; the recipes by name: {', '.join(known)}{nearest(name, known)}" if known and "." not in name else ""

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dem_apps.errors import InputError, printable
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from rl.results.returns_table import short
 
 #: Colour, line (a name, or the lengths of dashes and gaps) and marker.

@@ -18,8 +18,7 @@ from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.load_state import checked_step
-from dem_apps.runtime.seeds import random_states, restore_random_states, seed_everything
+from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
 from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, make_env
 from rl.results.described_metrics import ACTIONS
@@ -118,10 +117,9 @@ def separate_random_state(seed: int) -> Iterator[None]:
 def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:
     """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
     state = load_checkpoint(checkpoints, name)
-    step = checked_step(state, f"{checkpoints}, checkpoint {name}")
     restore_policy(model, state)
     figures = evaluator(model)
-    return {"checkpoint": name, "step": step, "actions": HEADLINE, **figures[HEADLINE], **figures}
+    return {"checkpoint": name, "step": state["step"], "actions": HEADLINE, **figures[HEADLINE], **figures}
 
 
 def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:

@@ -13,9 +13,8 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.report.text_tables import write_csv
-from dem_apps.runtime.load_state import required
+from dem_apps.runtime.files import read_text, required
 from dem_apps.runtime.run_reader import Run, read_run
-from dem_apps.runtime.safe_io import read_text
 from dem_apps.runtime.settings import to_dict
 from rl.config import TrainConfig, consequential
 from rl.envs.families import goal_return

@@ -23,7 +23,8 @@ from PIL import Image
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import replace_file, write_atomically
+from dem_apps.runtime.checkpoint import replace_file
+from dem_apps.runtime.files import write_atomically
 from rl.envs.make import Wrappers, make_env
 from rl.results.episodes import Episode, normalised, stacked
 from rl.results.frame import Moment, draw

@@ -121,7 +121,7 @@ class BetweenRollouts(BaseCallback):
         score = figures[HEADLINE]["mean_return"]
         if self._best is None or score > self._best[0]:
             self._best = [score]
-            self._run.save_checkpoint("best", policy_state(self.algorithm), step)
+            self._run.save_checkpoint("best", policy_state(self.algorithm))
         if self._progress is not None:
             shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in ACTIONS if actions in figures)
             self._progress.note(step, f"return {', '.join(shown)}")
@@ -131,7 +131,7 @@ class BetweenRollouts(BaseCallback):
         if self._done_step < self.model.num_timesteps:
             # between two lines of the log: what the next one will say is known in part
             state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
-        self._run.save_checkpoint("last", state, self.model.num_timesteps)
+        self._run.save_checkpoint("last", state)
 
     def way_back(self) -> str:
         """Which checkpoint is from before something went wrong."""

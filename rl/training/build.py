@@ -11,7 +11,8 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.load_state import load_weights, required
+from dem_apps.runtime.checkpoint import load_state
+from dem_apps.runtime.files import required
 from rl.envs.envpool import make_envpool_envs
 from rl.envs.make import make_training_envs, normalised
 from rl.envs.zoo import hyperparameter, normalisation
@@ -104,7 +105,7 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any], envs: VecNor
     """
     where = "the checkpoint does not fit this run, policy"
     required(state, where, policy=dict)
-    load_weights(model.policy, state["policy"], where)
+    load_state(model.policy, state["policy"], where)
     envs = model.get_vec_normalize_env() if envs is None else envs
     if envs is not None:
         where = "the checkpoint does not fit this run, normalisation"

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.runtime.safe_io import read_yaml
+from dem_apps.runtime.files import read_yaml
 from dem_apps.runtime.shipped_configs import CONFIGS
 from dem_apps.runtime.validate import out_of_range, shown
 from rl.envs.families import family_of, own_id

@@ -14,7 +14,7 @@ import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.load_state import all_finite
+from dem_apps.runtime.checkpoint import all_finite
 
 #: What an update logs and must be finite; explained variance, which is NaN where nothing varies, is left out.
 _LOSSES = ("loss", "value_loss", "policy_loss", "policy_gradient_loss", "entropy_loss", "entropy_objective")

@@ -12,8 +12,9 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecTransposeImage, unwrap_vec_wrapper
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, required
-from dem_apps.runtime.seeds import random_states, restore_random_states
+from dem_apps.runtime.checkpoint import fitting, load_state
+from dem_apps.runtime.files import required
+from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from rl.envs.envpool import is_envpool
 from rl.fast.compact_normalize import CompactNormalize
 from rl.training.build import policy_state, restore_policy
@@ -58,8 +59,8 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
         raise RuntimeError("restore_train_state: the model has no environment")
     where = "--resume: the checkpoint"
     restore_policy(model, state)
-    load_optimizer(model.policy.optimizer, state.get("optimizer"), f"{where}'s 'optimizer'")
-    model.num_timesteps = checked_step(state, where)
+    load_state(model.policy.optimizer, state.get("optimizer"), f"{where}'s 'optimizer'")
+    model.num_timesteps = state["step"]
     with fitting(where):
         _restore_rollout(model, state, where)
     restore_random_states(state.get("random"))  # last: everything above may draw

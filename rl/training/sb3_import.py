@@ -15,7 +15,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.load_state import load_optimizer, load_weights
+from dem_apps.runtime.checkpoint import load_state
 from rl.training.build import running
 from rl.training.entries import ALGORITHMS
 
@@ -52,8 +52,8 @@ def start_from_zip(model: OnPolicyAlgorithm, algo: str, file: Path) -> str:
             raise InputError(f"--start-from-zip: {file} has the {name} {theirs}, and this run {ours}")
     own = {name: value for name, value in model.policy.state_dict().items() if name.startswith(_OBJECTIVE)}
     theirs = {name: value for name, value in saved.policy.state_dict().items() if not name.startswith(_OBJECTIVE)}
-    load_weights(model.policy, {**theirs, **own}, f"--start-from-zip: {file}")
-    load_optimizer(model.policy.optimizer, saved.policy.optimizer.state_dict(), f"--start-from-zip: {file}, optimizer")
+    load_state(model.policy, {**theirs, **own}, f"--start-from-zip: {file}")
+    load_state(model.policy.optimizer, saved.policy.optimizer.state_dict(), f"--start-from-zip: {file}, optimizer")
     envs = model.get_vec_normalize_env()
     normalisation = "no normalisation" if envs is None else f"statistics of {_take_statistics(envs, file)}"
     term = getattr(saved.policy, "objective", None)

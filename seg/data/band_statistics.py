@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.cache import cache_dir
-from dem_apps.runtime.checkpoint import make_folder, write_atomically
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import cache_dir, read_json, write_atomically
 from seg.data.image_pixels import read_pixels
 from seg.data.parallel_map import in_order
 from seg.data.pixel_format import PixelFormat
@@ -105,7 +103,7 @@ def _read(file: Path, bands: int) -> NDArray[np.float64] | None:
 def _keep(file: Path, sums: NDArray[np.float64]) -> None:
     """A training can do without: what cannot be written is worth a warning."""
     try:
-        make_folder(file.parent)
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(sums.tolist()).encode(), shared=True)
     except (InputError, OSError) as error:
         warnings.warn(f"{file}: cannot be written ({error}), so the next start measures again", stacklevel=2)

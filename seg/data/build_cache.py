@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.files import cache_dir
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import upright_size
 from seg.data.parallel_map import in_order

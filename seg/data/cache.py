@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.errors import disk_error
-from dem_apps.runtime.cache import cache_dir
 from dem_apps.runtime.checkpoint import own_temporary
+from dem_apps.runtime.files import cache_dir
 from seg.data.image_io import cut
 
 # 2: images are upright as their EXIF says

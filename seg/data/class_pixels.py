@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.runtime.cache import cache_dir
 from dem_apps.runtime.checkpoint import own_temporary
+from dem_apps.runtime.files import cache_dir
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import cut
 from seg.data.labels import IGNORE_INDEX

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.files import cache_dir
 from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.band_statistics import measured_format
 from seg.data.datasets import SegmentationDataset

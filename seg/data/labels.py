@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.runtime.safe_io import read_json, read_yaml
+from dem_apps.runtime.files import read_json, read_yaml
 from dem_apps.runtime.shipped_configs import found
 from dem_apps.runtime.terminal import control_character
 from dem_apps.runtime.validate import shown

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.load_state import required
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json, required
 from seg.data.normalisation import normalised
 
 #: In a run's folder, of a run that does not see 8-bit RGB.

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_atomically
-from dem_apps.runtime.safe_io import first_words
+from dem_apps.errors import InputError, first_words
+from dem_apps.runtime.files import write_atomically
 from seg.data.pixel_format import MOST_BANDS
 
 #: Pixels of a scene; what is larger is better cut up than read.

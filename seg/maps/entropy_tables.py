@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from seg.maps.entropy_maps import Prediction
 
 #: The table of images, which is the last that an export writes and the first that it makes.

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.new_files import write_new
+from dem_apps.runtime.files import write_new
 from seg.data.datasets import Sample
 from seg.data.image_io import cut
 from seg.data.labels import IGNORE_INDEX, ClassSet

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from seg.data.labels import ClassSet
 from seg.maps.entropy_maps import Colour, Prediction, coloured_entropy, coloured_label, overlay
 from seg.maps.error_maps import wrong_pixels

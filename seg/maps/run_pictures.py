@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.rasters import Georeference, write_geotiff
 from seg.maps import entropy_maps, panels

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime import load_state as restore
-from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.checkpoint import load_checkpoint, load_state
+from dem_apps.runtime.files import required
+from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import ClassSet, load_classes
@@ -67,15 +67,14 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     state = load_checkpoint(run / "checkpoints", checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     marked = {RE_ESTIMATED_ON: str} if RE_ESTIMATED_ON in state else {}
-    restore.required(state, where, model=dict, **marked)
+    required(state, where, model=dict, **marked)
     if _encoder_alone(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     classes = run_classes(run, config.classes)
     pixels = read_format(run)
     model = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
-    step = restore.checked_step(state, where)
-    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, step, state.get(RE_ESTIMATED_ON), pixels)
+    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, state["step"], state.get(RE_ESTIMATED_ON), pixels)
 
 
 def build_network(
@@ -149,7 +148,7 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
     """
     read_config(run)
     state = load_checkpoint(run / "checkpoints", _resolved(run, "auto"))
-    restore.required(state, str(run), model=dict)
+    required(state, str(run), model=dict)
     weights: dict[str, Tensor] = state["model"]
     return weights
 
@@ -157,7 +156,7 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
 def _resolved(run: Path, checkpoint: str) -> str:
     if checkpoint != "auto":
         return checkpoint
-    return "selected" if (run / "checkpoints" / "selected.json").is_file() else "last"
+    return "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
 
 
 def _encoder_alone(weights: dict[str, Tensor]) -> bool:
@@ -171,6 +170,6 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None
         InputError: weights of another network or class count, or weights that are not finite.
     """
     try:
-        restore.load_weights(model, state, where)
+        load_state(model, state, where)
     except InputError as error:
         raise InputError(f"{error}; these weights do not fit the network in its settings") from error

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_bytes
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models.formats.exported import write_exported
 from seg.models.formats.preprocessor import PREPROCESSOR_FILE, preprocessor_document
@@ -50,7 +49,7 @@ def write_model(loaded: LoadedModel, preprocessing: Preprocessing, folder: Path)
     if not loaded.pixels.is_rgb:
         documents[PIXELS_FILE] = loaded.pixels.document()
     for name, document in documents.items():
-        write_bytes(folder / name, (json.dumps(document, indent=2) + "\n").encode())
+        (folder / name).write_bytes((json.dumps(document, indent=2) + "\n").encode())
     return kind
 
 

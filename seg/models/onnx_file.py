@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import first_words
+from dem_apps.errors import InputError, first_words
 from seg.models.formats.trained_network import TrainedNetwork
 
 #: Of the logits' largest value: what rounding in another order comes to, with room.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 from seg.models import smp_network, transformers_network
 from seg.models.network import SegmentationNetwork
 from seg.models.transformers_network import TransformersNetwork

@@ -13,8 +13,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.run_folder import read_config
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
+from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from seg.config import TrainConfig
 from seg.data.labels import ClassSet, load_classes

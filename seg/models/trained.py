@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 from seg.models.formats.exported import is_exported, read_exported
 from seg.models.formats.function import is_function, read_function
 from seg.models.formats.run import is_run, read_run

@@ -14,8 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import first_words
+from dem_apps.errors import InputError, first_words
 from seg.models.network import SegmentationNetwork
 
 _SHOWN = 3

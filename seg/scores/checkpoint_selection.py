@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dem_apps.runtime.load_state import required
+from dem_apps.runtime.files import required
 
 #: The checkpoints that are kept besides the last: selected without and with target labels.
 _KEPT = ("selected", "best")

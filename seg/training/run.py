@@ -123,7 +123,7 @@ class TrainingRun:
         if self.folder is not None:
             self._log_scores(result, alarm)
             for name in improved:
-                self.folder.save_checkpoint(name, self.state.result(), step)
+                self.folder.save_checkpoint(name, self.state.result())
         self._save()
         if self.progress is not None:
             news = f"label-free score '{self.selector.criterion}' {result['label_free'][self.selector.criterion]:.4f}"
@@ -144,7 +144,7 @@ class TrainingRun:
     def _save(self) -> None:
         if self.folder is not None:
             state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
-            self.folder.save_checkpoint("last", state, self.state.step)
+            self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 
     def _scores(self, write_maps: bool) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import dem_apps.runtime.settings
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
-from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.files import cache_dir
 
 ROOT: Path = pages.ROOT
 TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.PAGES}

@@ -25,7 +25,7 @@ import rl.train
 import seg.train
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import read_metrics
+from dem_apps.runtime.run_reader import read_metrics
 from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
 from rl.envs.make import make_env

@@ -20,8 +20,9 @@ from torch import nn
 import seg.evaluate
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import RunFolder, read_metrics
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config
 from seg import build_model
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig

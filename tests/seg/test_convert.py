@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.run_reader import read_config
 from seg import build_model
 from seg.convert import _main, convert, from_advent, read_state_dict
 from seg.data.normalisation import normalised

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
-from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
 from seg import build_model

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.methods.advent import AdvEnt, DiscriminatorConfig
 from seg.step import TrainState, _weight_on_target, training_step

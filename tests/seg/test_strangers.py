@@ -31,7 +31,7 @@ import seg.export
 import seg.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig

@@ -22,8 +22,7 @@ import seg.train
 import seg.tune
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import read_metrics
-from dem_apps.runtime.run_reader import read_run
+from dem_apps.runtime.run_reader import read_metrics, read_run
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg.benchmark import BenchmarkConfig, grid_jobs
 from seg.config import LOSSES, METHODS, TrainConfig

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.processes import leave_group
 from seg.models.adaptive_batch_norm import re_estimated
 from seg.models.batch_norm import set_up_batch_norm
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.processes import leave_group
 from seg.models.batch_norm import feed_batch_norm, set_up_batch_norm
 
 POLICIES = ("trainable", "source", "affine-frozen")

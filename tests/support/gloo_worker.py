@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dem_apps import build_objective
-from dem_apps.runtime.launcher import leave_group
+from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.signals import StopRequest
 
 C, FEATURES, STEPS = 5, 4, 3

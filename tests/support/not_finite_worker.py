@@ -12,8 +12,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.launcher import leave_group
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.processes import leave_group
+from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, TrainConfig
 from seg.step import training_step
 from seg.train import build_state

@@ -14,9 +14,7 @@ from typing import Any
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_bytes
-from dem_apps.runtime.load_state import required
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json, required
 from seg.data.labels import load_classes
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models import build_model
@@ -43,8 +41,8 @@ def write_exported(
     document = {
         _KEY: _VERSION, **architecture, "num_classes": num_classes, "align_corners": align_corners,
     }  # fmt: skip
-    write_bytes(folder / CONFIG_FILE, (json.dumps(document, indent=2) + "\n").encode())
-    write_bytes(folder / WEIGHTS_FILE, weights_content(network.state_dict()))
+    (folder / CONFIG_FILE).write_bytes((json.dumps(document, indent=2) + "\n").encode())
+    (folder / WEIGHTS_FILE).write_bytes(weights_content(network.state_dict()))
 
 
 def read_exported(folder: Path) -> TrainedNetwork:
@@ -70,7 +68,7 @@ def read_exported(folder: Path) -> TrainedNetwork:
     def write(new: Path) -> None:
         for name in _KEPT_FILES:
             if (folder / name).is_file():
-                write_bytes(new / name, (folder / name).read_bytes())
+                (new / name).write_bytes((folder / name).read_bytes())
         weights.write(network.state_dict(), new)
 
     return TrainedNetwork(

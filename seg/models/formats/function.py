@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, nearest
-from dem_apps.runtime.checkpoint import write_bytes
-from dem_apps.runtime.safe_io import first_words
+from dem_apps.errors import InputError, first_words, nearest
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, named_classes
 from seg.models.formats.trained_network import TrainedNetwork, plain_logits
@@ -143,6 +141,6 @@ def _preprocessing(spec: str, facts: Mapping[str, Any]) -> Preprocessing:
 def _write(network: nn.Module, weights: WeightsFile | None, folder: Path) -> None:
     state: dict[str, Tensor] = network.state_dict()
     if weights is None:
-        write_bytes(folder / "weights.safetensors", weights_content(state))
+        (folder / "weights.safetensors").write_bytes(weights_content(state))
     else:
         weights.write(state, folder, weights.prefix(state))

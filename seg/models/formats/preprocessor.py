@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 from seg.data.pixel_format import PIXELS_FILE, read_format
 from seg.models.preprocessing import ORDERS, Preprocessing
 

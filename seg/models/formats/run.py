@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from dem_apps.runtime.checkpoint import save_checkpoint, write_bytes
+from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import to_dict
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
@@ -40,7 +40,7 @@ def read_run(folder: Path) -> TrainedNetwork:
     def write(new: Path) -> None:
         _write(loaded, new)
         if (folder / NETWORK_FILE).is_file():
-            write_bytes(new / NETWORK_FILE, (folder / NETWORK_FILE).read_bytes())
+            (new / NETWORK_FILE).write_bytes((folder / NETWORK_FILE).read_bytes())
 
     return TrainedNetwork(
         str(folder), "run", loaded.model, len(loaded.classes), loaded.classes, preprocessing,
@@ -54,8 +54,8 @@ def _write(loaded: LoadedModel, folder: Path) -> None:
     state = {"model": loaded.model.state_dict(), "step": loaded.step}
     if loaded.re_estimated_on is not None:
         state[RE_ESTIMATED_ON] = loaded.re_estimated_on
-    save_checkpoint(folder / "checkpoints", "last", state, f"{loaded.step:08d}")
-    write_bytes(folder / CLASSES_FILE, (json.dumps(loaded.classes.document(), indent=2) + "\n").encode())
+    save_checkpoint(folder / "checkpoints", "last", state)
+    (folder / CLASSES_FILE).write_bytes((json.dumps(loaded.classes.document(), indent=2) + "\n").encode())
     if not loaded.pixels.is_rgb:
-        write_bytes(folder / PIXELS_FILE, (json.dumps(loaded.pixels.document(), indent=2) + "\n").encode())
-    write_bytes(folder / "config.yaml", yaml.safe_dump(to_dict(config), sort_keys=False).encode())
+        (folder / PIXELS_FILE).write_bytes((json.dumps(loaded.pixels.document(), indent=2) + "\n").encode())
+    (folder / "config.yaml").write_bytes(yaml.safe_dump(to_dict(config), sort_keys=False).encode())

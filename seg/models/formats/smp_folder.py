@@ -11,8 +11,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_bytes
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 from seg.data.labels import load_classes
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models.formats.preprocessor import PREPROCESSOR_FILE, read_preprocessor
@@ -57,7 +56,7 @@ def read_smp(folder: Path) -> TrainedNetwork:
     def write(new: Path) -> None:
         for name in _KEPT_FILES:
             if (folder / name).is_file():
-                write_bytes(new / name, (folder / name).read_bytes())
+                (new / name).write_bytes((folder / name).read_bytes())
         weights.write({**network.state_dict(), **unused}, new)
 
     whole: nn.Module = network if outputs > 1 else PlainLogits(network)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.new_folder import new_folder
+from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet
 from seg.models.predictor import upsampled

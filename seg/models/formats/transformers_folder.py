@@ -9,8 +9,7 @@ from typing import Any
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_bytes
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 from seg.data.labels import ClassSet, named_classes
 from seg.models.formats.preprocessor import PREPROCESSOR_FILE, read_preprocessor
 from seg.models.formats.trained_network import PlainLogits, TrainedNetwork
@@ -40,7 +39,7 @@ def read_transformers(folder: Path) -> TrainedNetwork:
         with quiet():
             network.save_pretrained(new)  # type: ignore[operator]  # of a class that is not known here
         if (folder / PREPROCESSOR_FILE).is_file():
-            write_bytes(new / PREPROCESSOR_FILE, (folder / PREPROCESSOR_FILE).read_bytes())
+            (new / PREPROCESSOR_FILE).write_bytes((folder / PREPROCESSOR_FILE).read_bytes())
 
     return TrainedNetwork(
         str(folder), "transformers", PlainLogits(network), max(outputs, 2), classes_of(config, outputs),

@@ -19,10 +19,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
-from dem_apps.runtime import load_state as restore
-from dem_apps.runtime.checkpoint import write_bytes
-from dem_apps.runtime.safe_io import first_words
+from dem_apps.errors import InputError, first_words
+from dem_apps.runtime.checkpoint import load_state
 
 SAFETENSORS = ".safetensors"
 #: Where trainings put a state dict beside other things; the first that is there counts.
@@ -80,12 +78,12 @@ class WeightsFile:
         Raises:
             InputError: names, shapes or types that are not the module's, or values that are not finite.
         """
-        restore.load_weights(module, self.fitted(module), str(self.file))
+        load_state(module, self.fitted(module), str(self.file))
 
     def write(self, weights: Mapping[str, Tensor], folder: Path, prefix: str = "") -> None:
         """Write other values of the weights as a file of the same name and kind."""
         named = {f"{prefix}{name}": value for name, value in weights.items()}
-        write_bytes(folder / self.file.name, weights_content(named, self.file.suffix == SAFETENSORS, self.key))
+        (folder / self.file.name).write_bytes(weights_content(named, self.file.suffix == SAFETENSORS, self.key))
 
 
 def weights_content(weights: Mapping[str, Tensor], safe: bool = True, key: str | None = None) -> bytes:

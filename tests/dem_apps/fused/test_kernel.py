@@ -14,7 +14,7 @@ import torch
 
 from dem_apps import build_objective
 from dem_apps.fused.build_kernel import address, load_kernel
-from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.files import cache_dir
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")), reason="no C++ compiler here"

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dem_apps.runtime.new_files import into_new_folder
 
 from dem_apps.errors import InputError, Interrupted, NotWritten, disk_error, nearest
 from dem_apps.runtime.command import _thread_failed, run_command
-from dem_apps.runtime.new_files import into_new_folder
 
 
 @pytest.fixture(autouse=True)

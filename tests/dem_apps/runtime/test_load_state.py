@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dem_apps.runtime.load_state import checked_step
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.load_state import checked_step, fitting, load_optimizer, load_weights, required
-from dem_apps.runtime.seeds import random_states, restore_random_states
+from dem_apps.runtime.checkpoint import fitting, load_state
+from dem_apps.runtime.files import required
+from dem_apps.runtime.reproducibility import random_states, restore_random_states
 
 
 def trained(kind: str) -> tuple[nn.Module, Any]:

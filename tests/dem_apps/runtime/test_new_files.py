@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dem_apps.runtime.new_files import place
 
 from dem_apps.errors import InputError, NotWritten
-from dem_apps.runtime.checkpoint import write_atomically
-from dem_apps.runtime.new_files import claim, place, write_new
+from dem_apps.runtime.files import claim, write_atomically, write_new
 
 
 @pytest.fixture(params=["links", "no links"])

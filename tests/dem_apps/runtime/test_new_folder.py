@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.new_folder import new_folder
+from dem_apps.runtime.files import new_folder
 
 
 @pytest.mark.parametrize("before", ["nothing", "an empty folder"])

@@ -13,8 +13,9 @@ import pytest
 
 from dem_apps.errors import InputError
 from dem_apps.runtime import run_claim, run_folder
-from dem_apps.runtime.run_claim import new_run_dir
-from dem_apps.runtime.run_folder import RunFolder, read_config, read_metrics
+from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.run_reader import read_config, read_metrics
 
 FORK = multiprocessing.get_context("fork")
 

@@ -23,15 +23,8 @@ from dem_apps.errors import UNWRITABLE, InputError
 from dem_apps.runtime import run_folder
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.metrics_info import FILE, Metric, MetricsInfo, read_metrics_info
-from dem_apps.runtime.run_folder import (
-    RunFolder,
-    checkpoint_to_resume,
-    environment,
-    read_config,
-    read_last_checkpoint,
-    read_metrics,
-)
-from dem_apps.runtime.run_reader import read_run
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, environment, read_last_checkpoint
+from dem_apps.runtime.run_reader import read_config, read_metrics, read_run
 from dem_apps.runtime.signals import going_on_with
 
 CONFIG = {"loss": "adadem", "source": {"root": None}}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import parsed_json, parsed_yaml, read_json, read_text, read_yaml
+from dem_apps.runtime.files import parsed_json, parsed_yaml, read_json, read_text, read_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(20)

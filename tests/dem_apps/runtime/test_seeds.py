@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.seeds import random_states, restore_random_states, seed_everything
+from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
 
 
 def draw() -> list[float]:

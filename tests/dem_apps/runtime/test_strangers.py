@@ -17,7 +17,8 @@ from support.strangers import Payload
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.run_folder import RunFolder, read_config, read_metrics
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.run_reader import read_config, read_metrics
 
 
 def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:

@@ -21,7 +21,7 @@ import rl.export
 import rl.train
 import rl.tune
 from dem_apps.errors import InputError
-from dem_apps.runtime.run_folder import read_config
+from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict, parse_config, parse_search
 from rl.config import TrainConfig, resolve
 from rl.envs import families

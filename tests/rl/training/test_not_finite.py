@@ -18,10 +18,9 @@ from stable_baselines3 import PPO
 
 import rl.train
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.checkpoint import all_finite, load_checkpoint
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.load_state import all_finite
-from dem_apps.runtime.run_folder import read_metrics
+from dem_apps.runtime.run_reader import read_metrics
 from rl.fast import ppo as fast_ppo
 from rl.fast.ppo import FastPPO
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.cache import cache_dir
+from dem_apps.runtime.files import cache_dir
 from seg.data.class_pixels import class_pixels
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet

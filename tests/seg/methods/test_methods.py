@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 import seg.train
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.run_folder import read_metrics
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
+from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.methods import METHODS

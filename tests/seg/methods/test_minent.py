@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
-from dem_apps.runtime.determinism import deterministic_algorithms
+from dem_apps.runtime.reproducibility import deterministic_algorithms
 from seg.methods.head_objectives import HeadObjectives
 from seg.models.predictor import upsampled
 from seg.step import supervised_loss

@@ -12,7 +12,8 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import RunFolder, read_metrics
+from dem_apps.runtime.run_folder import RunFolder
+from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_validation

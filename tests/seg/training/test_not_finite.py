@@ -18,7 +18,7 @@ import seg.train
 from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.seeds import seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.methods.advent import AdvEnt

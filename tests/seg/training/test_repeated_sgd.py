@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.load_state import load_optimizer
+from dem_apps.runtime.checkpoint import load_state
 from seg import build_model
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig
 from seg.models.batch_norm import set_up_batch_norm
@@ -85,14 +85,14 @@ def test_a_resumed_optimiser_goes_on_as_the_unbroken_one() -> None:
         for twin, weight in zip(twins, ours, strict=True):
             twin.copy_(weight)
     resumed = optimizer_of(twins)
-    load_optimizer(resumed, copy.deepcopy(unbroken.state_dict()), "the checkpoint")
+    load_state(resumed, copy.deepcopy(unbroken.state_dict()), "the checkpoint")
     for optimizer, weights in ((unbroken, ours), (resumed, twins)):
         step(optimizer, weights, 1, 0.1)
     assert all(torch.equal(a, b) for a, b in zip(ours, twins, strict=True))
     state = unbroken.state_dict()
     del state["state"][1]["momentum_buffer"]
     with pytest.raises(InputError, match="moments are not those"):
-        load_optimizer(resumed, state, "the checkpoint")
+        load_state(resumed, state, "the checkpoint")
 
 
 def test_the_groups_list_what_advents_generator_lists() -> None:

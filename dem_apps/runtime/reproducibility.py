@@ -1,26 +1,56 @@
-"""``--deterministic``: for the time of a training torch may only use operations that repeat bit for bit."""
+"""Seeds, random states and ``--deterministic``: what makes a training repeat."""
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import fitting
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _FIXED_WORKSPACES = (":4096:8", ":16:8")
 _NO_SUCH_OPERATION = " does not have a deterministic implementation"
 
 
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy and torch (every device)."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_states() -> dict[str, Any]:
+    """Python's, numpy's and torch's global generators, for a checkpoint."""
+    states = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def restore_random_states(states: Any) -> None:
+    """Put back what :func:`random_states` returned.
+
+    Raises:
+        InputError: something else.
+    """
+    with fitting("the checkpoint's random states"):
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])
+        torch.set_rng_state(states["torch"])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(states["cuda"])
+
+
 @contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
-    """Within it ``torch.use_deterministic_algorithms`` is on, cuDNN's search for the fastest convolution off.
-
-    cuBLAS gets a workspace of fixed size, and keeps it. Without ``wanted`` nothing is changed. torch's settings are
-    put back at the end.
+    """Within it torch uses only operations that repeat bit for bit; without ``wanted`` nothing is changed.
 
     Raises:
         InputError: CUDA has started without a fixed workspace, or an operation has no deterministic implementation.
@@ -48,7 +78,7 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 
 def _fix_cublas_workspace() -> None:
-    """cuBLAS reads the variable when CUDA starts: later it would be set and do nothing."""
+    """cuBLAS reads the variable when CUDA starts."""
     if os.environ.get(_CUBLAS) in _FIXED_WORKSPACES:
         return
     if torch.cuda.is_initialized():

@@ -1,0 +1,198 @@
+"""Files: JSON and YAML as plain values; files and folders that appear whole and never replace what a user made."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dem_apps.errors import InputError, disk_error, first_words
+
+
+def read_text(file: Path) -> str:
+    """The content of a text file in UTF-8.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
+
+
+def read_json(file: Path) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        InputError: it cannot be read, or is not JSON.
+    """
+    return parsed_json(read_text(file), str(file))
+
+
+def parsed_json(text: str, where: str) -> Any:
+    """The value of a JSON text; ``where`` names it in errors."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not valid JSON ({first_words(error)})") from error
+
+
+def read_yaml(file: Path) -> Any:
+    """The value in a YAML file: plain values, never an object of Python's.
+
+    Raises:
+        InputError: it cannot be read, or is not YAML.
+    """
+    return parsed_yaml(read_text(file), str(file))
+
+
+def parsed_yaml(text: str, where: str) -> Any:
+    """The value of a YAML text; ``where`` names it in errors."""
+    try:
+        return yaml.safe_load(text)
+    # PyYAML raises most of these for an impossible number, date or key
+    except (yaml.YAMLError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
+
+
+def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> None:
+    """Check that a mapping has these keys with values of these types; a bool is no int.
+
+    Raises:
+        InputError: naming the first key that is missing or of another type.
+    """
+    if not isinstance(document, dict):
+        raise InputError(f"{where}: expected a mapping, found {type(document).__name__}")
+    for key, kind in kinds.items():
+        if key not in document:
+            raise InputError(f"{where}: holds no '{key}'")
+        value = document[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise InputError(f"{where}: '{key}' is of the wrong type ({type(value).__name__})")
+
+
+@contextmanager
+def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
+    """A temporary path to write to, which becomes ``path`` in one step; after an error nothing is left of it.
+
+    Args:
+        path: replaced where it exists.
+        flag: that named ``path``, which must then be new.
+
+    Raises:
+        InputError: ``path`` exists and must be new, or the disk is full.
+    """
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{path.suffix}")
+    try:
+        yield temporary
+        _flush(temporary)
+        if flag is not None:
+            claim(path, flag)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except OSError as error:
+        intact = "the file that was there is intact" if path.exists() else "nothing was overwritten"
+        raise disk_error(error, path, intact) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content``: readers see the old file or the new one, whole."""
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_new(path: Path, content: bytes, flag: str) -> None:
+    """Write a file that did not exist, whole or not at all; ``flag`` named it."""
+    with whole_file(path, flag) as temporary:
+        temporary.write_bytes(content)
+
+
+def claim(path: Path, flag: str) -> None:
+    """Make an empty file that did not exist; of several processes that try, one succeeds.
+
+    Raises:
+        InputError: it exists.
+    """
+    try:
+        path.open("x").close()
+    except FileExistsError as error:
+        raise InputError(f"{flag}: {path} exists already and is never overwritten; give another name") from error
+
+
+@contextmanager
+def new_folder(path: Path, flag: str) -> Iterator[Path]:
+    """An empty folder to write to, which becomes ``path`` at the end; after an error nothing is left of it.
+
+    Args:
+        path: new, or an empty folder.
+        flag: or argument that named it, for errors.
+
+    Raises:
+        InputError: it holds something already, or the disk is full.
+    """
+    refuse_used_folder(path, flag)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for file in temporary.rglob("*"):
+            _flush(file)
+        refuse_used_folder(path, flag)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except OSError as error:
+        raise disk_error(error, path, "nothing was overwritten") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def refuse_used_folder(path: Path, flag: str) -> None:
+    """Check that ``path`` is new or an empty folder.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder"
+        )
+
+
+def new_run_dir(*parts: str) -> Path:
+    """Make ``runs/<parts>-<date>-<time>`` below the current folder, with ``-2``, ``-3``, … where it exists."""
+    first = Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+    for number in itertools.count(1):
+        path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError  # the loop has no end
+
+
+def cache_dir() -> Path:
+    """Where files that can be made again are kept: ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache."""
+    own = os.environ.get("DEM_APPS_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dem-apps"
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
