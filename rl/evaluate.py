@@ -11,10 +11,9 @@ import torch
 
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
-from dem_apps.runtime.checkpoint import own_temporary
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import write_new
+from dem_apps.runtime.files import whole_file, write_new
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option, parse_config
 from dem_apps.runtime.terminal import console
@@ -100,12 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         video = Path(config.video)
-        own = own_temporary(video, video.suffix)  # nobody else's, until it is whole
-        record_episodes(
-            model, training.env, evaluator.episodes(model, False), own, about, config.video_episodes,
-            **observation_options(entry),
-        )  # fmt: skip
-        place(own, video, "--video")
+        with whole_file(video, "--video") as own:
+            record_episodes(
+                model, training.env, evaluator.episodes(model, False), own, about, config.video_episodes,
+                **observation_options(entry),
+            )  # fmt: skip
         print(f"video {config.video}")
 
 

@@ -70,14 +70,13 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> Path:
     weights = from_advent(advent, len(classes), str(file))
     part = "network" if any(name.startswith("main_head.") for name in weights) else "encoder"
     config = _run_config(file, run_dir, classes_file)
-    with into_new_folder(run_dir, "--run-dir"):
-        run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
-        try:
-            run.write_json(CLASSES_FILE, classes.document())
-            run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
-            run.save_checkpoint("last", {"model": weights, "step": 0})
-        finally:
-            run.close()
+    run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
+    try:
+        run.write_json(CLASSES_FILE, classes.document())
+        run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
+        run.save_checkpoint("last", {"model": weights, "step": 0})
+    finally:
+        run.close()
     return run_dir
 
 

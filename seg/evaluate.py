@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 import torch.distributed as dist
-from dem_apps.runtime.new_files import into_new_folder
+from accelerate import PartialState
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,7 +28,7 @@ from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import write_new
-from dem_apps.runtime.processes import Processes, launched_processes
+from dem_apps.runtime.processes import launched_processes
 from dem_apps.runtime.settings import option, parse_config, section
 from dem_apps.runtime.terminal import console
 from seg.config import BATCH_NORM_AFTER, LAYOUT_CHOICES, LAYOUT_HELP, TargetDataConfig
@@ -216,11 +216,11 @@ def _mirrored(maps: Tensor, mirrored: bool) -> Tensor:
 
 def _main() -> None:
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
-    with launched_processes(joint=True) as processes:
+    with launched_processes(config.device) as processes:
         _score(config, processes)
 
 
-def _score(config: EvaluateConfig, processes: Processes) -> None:
+def _score(config: EvaluateConfig, processes: PartialState) -> None:
     """Do what the command does, each process with its share of the images, and the first with the results."""
     _check(config)
     run, device = Path(config.run), torch_device(config.device)
@@ -231,13 +231,12 @@ def _score(config: EvaluateConfig, processes: Processes) -> None:
     dataset.pixels = loaded.pixels
     if config.batch_norm_after == "target":
         loaded = _adapted(loaded, settings.target, device)
-    processes.wait()  # until all have seen that nothing is overwritten
-    with into_new_folder(Path(config.save_predictions or "."), "--save-predictions"):
-        result = evaluate(
-            loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
-            scales=config.scales, flip=config.flip, cut=tiling(config.tile, config.tile_overlap), on_sample=writer,
-        )  # fmt: skip
-    if not processes.first:
+    processes.wait_for_everyone()  # until all have seen that nothing is overwritten
+    result = evaluate(
+        loaded.model, dataset, loaded.classes, device, align_corners=settings.model.align_corners,
+        scales=config.scales, flip=config.flip, cut=tiling(config.tile, config.tile_overlap), on_sample=writer,
+    )  # fmt: skip
+    if not processes.is_main_process:
         return
     how = protocol(
         settings, loaded.model, loaded.checkpoint, loaded.step, config.scales, config.flip, loaded.re_estimated_on,

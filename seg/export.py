@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from dem_apps.runtime.new_files import into_new_folder
+from accelerate import PartialState
+from accelerate.utils import gather_object
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import claim
-from dem_apps.runtime.processes import Processes, launched_processes
+from dem_apps.runtime.processes import launched_processes
 from dem_apps.runtime.progress import track
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
@@ -83,18 +84,18 @@ def export(config: ExportConfig) -> int:
     Raises:
         InputError: a folder, run or flag that does not fit.
     """
-    with launched_processes(joint=True) as processes:
+    with launched_processes(config.device) as processes:
         return _exported(config, processes)
 
 
-def _exported(config: ExportConfig, processes: Processes) -> int:
+def _exported(config: ExportConfig, processes: PartialState) -> int:
     source, out = _checked(config)
     cut = tiling(config.tile, config.tile_overlap)
     files = find_images(source)
     root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
     first = first_header(files)
-    for note in _notes(config, runs[0], first) if first is not None and processes.first else ():
+    for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
     if config.batch_norm_after == "images":
         runs = [
@@ -103,21 +104,20 @@ def _exported(config: ExportConfig, processes: Processes) -> int:
         ]
     images = [file.relative_to(root) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
-    processes.wait()  # until all have seen that the folder is empty
-    with into_new_folder(out):
-        if processes.first:
-            _claim(out, runs[0].folder)
-        processes.wait()
-        try:
-            own = _export_share(runs, pieces, out, cut, processes)
-            failed = sum(processes.gathered(own))
-            for run in runs:
-                run.tables.join(processes.gathered(run.tables), [image.as_posix() for image in images])
-        finally:
-            # also of an export that is interrupted: its pictures are there, so are their numbers
-            for run in runs if processes.first else ():
-                run.tables.write(run.folder)
-    if processes.first:
+    processes.wait_for_everyone()  # until all have seen that the folder is empty
+    if processes.is_main_process:
+        _claim(out, runs[0].folder)
+    processes.wait_for_everyone()
+    try:
+        own = _export_share(runs, pieces, out, cut, processes)
+        failed = sum(gather_object([own]))
+        for run in runs:
+            run.tables.join(gather_object([run.tables]), [image.as_posix() for image in images])
+    finally:
+        # also of an export that is interrupted: its pictures are there, so are their numbers
+        for run in runs if processes.is_main_process else ():
+            run.tables.write(run.folder)
+    if processes.is_main_process:
         _say(runs, len(files), failed)
     return failed
 
@@ -134,15 +134,16 @@ def _claim(out: Path, first: Path) -> None:
 
 def _export_share(
     runs: list[RunPictures], pieces: Sequence[tuple[Path, Path, Path]], out: Path, cut: Tiling | None,
-    processes: Processes,
+    processes: PartialState,
 ) -> int:  # fmt: skip
     """This process's images, each a file, its path in the folder and its output's name; how many cannot be had."""
-    failed, own = 0, processes.share(pieces)
-    for file, image, name in track(own, len(own), "export") if processes.first else own:
-        problem = _export_image(runs, file, image, name, out, cut)
-        if problem is not None:
-            failed += 1
-            print(f"skipped: {problem}", file=sys.stderr, flush=True)
+    failed = 0
+    with processes.split_between_processes(list(pieces)) as own:
+        for file, image, name in track(own, len(own), "export") if processes.is_main_process else own:
+            problem = _export_image(runs, file, image, name, out, cut)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
     return failed
 
 

@@ -112,22 +112,13 @@ class TrainState:
                     "from its weights with --model.start-from"
                 )
         for name, part in parts.items():
-            where = f"--resume: the checkpoint's '{name}'"
-            if isinstance(part, nn.Module):
-                load_state(part, state[name], where)
-            elif name == "scaler":
-                with fitting(where):
-                    part.load_state_dict(state[name])
-            else:
-                load_state(part, state[name], where)
+            load_state(part, state[name], f"--resume: the checkpoint's '{name}'")
         self.step = state["step"]
         self._adapted = None
-        # checkpoints from before they were counted have none
-        with fitting("--resume: the checkpoint's 'label_counts'"):
-            self.label_counts.copy_(state.get("label_counts", self.label_counts))
-        with fitting("--resume: the checkpoint's 'eased'"):
+        with fitting("--resume: the checkpoint"):
+            self.label_counts.copy_(state["label_counts"])
             self.eased = float(state.get("eased", 1.0))
-        restore_random_states(state.get("random"))
+            restore_random_states(state["random"])
 
     def _parts(self) -> dict[str, Any]:
         """What training goes on from, by the names in a checkpoint, whose ``model`` is what is scored and exported."""

@@ -208,9 +208,7 @@ def _open(
         progress = Progress(config.max_steps, state.step)
     # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])
-    stop = StopRequest(
-        resume_command("seg.train", path) if folder is not None else "", lambda: folder.saved_step if folder else None
-    )
+    stop = StopRequest(resume_command("seg.train", path) if folder is not None else "")
     return TrainingRun(
         state, pair, selector, path, folder, progress, stop,
         config.max_steps, config.eval_every, config.log_every, config.maps,

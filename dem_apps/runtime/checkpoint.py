@@ -25,7 +25,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
     """Write ``state`` as the checkpoint ``name``, which is replaced in one step.
 
     Args:
-        folder: the run's ``checkpoints`` folder; made if it is missing.
+        folder: the run's ``checkpoints`` folder; made if it is missing, in a folder that exists.
         name: ``last``, ``best``, …
         state: nested dicts, lists and tuples of tensors, numpy arrays and plain values, with a whole number ``step``.
 
@@ -36,8 +36,8 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
     file = folder / f"{name}{SUFFIX}"
     content = io.BytesIO()
     torch.save(_plain(state, file), content)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, content.getbuffer())
+    folder.mkdir(exist_ok=True)
+    write_atomically(file, content.getvalue())
     return file
 
 

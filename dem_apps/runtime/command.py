@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
-from dem_apps.runtime.launcher import leave_to_launcher, lost_connection, say_once
+from dem_apps.runtime.launcher import lost_connection, say_once
 from dem_apps.runtime.terminal import print_anything
 
 #: What is wrong with a path that somebody gave, as long as the system names the path.
@@ -55,7 +55,6 @@ def run_command(main: Callable[[], None]) -> None:
         if lost is None:
             raise
         say_once(lost)
-        leave_to_launcher()
         sys.exit(1)
     except KeyboardInterrupt as interruption:
         for number in before:  # a launcher may send more of them, and nothing is left to stop

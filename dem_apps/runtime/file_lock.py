@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO
 
 
-
 class FileLock:
     """A lock that one process at a time has, and of the inherited kind one :class:`FileLock` at a time.
 
@@ -36,7 +35,7 @@ class FileLock:
             InputError: the file is a link.
             OSError: with a ``filename``, the file cannot be opened; without one, its file system has no locks.
         """
-        file = open(self.path, "ab")
+        file = open(self.path, "ab")  # noqa: SIM115 (closed in release())
         try:
             self._lock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:

@@ -165,9 +165,7 @@ def refuse_used_folder(path: Path, flag: str) -> None:
         InputError: it is neither.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(
-            f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder"
-        )
+        raise InputError(f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder")
 
 
 def new_run_dir(*parts: str) -> Path:

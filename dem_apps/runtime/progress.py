@@ -10,6 +10,7 @@ from typing import TypeVar
 import rich.progress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 Item = TypeVar("Item")
 #: The longest time without a plain line.
@@ -31,8 +32,9 @@ class Progress:
         self._started = self._spoke = time.monotonic()
         console = Console()
         self._bar = rich.progress.Progress(
-            TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-            TextColumn("left"), TimeRemainingColumn(), console=console,
+            TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)), TextColumn("{task.fields[rate]} left"),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)), console=console,  # the bar gives way, no number
             disable=not console.is_terminal or console.is_dumb_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=total, completed=done, rate="")
@@ -57,7 +59,8 @@ class Progress:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        self._bar.stop()
+        if not self._bar.disable:
+            self._bar.stop()
 
     def _say_if_silent(self, text: str) -> None:
         if self._bar.disable and time.monotonic() - self._spoke > _SILENT_SECONDS:

@@ -87,7 +87,7 @@ class RunFolder:
         _refuse_used(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = locked(path)
+            lock = _locked(path)
             _refuse_used(path)  # another process may have made a run of it before this one had the lock
             write_atomically(path / "environment.json", _json(environment(seed, device)))
             if info is not None:
@@ -105,7 +105,7 @@ class RunFolder:
         Raises:
             InputError: another process writes to it.
         """
-        run = cls(path, locked(path), start_step)
+        run = cls(path, _locked(path), start_step)
         if info is not None:
             run.write_json(METRICS_INFO, info.document())
         for left_by_a_kill in run.checkpoints.glob(f".*.tmp{SUFFIX}"):
@@ -184,7 +184,7 @@ def _of_no_run_yet(entry: Path) -> bool:
     return entry.name in _NO_RUN_YET or ".tmp" in entry.suffixes
 
 
-def locked(path: Path) -> FileLock:
+def _locked(path: Path) -> FileLock:
     lock = FileLock(path / _LOCK)
     try:
         lock.acquire(blocking=False)

@@ -19,8 +19,6 @@ from dem_apps.runtime.metrics_info import MetricsInfo, read_metrics_info
 
 #: What a folder must hold one of to be a run.
 _FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json")
-#: Bytes of ``metrics.jsonl``: a line is some hundred bytes, and a run of a million lines is long.
-_MOST_METRICS = 1 << 30
 #: Beyond it, differences and squares of two numbers would be infinite.
 _LARGEST = 1e100
 
@@ -182,7 +180,7 @@ def read_metrics(path: Path) -> list[Line]:
         InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
     """
     file = path / "metrics.jsonl"
-    lines, broken = _parsed_lines(read_text(file, _MOST_METRICS))
+    lines, broken = _parsed_lines(read_text(file))
     for position, reason in broken:
         if not _is_last(position, lines, broken):
             raise InputError(f"{file}, line {position}: {reason}")
@@ -247,7 +245,7 @@ def _info(file: Path, faults: list[Fault]) -> MetricsInfo:
 
 
 def _metrics(file: Path, faults: list[Fault]) -> list[Line]:
-    text = _or_fault(file, lambda f: read_text(f, _MOST_METRICS, "replace"), faults, "there are no curves")
+    text = _or_fault(file, read_text, faults, "there are no curves")
     if text is None:
         return []
     lines, broken = _parsed_lines(text)
@@ -287,13 +285,8 @@ def _is_last(position: int, lines: Mapping[int, Line], broken: Sequence[tuple[in
 def _checkpoints(folder: Path, faults: list[Fault]) -> dict[str, int | None]:
     """Step by name, from the names of the tensor files; their content is never looked at."""
     found: dict[str, int | None] = {}
-    for pointer in sorted(folder.glob("*.json")):
-        tags = [file.name.split(".")[1] for file in sorted(folder.glob("*.safetensors"))
-                if file.name.startswith(f"{pointer.stem}.")]  # fmt: skip
-        if not tags:
-            told = f"checkpoints/{pointer.name} is there, but its tensor file is missing."
-            faults.append(Fault(f"checkpoints/{pointer.name}", "its tensor file is missing", told))
-        found[pointer.stem] = int(tags[-1]) if tags and tags[-1].isdecimal() else None
+    for file in sorted(folder.glob("[!.]*.pt")):
+        found[file.stem] = None
     if not found:
         faults.append(Fault("checkpoints", "holds no checkpoint", "checkpoints/ holds no checkpoint."))
     return found

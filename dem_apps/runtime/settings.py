@@ -37,6 +37,8 @@ from dem_apps.runtime.validate import (
 )
 
 Config = TypeVar("Config")
+#: The largest seed that numpy takes.
+LARGEST_SEED = (1 << 32) - 1
 #: With more unknown keys than this at once nobody has mistyped them.
 _OF_ANOTHER_COMMAND = 4
 TrainingConfig = TypeVar("TrainingConfig")

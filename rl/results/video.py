@@ -23,8 +23,7 @@ from PIL import Image
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import replace_file
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import whole_file, write_atomically
 from rl.envs.make import Wrappers, make_env
 from rl.results.episodes import Episode, normalised, stacked
 from rl.results.frame import Moment, draw
@@ -196,15 +195,12 @@ def _write_gif(file: Path, shots: Sequence[Shot]) -> None:
 def _write_mp4(file: Path, shots: Sequence[Shot]) -> None:
     import imageio_ffmpeg  # optional, and check_video_file has said so where it is missing
 
-    temporary = file.with_name(f"{file.stem}.tmp{file.suffix}")
-    temporary.unlink(missing_ok=True)  # it may be a link, which the encoder would follow
-    writer = imageio_ffmpeg.write_frames(str(temporary), shots[0].image.size, fps=1 / STEP_SECONDS, macro_block_size=2)
-    try:
+    with whole_file(file) as temporary:
+        writer = imageio_ffmpeg.write_frames(
+            str(temporary), shots[0].image.size, fps=1 / STEP_SECONDS, macro_block_size=2
+        )
         writer.send(None)
         for shot in shots:
             for _ in range(round(shot.seconds / STEP_SECONDS)):
                 writer.send(np.ascontiguousarray(shot.image))
         writer.close()
-        replace_file(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -12,8 +12,7 @@ import albumentations
 import numpy as np
 from PIL import Image
 
-from dem_apps.runtime.cache import cache_dir
-from dem_apps.runtime.new_folder import new_folder
+from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.demo.street.looks import target_look

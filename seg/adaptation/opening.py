@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import first_words
+from dem_apps.errors import first_words
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import find_logits
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms

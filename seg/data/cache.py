@@ -20,9 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.errors import disk_error
-from dem_apps.runtime.checkpoint import own_temporary
-from dem_apps.runtime.files import cache_dir
+from dem_apps.runtime.files import cache_dir, whole_file
 from seg.data.image_io import cut
 
 # 2: images are upright as their EXIF says
@@ -87,16 +85,9 @@ class ResizedCopies:
             InputError: the disk is full; copies that were written are intact.
         """
         path = self.path(original)
-        temporary = own_temporary(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # not flushed to the disk: after a power cut the checksum tells
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as temporary:
             temporary.write_bytes(packed(pixels, made_from))
-            os.replace(temporary, path)
-        except OSError as error:
-            raise disk_error(error, path, "the copies that were written are intact") from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def packed(pixels: NDArray[np.uint8], made_from: os.stat_result) -> bytes:

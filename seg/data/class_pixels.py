@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import os
 import warnings
 import zipfile
 import zlib
@@ -14,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.runtime.checkpoint import own_temporary
-from dem_apps.runtime.files import cache_dir
+from dem_apps.errors import InputError
+from dem_apps.runtime.files import cache_dir, whole_file
 from seg.data.datasets import SegmentationDataset
 from seg.data.image_io import cut
 from seg.data.labels import IGNORE_INDEX
@@ -71,17 +69,12 @@ def _read(file: Path, shape: tuple[int, int]) -> NDArray[np.int64] | None:
 
 def _keep(file: Path, pixels: NDArray[np.int64]) -> None:
     """A training can do without: what cannot be written is worth a warning."""
-    temporary = own_temporary(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as content:  # of a name, savez would make another
-            np.savez_compressed(content, pixels=pixels)
-        os.replace(temporary, file)
-    except OSError as error:
+        with whole_file(file) as temporary:
+            np.savez_compressed(temporary, pixels=pixels)
+    except (OSError, InputError) as error:
         warnings.warn(f"{file}: cannot be written ({error}), so the next start counts again", stacklevel=2)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError
-from dem_apps.runtime.processes import Processes
 from seg.data.datasets import seen
 from seg.data.image_pixels import ImagePixels, read_pixels
 from seg.data.spread_batches import spread_batches
@@ -60,7 +60,7 @@ def predict(
 
 
 def with_statistics_of(
-    loaded: LoadedModel, name: str, files: Sequence[Path], size: tuple[int, int] | None, processes: Processes
+    loaded: LoadedModel, name: str, files: Sequence[Path], size: tuple[int, int] | None, processes: PartialState
 ) -> LoadedModel:
     """The run with batch norm statistics re-estimated on images; what cannot be read is left out.
 
@@ -83,7 +83,7 @@ def with_statistics_of(
             return None
 
     device = next(loaded.model.parameters()).device
-    batches = spread_batches(read, len(files), device, (processes.rank, processes.number))
+    batches = spread_batches(read, len(files), device, (processes.process_index, processes.num_processes))
     try:
         model = re_estimated(loaded.model, batches)
     except (MemoryError, RuntimeError) as error:

@@ -74,7 +74,9 @@ def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedMode
     pixels = read_format(run)
     model = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint brings every weight
     load_weights(model, state["model"], where)
-    return LoadedModel(config, classes, model.to(device).eval(), checkpoint, state["step"], state.get(RE_ESTIMATED_ON), pixels)
+    return LoadedModel(
+        config, classes, model.to(device).eval(), checkpoint, state["step"], state.get(RE_ESTIMATED_ON), pixels
+    )
 
 
 def build_network(

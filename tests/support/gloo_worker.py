@@ -52,7 +52,7 @@ def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[
 
 def stopping_step(rank: int, world: int) -> int:
     """After which step this process stops. The last one gets a signal at step 3, each before it two steps later."""
-    with StopRequest("", lambda: None) as stop:
+    with StopRequest("") as stop:
         for step in itertools.count(1):
             if step == 3 + 2 * (world - 1 - rank):
                 os.kill(os.getpid(), signal.SIGTERM)

