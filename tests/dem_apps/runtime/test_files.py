@@ -27,27 +27,8 @@ from dem_apps.runtime.files import (
     write_new,
 )
 
-PIECES = st.sampled_from(
-    [
-        r"!!python/object/apply:os.system ",
-        r"!!int ",
-        r"!!timestamp ",
-        r"{",
-        r"}",
-        r"[",
-        r": ",
-        r"- ",
-        r"&a",
-        r"*a",
-        r"1:1",
-        r'"',
-        r"0x_",
-        r"=",
-        r"<<",
-        r"\t",
-        r"'",
-    ]
-)
+TAGS = ["!!python/object/apply:os.system ", "!!int ", "!!timestamp ", "!!bool ", "!!binary ", "!!map ", "<<: "]
+PIECES = st.sampled_from([*TAGS, *"{}[]:-&*'\"\t\n=?", ": ", "- ", "&a ", "*a ", "1:1", "0x_"])
 
 
 @given(st.one_of(st.text(), st.lists(st.one_of(PIECES, st.text(max_size=3))).map("".join)))
