@@ -128,7 +128,7 @@ def tune(
 def _judge(config: TuneConfig, path: Path, study: optuna.Study, jobs_of: Any, train: TrainConfig) -> dict[str, Any]:
     """Train the best point with fresh seeds; writes and returns ``final.json``, and writes ``best.yaml``."""
     from dem_apps.jobs.search import best_trial
-    from dem_apps.runtime.checkpoint import write_atomically
+    from dem_apps.runtime.files import write_atomically
 
     best, first = best_trial(path, study), train.seed + _FRESH
     jobs = jobs_of(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)

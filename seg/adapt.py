@@ -13,8 +13,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.seeds import LARGEST_SEED
-from dem_apps.runtime.settings import option, parse_config, to_dict
+from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from dem_apps.test_time_methods.options import REDUCTIONS
@@ -144,8 +143,7 @@ def adapt(config: AdaptConfig) -> Result:
     config.check()
     from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
-    from dem_apps.runtime.new_folder import new_folder
-    from dem_apps.runtime.run_claim import new_run_dir
+    from dem_apps.runtime.files import new_folder, new_run_dir
     from seg.adaptation.flow import Flow, Plan
     from seg.adaptation.images import ImageFolder, Labels
     from seg.adaptation.opening import batch_norm_normalises, check_network, classes_of, colours_of

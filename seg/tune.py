@@ -140,7 +140,7 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     from optuna.visualization.matplotlib import plot_contour
 
     from dem_apps.jobs.search import best_trial, scored, trials_table
-    from dem_apps.runtime.checkpoint import write_atomically
+    from dem_apps.runtime.files import write_atomically
 
     best = best_trial(path, study)
     fragment: dict[str, Any] = {"loss": "dem", **best.params, "validation_part": [share, 1.0]}

@@ -15,8 +15,7 @@ from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ExecutorConfig, build_executor, progress
 from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags, flat
 from dem_apps.report.text_tables import refuse_files_of_others
-from dem_apps.runtime.settings import LARGEST_SEED
-from dem_apps.runtime.settings import option, parse_config, to_dict
+from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 
 #: The jobs of each (row, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]

@@ -30,8 +30,7 @@ from rich.table import Table
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Executor, SearchConfig, build_executor, progress
 from dem_apps.jobs.job import Job, JobFailed, JobKilled
-from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.files import new_run_dir, write_atomically
 from dem_apps.runtime.signals import command_line, going_on_with
 
 Values = dict[str, float]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
-from dem_apps.errors import first_words
+from dem_apps.errors import InputError, first_words
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import find_logits
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
