@@ -1,7 +1,6 @@
 # make demo   a fresh machine to a page: .venv, both applications, then source, control and the best recipe side by side
 # make test   the same and what the tests need, then the whole fast suite
 # make docs   the site of docs/, in build/docs
-# make soak   kills trainings hundreds of times and compares what they come to; fuzzes what reads files
 # make check  format, lint, types, tests
 # make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
 
@@ -24,7 +23,7 @@ then, with $(BIN)/pip for pip, the line that pytorch.org shows for "Pip" and "CP
 endef
 export INSTALLS
 
-.PHONY: demo docs test test-lowest check format lint types slow soak
+.PHONY: demo docs test test-lowest check format lint types slow
 
 # The first lines of the installation and of the run say what each takes.
 demo: $(INSTALLED)
@@ -49,10 +48,6 @@ slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 # Hours of bad luck in minutes, by hand: see docs/appendix.md.
-soak: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/kill_soak.py --kills 20 --out docs/results/soak_kills.json
-	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/fuzz_readers.py --seconds 600 --out docs/results/soak_fuzz.json
-
 check: format lint types test
 
 format: $(READY)
