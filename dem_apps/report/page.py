@@ -1,155 +1,190 @@
-"""One page that shows what happened in one or more runs.
-
-The page is one file that opens from a disk: pictures are inside, nothing is loaded from anywhere, and its content
-security policy lets no other script run than its own. Only files of the run folders are read, never a model.
-"""
+"""Pages of one file: what happened in one run, or how several compare. Only files of the run folders are read."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import time
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-from dem_apps.errors import InputError, nearest
-from dem_apps.report.part import Part, build_part
-from dem_apps.report.tables import by_class
-from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.run_reader import Run, read_runs
+from dem_apps.errors import InputError
+from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
+from dem_apps.report.intervals import difference_interval
+from dem_apps.report.pictures import embed_videos, find_pictures, gallery
+from dem_apps.report.runs import Group, Run, differing, flat, grouped, read_runs
+from dem_apps.report.tables import (
+    Cell,
+    Table,
+    class_table,
+    comparison_table,
+    difference_text,
+    scores_of,
+    spread,
+    values_of,
+)
+from dem_apps.runtime.checkpoint import write_atomically
 
-#: No page is larger, so that it can be sent by mail.
-MOST_BYTES = 10_000_000
-#: What is kept free for the page's own text around pictures, on top of the text that was measured.
-_RESERVE = 200_000
-_TEMPLATES = Path(__file__).parent / "templates"
-#: How a page of this command begins, so that it may be replaced by a newer one.
-_GENERATOR = b'<!doctype html>\n<html lang="en">\n<meta name="generator" content="dem-apps report">'
+#: Bytes of all pictures and videos of a page, so that it can be sent by mail.
+MOST_BYTES = 9_000_000
+#: How a page begins that may be replaced by a newer one.
+GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command was asked for.
+class Section:
+    """A part of a page: its heading, what kind of content it has, and the content.
 
-    Args:
-        runs: run folders.
-        out: the page's file.
-        baseline: the run whose setting the others are compared with; None takes the first.
-        tail: names of classes to mark; empty takes the rare ones where the runs say which those are.
+    Kinds: ``text`` (sentences), ``notes`` (sentences in a box), ``facts`` (names and values), ``table``
+    (:class:`dem_apps.report.tables.Table`), ``charts`` (data URIs), ``gallery``
+    (:data:`dem_apps.report.pictures.Gallery`), ``videos``, ``colours`` (names and #rrggbb), ``folded`` (names and
+    values, behind a click).
     """
 
-    runs: tuple[Path, ...]
-    out: Path
-    baseline: Path | None = None
-    tail: tuple[str, ...] = ()
+    heading: str
+    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "videos", "colours", "folded"]
+    content: Any
 
 
-def write_report(options: Options) -> Path:
+def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None, tail: Sequence[str] = ()) -> Path:
     """Read the runs and write the page.
 
-    Returns:
-        the page's file.
-
-    Raises:
-        InputError: what is no run folder, a file in the way, an unknown baseline or class, or more text than fits.
-    """
-    _check_out(options.out)
-    page = render(read_runs(options.runs), options.baseline, options.tail)
-    try:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(options.out, page, shared=True)
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise InputError(f"--out: {options.out} cannot be written ({error.strerror}); give another file") from error
-    return options.out
-
-
-def render(runs: Sequence[Run], baseline: Path | None = None, tail: Sequence[str] = ()) -> bytes:
-    """The page, below :data:`MOST_BYTES`: first without pictures, then with what fits beside its text.
-
-    Raises:
-        InputError: the baseline is none of the runs, a tail class is none of theirs, or the text alone is too long.
-    """
-    first = _baseline(runs, baseline)
-    _check_tail(runs, tail)
-    headings = dict.fromkeys(run.info.heading for run in runs)
-    comparable = [[run for run in runs if run.info.heading == heading] for heading in headings]
-    bare = _page([build_part(members, first, tail, budget=0) for members in comparable])
-    room = MOST_BYTES - _RESERVE - len(bare)
-    if room < 0:
-        raise InputError(
-            f"{len(runs)} runs: their text alone makes {len(bare):,} bytes of {MOST_BYTES:,}; give fewer runs"
-        )
-    parts = []
-    for position, members in enumerate(comparable):
-        part = build_part(members, first, tail, budget=room // (len(comparable) - position))
-        room -= part.picture_bytes
-        parts.append(part)
-    return _page(parts)
-
-
-def _page(parts: Sequence[Part]) -> bytes:
-    return rendered("report.html", parts=parts)
-
-
-def rendered(template: str, folder: Path | None = None, **values: Any) -> bytes:
-    """A page that is one file: style and script inside, and nothing else may be loaded or run.
-
     Args:
-        template: of jinja2, which puts ``style``, ``script`` and ``policy`` where they belong.
-        folder: where it lies, if not beside the reports' own, whose macros it can import in either case.
-        values: what it shows.
+        paths: run folders.
+        out: the page's file; an earlier page of this command is replaced.
+        baseline: the run whose arm the others are compared with; None takes the first.
+        tail: names of classes to mark; empty takes those that are rare in the labels.
+
+    Raises:
+        InputError: what is no run folder, a file in the way, an unknown baseline or class.
     """
-    folders = [_TEMPLATES] if folder is None else [folder, _TEMPLATES]
-    environment = Environment(
-        loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    text = environment.get_template(template).render(
-        **values,
-        made=time.strftime("%Y-%m-%d %H:%M"),
-        style=Markup(style),
-        script=Markup(script),
-        policy=(
-            f"default-src 'none'; img-src data:; media-src data:; style-src '{_sha256(style)}'; "
-            f"script-src '{_sha256(script)}'; base-uri 'none'; form-action 'none'"
-        ),
-    )
-    # a lone surrogate, as a JSON file may hold, has no UTF-8
-    return text.encode("utf-8", errors="replace")
-
-
-def _sha256(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _check_out(out: Path) -> None:
-    """A page of this command is replaced by the next one; anything else stays."""
-    if not out.exists():
-        return
-    if not out.is_file():
-        raise InputError(f"--out: {out} is no file; give a file such as report.html")
-    with open(out, "rb") as file:
-        if file.read(len(_GENERATOR)) != _GENERATOR:
-            raise InputError(f"--out: {out} exists and is no report of this command; give another file")
-
-
-def _baseline(runs: Sequence[Run], baseline: Path | None) -> Run | None:
-    if baseline is None:
-        return None
-    for run in runs:
-        if run.path.resolve() == baseline.resolve():
-            return run
-    raise InputError(f"--baseline: {baseline} is none of the runs given; name one of them")
-
-
-def _check_tail(runs: Sequence[Run], tail: Sequence[str]) -> None:
-    known = {str(name) for run in runs if run.info.classes for name in by_class(run, run.info.classes.key)}
+    if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
+        raise InputError(f"--out: {out} exists and is no report of this command; give another file")
+    runs = read_runs(paths)
+    first = next((run for run in runs if baseline is not None and run.path.resolve() == baseline.resolve()), None)
+    if baseline is not None and first is None:
+        raise InputError(f"--baseline: {baseline} is none of the runs given; name one of them")
+    known = {name for run in runs for score in run.info.classes[:1] for name in run.by_class(score.key)}
     for name in tail:
         if name not in known:
-            raise InputError(f"--tail: no run has a class '{name}'{nearest(name, known)}")
+            raise InputError(f"--tail: no run has a class '{name}'; the classes are {', '.join(sorted(known))}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, render_runs(runs, first, tail))
+    return out
+
+
+def render_runs(runs: Sequence[Run], baseline: Run | None = None, tail: Sequence[str] = ()) -> bytes:
+    """The page of runs; runs of different applications stand below each other."""
+    sections: list[Section] = []
+    headings = list(dict.fromkeys(run.info.heading for run in runs))
+    for heading in headings:
+        members = [run for run in runs if run.info.heading == heading]
+        sections += _sections(members, baseline, tail, MOST_BYTES // len(headings))
+    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
+    return render(title, sections)
+
+
+def render(title: str, sections: Sequence[Section]) -> bytes:
+    """A page that is one file and loads nothing; sections without content are left out."""
+    folder = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    shown = [section for section in sections if section.content]
+    text = environment.get_template("page.html").render(title=title, sections=shown)
+    return f"{GENERATOR}\n{text}".encode(errors="replace")
+
+
+def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], budget: int) -> list[Section]:
+    groups = grouped(runs)
+    reference = next((group for group in groups if baseline in group.runs), groups[0])
+    info, several = runs[0].info, len(runs) > 1
+    shown = list(groups[0].runs) if len(groups) == 1 else [group.runs[0] for group in groups]
+    pictures, used, notes = gallery([picture for run in shown for picture in find_pictures(run)], budget)
+    videos = [video for run in shown for video in embed_videos(run, budget - used)]
+    if pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups):
+        notes.append("Pictures are of the first run of each arm.")
+    scores = scores_of(runs)
+    certainty = [reliability_chart(shown, info.reliability), histogram_chart(shown, info.histogram)]
+    alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
+    return [
+        Section(info.heading, "text", [f"{run.name}: {run.info.summary}" for run in shown if run.info.summary]),
+        Section("Summary", "text", _summary(groups, reference)),
+        Section("", "facts", [] if several else _facts(runs[0])),
+        Section("Missing", "notes", [f"{run.name}: {sentence}" for run in runs for sentence in run.missing]),
+        Section("Alarms", "notes", alarms),
+        Section("Settings that differ", "table", _differences(groups)),
+        Section("Pictures", "gallery", pictures),
+        Section("", "colours", next((run.colours for run in runs if run.colours), []) if pictures else []),
+        Section("About the pictures", "notes", notes),
+        Section("Videos", "videos", videos),
+        Section("Scores", "table", _scores_table(groups, reference) if scores else None),
+        Section("Classes", "table", class_table(groups, tail)),
+        Section("Curves", "charts", curve_charts(groups, info.metrics)),
+        Section("Certainty", "charts", [chart for chart in certainty if chart]),
+        *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),
+    ]
+
+
+def _summary(groups: Sequence[Group], reference: Group) -> list[str]:
+    """Score, difference to the baseline and significance, a sentence an arm."""
+    scores = scores_of([run for group in groups for run in group.runs])
+    if not scores:
+        return []
+    first, control = scores[0], groups[0].runs[0].info.control
+    lines = [f"{group.name}: {first.title} {spread(first, list(values_of(first, group).values()))}" for group in groups]
+    theirs = values_of(first, reference)
+    for position, group in enumerate(groups):
+        ours = values_of(first, group)
+        if group is reference or not ours or not theirs:
+            continue
+        interval = difference_interval(ours, theirs)
+        verdict = "not significant" if interval.low is not None else "one seed says little"
+        if interval.excludes_zero:
+            verdict = "95 % CI excludes 0"
+        lines[position] += f"; difference to {reference.name} {difference_text(first, interval)} ({verdict})"
+    if len(groups) == 1 and control:
+        lines.append(f"Whether training helped is told by the difference to {control}.")
+    return lines
+
+
+def _scores_table(groups: Sequence[Group], reference: Group) -> Table:
+    """Arms as rows; of one arm, and of a few, scores as rows."""
+    scores = scores_of([run for group in groups for run in group.runs])
+    table = comparison_table(scores, groups, reference)
+    if len(groups) > 5:
+        return table
+    rows = [
+        (f"{score.title} ({score.note})" if score.note else score.title, [cells[position + 1] for _, cells in table.rows])
+        for position, score in enumerate(scores)
+    ]
+    return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
+
+
+def _differences(groups: Sequence[Group]) -> Table | None:
+    if len(groups) < 2:
+        return None
+    rows = differing([flat(group.runs[0].config) for group in groups])
+    rows = {key: values for key, values in rows.items() if key not in ("seed", "run_dir", "resume")}
+    rows["seeds"] = [", ".join(group.seeds) for group in groups]
+    cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
+    return Table("", ["setting", *(group.name for group in groups)], cells)
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    settings = flat(run.config)
+    facts = [(key.replace("_", " "), settings[key]) for key in (*run.info.settings, "seed") if key in settings]
+    steps = max((line["step"] for line in run.metrics), default=0)
+    return [*facts, ("steps", f"{steps:,}"), ("state", "finished" if run.evaluation else "not finished")]
+
+
+def _made(run: Run) -> list[tuple[str, str]]:
+    """Command, settings, protocol and environment of a run."""
+    words = run.environment.get("command")
+    command = ""
+    if isinstance(words, list) and words:
+        program = PurePath(str(words[0]))
+        command = f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
+    protocol = run.evaluation.get("protocol", {})
+    documents = {"settings": run.config, "protocol": protocol, "environment": {"folder": str(run.path), **run.environment}}
+    return [("command", command), *flat(documents).items()]

@@ -1,7 +1,7 @@
-"""Episodes as a GIF or MP4: what the agent sees, what it was about to do, and how sure it was.
+"""Episodes as a GIF or MP4: the environment, the policy's action probabilities and its entropy.
 
 Episodes are recorded as seeds and actions (:mod:`rl.results.episodes`); here they are repeated in an environment that
-renders, with the policy's action probabilities as bars and their entropy beside it.
+renders.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import importlib.util
 import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,27 +18,19 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import whole_file, write_atomically
+from dem_apps.runtime.checkpoint import write_atomically
 from rl.envs.make import Wrappers, make_env
 from rl.results.episodes import Episode, normalised, stacked
-from rl.results.frame import Moment, draw
 
 #: Frames of one episode at most; of a longer one every second, third, … step is shown.
 MOST_FRAMES = 120
-#: Seconds that a frame, and the last frame of an episode, stay.
-STEP_SECONDS, END_SECONDS = 0.2, 1.6
-
-
-@dataclass(frozen=True)
-class Shot:
-    """One frame and how long it stays."""
-
-    image: Image.Image
-    seconds: float
+#: Seconds that a frame stays; the last one of an episode stays eight times as long.
+_SECONDS, _LAST = 0.2, 8
+_PICTURE, _PANEL, _TOP = 360, 360, 76
 
 
 def check_video_file(file: Path, count: int = 1) -> None:
@@ -77,50 +68,34 @@ def record_episodes(
         env_id: their environment.
         episodes: to choose from, as :func:`rl.results.episodes.play` returned them.
         file: ``.gif`` or ``.mp4``, which must not exist.
-        about: the title, such as environment and objective.
+        about: the title.
         count: how many episodes to show at most.
         wrapper: as in :func:`rl.envs.make.make_env`.
-        frame_stack: likewise as there.
+        frame_stack: likewise.
 
     Raises:
-        InputError: a file that will not do, an environment that cannot be rendered as an image, actions without
-            probabilities to show, an episode that is not the same when it is repeated.
+        InputError: a file that will not do, an environment that cannot be rendered, actions without probabilities.
     """
     check_video_file(file, count)
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
-    shown, seen = rendering_env(env_id), make_env(env_id, wrapper, frame_stack)
+    shown, seen = _rendering_env(env_id), make_env(env_id, wrapper, frame_stack)
+    ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
+    ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(count, len(ranked)))})
     try:
-        shots = [
-            shot
-            for title, episode in chosen(episodes, count)
-            for shot in _film(model, shown, seen, episode, (about, title))
+        frames = [
+            frame
+            for rank in ranks
+            for frame in _film(model, shown, seen, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
         ]
     finally:
         shown.close()
         seen.close()
-    (_write_gif if file.suffix == ".gif" else _write_mp4)(file, shots)
+    (_write_gif if file.suffix == ".gif" else _write_mp4)(file, frames)
 
 
-def chosen(episodes: Sequence[Episode], count: int) -> list[tuple[str, Episode]]:
-    """Best first, worst last, those in between evenly spread by rank; each with its title."""
-    ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
-    last = len(ranked) - 1
-    ranks = sorted({round(rank) for rank in np.linspace(0, last, min(count, len(ranked)))})
-    names = {last: f"worst of {len(ranked)}", 0: f"best of {len(ranked)}"} if last else {0: "the only one"}
-    return [
-        (f"{names.get(rank, f'number {rank + 1} of {len(ranked)}')}: return {ranked[rank].total:.3f}, "
-         f"{ranked[rank].length} steps", ranked[rank])
-        for rank in ranks
-    ]  # fmt: skip
-
-
-def rendering_env(env_id: str) -> gym.Env:
-    """The environment without wrappers on its observations, rendering to arrays.
-
-    Raises:
-        InputError: it cannot, or a package that it needs for that is missing.
-    """
+def _rendering_env(env_id: str) -> gym.Env:
+    """The environment without wrappers on its observations, rendering to arrays."""
     try:
         env = gym.make(env_id, render_mode="rgb_array")
     except (gym.error.Error, TypeError) as error:
@@ -141,66 +116,75 @@ def probabilities(model: OnPolicyAlgorithm, observation: Any) -> list[np.ndarray
     return [head.probs[0].double().cpu().numpy() for head in heads]
 
 
-def action_names(env: gym.Env, sizes: Sequence[int]) -> list[list[str]]:
-    """Names for each action dimension: the environment's own, as MiniGrid has them, else numbers."""
-    named = getattr(env.unwrapped, "actions", None)
-    if isinstance(named, type) and issubclass(named, Enum) and len(sizes) == 1:
-        names = {member.value: member.name for member in named}
-        return [[names.get(index, str(index)) for index in range(sizes[0])]]
-    return [[str(index) for index in range(size)] for size in sizes]
-
-
 def _film(
-    model: OnPolicyAlgorithm, shown: gym.Env, seen: gym.Env, episode: Episode, titles: tuple[str, str]
-) -> Iterator[Shot]:
+    model: OnPolicyAlgorithm, shown: gym.Env, seen: gym.Env, episode: Episode, title: str
+) -> Iterator[tuple[Image.Image, int]]:
+    """Frames, and how many times as long as usual each stays."""
     observation, _ = seen.reset(seed=episode.seed)
     shown.reset(seed=episode.seed)
-    stride = math.ceil(episode.length / MOST_FRAMES)
-    note = "" if stride == 1 else f" (one step in {stride} is shown)"
-    total = 0.0
+    named = getattr(shown.unwrapped, "actions", None)
+    names = {member.value: member.name for member in named} if isinstance(named, type) and issubclass(named, Enum) else {}
+    stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
     for step, action in enumerate([*episode.actions, None]):
-        over = action is None
-        if over or step % stride == 0:
+        if action is None or step % stride == 0:
             heads = probabilities(model, observation)
-            taken = [] if over else np.atleast_1d(action).tolist()
-            reward = episode.rewards[step - 1] if step else 0.0
-            moment = Moment(
-                about=titles[0], title=titles[1] + note, task=str(getattr(shown.unwrapped, "mission", "")),
-                step=step, steps=episode.length, reward=reward, total=total, heads=heads, taken=taken,
-                names=action_names(shown, [len(head) for head in heads]),
-            )  # fmt: skip
-            yield Shot(draw(np.asarray(shown.render()), moment), END_SECONDS if over else STEP_SECONDS)
-        if over:
+            entropy = -sum(float(np.sum(p * np.log(np.maximum(p, 1e-300)))) for p in heads)
+            most = sum(math.log(len(p)) for p in heads)
+            text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}, entropy {entropy:.2f} of {most:.2f} nats"
+            yield _frame(np.asarray(shown.render()), text, heads, action, names), _LAST if action is None else 1
+        if action is None:
             return
         observation, again, *_ = seen.step(action)
-        _, rendered, *_ = shown.step(action)
-        if float(again) != episode.rewards[step] or float(rendered) != episode.rewards[step]:
-            raise InputError(
-                "--video: the episode does not come out the same when its actions are repeated; the environment draws "
-                "randomness from somewhere else than its seed"
-            )
+        shown.step(action)
+        if float(again) != episode.rewards[step]:
+            raise InputError("--video: the episode differs when its actions are repeated; its seed does not decide it")
         total += episode.rewards[step]
 
 
-def _write_gif(file: Path, shots: Sequence[Shot]) -> None:
-    content = io.BytesIO()
+def _frame(
+    picture: np.ndarray, text: str, heads: Sequence[np.ndarray], action: Any, names: dict[int, str]
+) -> Image.Image:
+    """The rendered environment, the text above it, and a bar for each action beside it."""
+    frame = Image.new("RGB", (_PICTURE + _PANEL + 48, _TOP + _PICTURE + 16), "white")
+    canvas = ImageDraw.Draw(frame)
+    canvas.multiline_text((16, 8), text, fill="black", font=ImageFont.load_default(14))
+    image = Image.fromarray(picture)
+    scale = _PICTURE / max(image.size)
+    frame.paste(image.resize((round(image.width * scale), round(image.height * scale))), (16, _TOP))
+    rows = [(head, index, p) for head, probabilities in enumerate(heads) for index, p in enumerate(probabilities)][:24]
+    taken = [] if action is None else np.atleast_1d(action).tolist()
+    height, left = min(30, _PICTURE // len(rows)), _PICTURE + 32
+    for row, (head, index, p) in enumerate(rows):
+        top, chosen = _TOP + row * height, bool(taken) and taken[head] == index
+        name = names.get(index, str(index)) if len(heads) == 1 else f"{head}: {index}"
+        canvas.text((left, top), f"{'▸ ' if chosen else '  '}{name}", fill="black", font=ImageFont.load_default(13))
+        colour = "#D55E00" if chosen else "#56B4E9"
+        canvas.rectangle((left + 100, top + 1, left + 100 + p * (_PANEL - 160), top + height - 6), fill=colour)
+        canvas.text((left + _PANEL - 48, top), f"{p:.3f}", fill="black", font=ImageFont.load_default(13))
+    return frame
+
+
+def _write_gif(file: Path, frames: Sequence[tuple[Image.Image, int]]) -> None:
     # one palette for all frames: smaller, and colours do not flicker
-    palette = shots[0].image.quantize(128, method=Image.Quantize.MEDIANCUT)
-    images = [shot.image.quantize(palette=palette, dither=Image.Dither.NONE) for shot in shots]
-    durations = [round(1000 * shot.seconds) for shot in shots]
+    palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)
+    images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in frames]
+    durations = [round(1000 * _SECONDS * times) for _, times in frames]
+    content = io.BytesIO()
     images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
     write_atomically(file, content.getvalue())
 
 
-def _write_mp4(file: Path, shots: Sequence[Shot]) -> None:
-    import imageio_ffmpeg  # optional, and check_video_file has said so where it is missing
+def _write_mp4(file: Path, frames: Sequence[tuple[Image.Image, int]]) -> None:
+    import imageio_ffmpeg  # optional; check_video_file says where it is missing
 
-    with whole_file(file) as temporary:
-        writer = imageio_ffmpeg.write_frames(
-            str(temporary), shots[0].image.size, fps=1 / STEP_SECONDS, macro_block_size=2
-        )
+    temporary = file.with_name(f".{file.name}.tmp.mp4")
+    writer = imageio_ffmpeg.write_frames(str(temporary), frames[0][0].size, fps=1 / _SECONDS, macro_block_size=2)
+    try:
         writer.send(None)
-        for shot in shots:
-            for _ in range(round(shot.seconds / STEP_SECONDS)):
-                writer.send(np.ascontiguousarray(shot.image))
+        for frame, times in frames:
+            for _ in range(times):
+                writer.send(np.ascontiguousarray(frame))
         writer.close()
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)

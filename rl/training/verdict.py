@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl.config import TrainConfig
-from rl.results.time_to_goal import goal_time
 
 
 def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
@@ -20,12 +19,9 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
         ``steps_to_goal`` is None for a run that never was at the goal: censored at ``steps_without_goal``, its last
         evaluation. Of one that was, both are the step of the first evaluation there.
     """
-    time = goal_time(returns, goal) if goal is not None and returns else None
-    return {
-        "goal_return": goal,
-        "steps_to_goal": time.steps if time is not None and time.reached else None,
-        "steps_without_goal": None if time is None else time.steps,
-    }
+    first = None if goal is None else min((step for step, value in returns.items() if value >= goal), default=None)
+    last = max(returns, default=None) if goal is not None else None
+    return {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": last if first is None else first}
 
 
 def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]) -> list[str]:
