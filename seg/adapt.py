@@ -146,7 +146,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.files import new_folder, new_run_dir
     from seg.adaptation.flow import Flow, Plan
     from seg.adaptation.images import ImageFolder, Labels
-    from seg.adaptation.opening import batch_norm_normalises, check_network, classes_of, colours_of
+    from seg.adaptation.opening import batch_norm_normalises, classes_of, colours_of
     from seg.adaptation.page import write_result
     from seg.adaptation.predictions import Predictions
     from seg.adaptation.result import Result
@@ -162,7 +162,6 @@ def adapt(config: AdaptConfig) -> Result:
         size = (config.size[0], config.size[1]) if config.size else trained.preprocessing.size
         folder = ImageFolder(Path(str(config.images)), trained.preprocessing, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
-        check_network(trained, folder.first())
         print(f"adapting: {folder.counted}, results in {out}", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:
