@@ -18,7 +18,6 @@ from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from dem_apps.test_time_methods.options import REDUCTIONS
 from seg.data.image_io import LARGEST_SIDE
-from seg.models.trained import SPEC_HELP
 
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
@@ -42,7 +41,11 @@ class AdaptConfig(ObjectiveSettings):
     )  # fmt: skip
     reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", REDUCTIONS)
     model: str | None = option(
-        None, f"{SPEC_HELP}; default: a network of the built-in demo", value="SPEC", group="what is read and written"
+        None,
+        "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "
+        "package.module:function; default: a network of the built-in demo",
+        value="SPEC",
+        group="what is read and written",
     )
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     images: str | None = option(None, "folder of images, searched with its subfolders", value="DIR")

@@ -18,7 +18,7 @@ from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import Predictions
-from seg.adaptation.watched import Check, Scorer, WatchedAdapter, looked_at, plain_forward
+from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
 from seg.inference.run_prediction import is_out_of_memory
 from seg.models.trained import TrainedNetwork
 
@@ -179,7 +179,7 @@ class Flow:
     def _adapt_each(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence) -> Outcome:
         """Every image for itself; the network is what it was afterwards."""
         forward = _each_anew(adapter, self.network, self.plan.epochs)
-        check = looked_at(0, probe, forward, before, self._scorer())
+        check = assess(0, probe, forward, before, self._scorer())
         used = check if check.verdict.adapt else None
         self._predict_after(None if used is None else forward, set())
         adapter.reset()
