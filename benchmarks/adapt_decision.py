@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from seg.adaptation.evidence import Probe
-from seg.adaptation.watched import WatchedAdapter, as_it_would_be_used, plain_forward
+from seg.adaptation.watched import WatchedAdapter, deployed_copy, plain_forward
 from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
 from seg.demo.street.looks import target_look
@@ -149,7 +149,7 @@ class Data:
 
     def look(self, watched: WatchedAdapter) -> dict[str, Any]:
         """Evidence and scores of the network as it is now."""
-        candidate = as_it_would_be_used(watched.adapter, self.probe)
+        candidate = deployed_copy(watched.adapter, self.probe)
         if not self.evidence:
             return {"step": watched.step, "evidence": None, **self.score(candidate)}
         try:

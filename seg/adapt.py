@@ -18,7 +18,6 @@ from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from dem_apps.test_time_methods.options import REDUCTIONS
 from seg.data.image_io import LARGEST_SIDE
-from seg.models.trained import SPEC_HELP
 
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
@@ -42,7 +41,11 @@ class AdaptConfig(ObjectiveSettings):
     )  # fmt: skip
     reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", REDUCTIONS)
     model: str | None = option(
-        None, f"{SPEC_HELP}; default: a network of the built-in demo", value="SPEC", group="what is read and written"
+        None,
+        "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "
+        "package.module:function; default: a network of the built-in demo",
+        value="SPEC",
+        group="what is read and written",
     )
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     images: str | None = option(None, "folder of images, searched with its subfolders", value="DIR")
@@ -146,7 +149,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.files import new_folder, new_run_dir
     from seg.adaptation.flow import Flow, Plan
     from seg.adaptation.images import ImageFolder, Labels
-    from seg.adaptation.opening import batch_norm_normalises, check_network, classes_of, colours_of
+    from seg.adaptation.opening import batch_norm_normalises, classes_of, colours_of
     from seg.adaptation.page import write_result
     from seg.adaptation.predictions import Predictions
     from seg.adaptation.result import Result
@@ -162,7 +165,6 @@ def adapt(config: AdaptConfig) -> Result:
         size = (config.size[0], config.size[1]) if config.size else trained.preprocessing.size
         folder = ImageFolder(Path(str(config.images)), trained.preprocessing, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
-        check_network(trained, folder.first())
         print(f"adapting: {folder.counted}, results in {out}", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:

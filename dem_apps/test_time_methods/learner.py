@@ -12,7 +12,7 @@ from dem_apps.errors import InputError
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods.network import AdaptedNetwork, check_step
+from dem_apps.test_time_methods.network import AdaptedNetwork, check_step, refuse_probabilities
 from dem_apps.test_time_methods.options import REDUCTIONS, number, one_of
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -75,12 +75,7 @@ class Learner:
         """Once: refuse what is no logits, and build the objective for their classes and device."""
         if self._prepared:
             return
-        values = logits.detach().float()
-        if bool((values >= 0).all()) and torch.allclose(values.sum(1), torch.ones_like(values[:, 0]), atol=1e-3):
-            raise InputError(
-                "model: its output sums to one over the classes, so it is probabilities and not logits; take the "
-                "softmax out, or give logits_of= that returns what comes before it"
-            )
+        refuse_probabilities(logits)
         if self.num_classes not in (None, logits.shape[1]):
             raise InputError(
                 f"num_classes: {self.num_classes}, but the network's logits have {logits.shape[1]} classes"

@@ -40,6 +40,16 @@ def find_logits(output: Any) -> Any:
     )
 
 
+def refuse_probabilities(logits: Tensor, name: str = "model") -> None:
+    """Raises an InputError, which begins with ``name``, where an output (B, C, …) sums to one over the classes."""
+    values = logits.detach().float()
+    if bool((values >= 0).all()) and torch.allclose(values.sum(1), torch.ones_like(values[:, 0]), atol=1e-3):
+        raise InputError(
+            f"{name}: its output sums to one over the classes, so it is probabilities and not logits; take the softmax "
+            "out, or the logits from before it"
+        )
+
+
 def check_step(what: str, value: Tensor) -> None:
     """Refuse a step of adaptation before any weight moves: raises NotFiniteError for NaN or infinity in a value.
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
+from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import Predictions
-from seg.adaptation.watched import Check, Scorer, WatchedAdapter, looked_at, plain_forward
+from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
 from seg.inference.run_prediction import is_out_of_memory
 from seg.models.trained import TrainedNetwork
 
@@ -83,7 +84,7 @@ class Flow:
     """
 
     def __init__(self, trained: TrainedNetwork, predictions: Predictions, plan: Plan) -> None:
-        self.network, self.multiple = trained.network, trained.preprocessing.multiple
+        self.trained, self.network, self.multiple = trained, trained.network, trained.preprocessing.multiple
         self.predictions, self.folder, self.plan = predictions, predictions.folder, plan
 
     def run(self) -> Outcome:
@@ -103,7 +104,7 @@ class Flow:
 
     def _run(self) -> Outcome:
         unadapted = plain_forward(self.network)
-        self._predict_before(unadapted)
+        self._predict_before()
         images = self.folder.spread_batches(PROBE_IMAGES, 4)
         before = Probe(images, self.multiple).look(unadapted)
         probe = Probe([self._prepared(batch) for batch in images], self.multiple)
@@ -178,7 +179,7 @@ class Flow:
     def _adapt_each(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence) -> Outcome:
         """Every image for itself; the network is what it was afterwards."""
         forward = _each_anew(adapter, self.network, self.plan.epochs)
-        check = looked_at(0, probe, forward, before, self._scorer())
+        check = assess(0, probe, forward, before, self._scorer())
         used = check if check.verdict.adapt else None
         self._predict_after(None if used is None else forward, set())
         adapter.reset()
@@ -186,7 +187,7 @@ class Flow:
         return Outcome(before, [check], used)
 
     @torch.no_grad()
-    def _predict_before(self, forward: Forward) -> None:
+    def _predict_before(self) -> None:
         """Write every image; what cannot be read is left out of the folder from now on."""
         broken: dict[int, str] = {}
         for index in track(range(len(self.folder)), len(self.folder), "predicting before"):
@@ -195,7 +196,10 @@ class Flow:
             except InputError as error:
                 broken[index] = str(error)
                 continue
-            self.predictions.write("before", index, forward(self.folder.seen(index, picture)[None])[0], picture)
+            logits = self.trained.raw_logits(self.folder.seen(index, picture)[None])
+            if not self.predictions.rows["before"]:
+                refuse_probabilities(logits, "--model")
+            self.predictions.write("before", index, logits[0], picture)
         self.folder.leave_out(broken)
 
     @torch.no_grad()

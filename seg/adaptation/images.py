@@ -113,19 +113,6 @@ class ImageFolder:
         values, valid = seen(picture, self.preprocessing.pixels, self.sizes[index])
         return self.preprocessing.normalised(values, valid).to(self.device), valid
 
-    def first(self) -> Tensor:
-        """(3, h, w), the first image that can be read.
-
-        Raises:
-            InputError: none can.
-        """
-        for index in range(len(self)):
-            try:
-                return self.seen(index)
-            except InputError:
-                continue  # it is named when it is its turn
-        raise InputError("--images: none of them can be read")
-
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """(B, 3, h, w) of images that are seen at one size, and where they hold data.
 

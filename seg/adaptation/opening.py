@@ -1,4 +1,4 @@
-"""What an adaptation opens before it begins: the network's classes, images of its source, and checks of both."""
+"""What an adaptation needs to know of its network: how it normalises, its classes, and the colours of its source."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, first_words
+from dem_apps.errors import InputError
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
-from dem_apps.test_time_methods.network import find_logits
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
 from seg.adaptation.evidence import Forward
 from seg.data.labels import ClassSet, load_classes, named_classes
@@ -38,45 +37,6 @@ def classes_of(trained: TrainedNetwork, file: str | None) -> ClassSet:
             "those that it was trained with, in the order of its outputs"
         )
     return classes
-
-
-def check_network(trained: TrainedNetwork, image: Tensor) -> None:
-    """Refuse weights that are no use and an output that is no logits.
-
-    Args:
-        trained: on its device.
-        image: (3, h, w), the first one.
-
-    Raises:
-        InputError: NaN in the weights or in the prediction, an image that it cannot take, probabilities.
-    """
-    for name, value in trained.network.state_dict().items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise InputError(f"--model: {trained.spec} holds NaN or infinity in '{name}'; save the network again")
-    try:
-        with torch.no_grad():
-            logits = find_logits(trained.network(image[None]))
-    except torch.OutOfMemoryError:
-        raise
-    except (AssertionError, IndexError, TypeError, RuntimeError, ValueError) as error:
-        channels, height, width = image.shape
-        raise InputError(
-            f"--model: {trained.spec} cannot take the first image, which it sees as {width} × {height} with {channels} "
-            f"channels ({first_words(error, 200)}); it has to take RGB, and --size W,H another size"
-        ) from error
-    if logits.ndim != 4 or logits.shape[1] != trained.num_classes:
-        raise InputError(
-            f"--model: {trained.spec} gives {tuple(logits.shape)}; expected logits (B, {trained.num_classes}, height, "
-            "width)"
-        )
-    if not bool(logits.isfinite().all()):
-        raise InputError(f"--model: {trained.spec} predicts NaN or infinity on the first image; its weights are no use")
-    total = logits.float().sum(1)
-    if bool((logits >= 0).all()) and torch.allclose(total, torch.ones_like(total), atol=1e-3):
-        raise InputError(
-            f"--model: the output of {trained.spec} sums to one over the classes, so it is probabilities and not "
-            "logits; take the softmax out of the network"
-        )
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:

@@ -43,7 +43,7 @@ def plain_forward(network: nn.Module) -> Forward:
     return lambda images: find_logits(network(images))
 
 
-def as_it_would_be_used(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
+def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     """A copy of the adapted network in ``eval()`` mode, with stored statistics that fit its weights.
 
     Where adapting normalises by the batch, the stored statistics are still those of other images and other weights; so
@@ -57,7 +57,7 @@ def as_it_would_be_used(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
         return copy.deepcopy(network).eval()
 
 
-def looked_at(step: int, probe: Probe, forward: Forward, before: Evidence, score: Scorer | None) -> Check:
+def assess(step: int, probe: Probe, forward: Forward, before: Evidence, score: Scorer | None) -> Check:
     """The evidence of a network after so many batches, and the verdict on it; labels decide where they can."""
     try:
         evidence = probe.look(forward)
@@ -110,8 +110,8 @@ class WatchedAdapter:
 
     def check(self) -> Check:
         """Look at the network as it is now."""
-        candidate = as_it_would_be_used(self.adapter, self.probe)
-        check = looked_at(self.step, self.probe, plain_forward(candidate), self.before, self.score)
+        candidate = deployed_copy(self.adapter, self.probe)
+        check = assess(self.step, self.probe, plain_forward(candidate), self.before, self.score)
         self.checks.append(check)
         if check.verdict.adapt:
             if self.best_check is None or self._worth(check) >= self._worth(self.best_check):

@@ -201,7 +201,7 @@ def test_dropout_is_off_and_stored_statistics_stay(method: str) -> None:
     statistics = dropping.norm.running_mean.clone()
     adapter, expected = adapter_of(method, dropping), adapter_of(method, plain)
     for images in batches(2):
-        dropping.train()  # as somebody might between two batches
+        dropping.train()  # a caller may do so between two batches
         assert torch.equal(adapter(images), expected(images))
     assert torch.equal(dropping.norm.running_mean, statistics)
     assert dropping.norm.num_batches_tracked == 0

@@ -30,9 +30,9 @@ import torch
 from torch import nn
 
 class Own(nn.Module):
-    def __init__(self, channels=3, softmax=False):
+    def __init__(self, softmax=False):
         super().__init__()
-        self.first = nn.Conv2d(channels, 8, 3, padding=1)
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
         self.norm = nn.BatchNorm2d(8)
         self.last = nn.Conv2d(8, 4, 1)
         self.softmax = softmax
@@ -59,8 +59,6 @@ def nan():
     return model
 def probabilities():
     return Own(softmax=True)
-def four_channels():
-    return Own(channels=4)
 """
 KINDS = ("prediction", "entropy", "pred_labelIds")
 
@@ -367,9 +365,8 @@ def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nan", r"last\.bias.* holds NaN"),
+        ("nan", r"last\.bias holds NaN"),
         ("probabilities", "sums to one over the classes, so it is probabilities and not logits"),
-        ("four_channels", "channels"),
     ],
 )
 def test_networks_that_are_no_use(own, config: AdaptConfig, weights: Path, tmp_path: Path, name: str, sentence: str):

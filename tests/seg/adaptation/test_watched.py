@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from seg.adaptation.evidence import Probe
-from seg.adaptation.watched import WatchedAdapter, as_it_would_be_used, plain_forward
+from seg.adaptation.watched import WatchedAdapter, deployed_copy, plain_forward
 
 
 def batches(number: int = 6, size: int = 2, seed: int = 0) -> list[Tensor]:
@@ -48,7 +48,7 @@ def test_what_would_be_used_predicts_one_image_as_it_does_many() -> None:
     model = network()
     one = watched(model, 1e-2)
     one.learn(batches()[0])
-    used = as_it_would_be_used(one.adapter, one.probe)
+    used = deployed_copy(one.adapter, one.probe)
     batch = batches(1, 4)[0]
     torch.testing.assert_close(torch.cat([used(image[None]) for image in batch]), used(batch))
     features = torch.cat([model[0](images) for images in one.probe.batches]).detach()
