@@ -9,6 +9,7 @@ hypothesis that the arms do not differ either of the two is as likely as the oth
 from __future__ import annotations
 
 import argparse
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,20 +17,19 @@ from scipy.stats import binomtest
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
-from rl.results.read_runs import Result, find_results
 
 
-def arrivals(results: Sequence[Result], arm: str) -> dict[tuple[str, int], bool]:
+def arrivals(rows: Sequence[dict[str, str]], arm: str) -> dict[tuple[str, str], bool]:
     """Whether each run of the arm reached the goal, by environment and seed."""
-    reached = {(run.env, run.seed): run.goal.reached for run in results if run.arm == arm and run.goal is not None}
+    reached = {(row["env"], row["seed"]): bool(row["steps_to_goal"]) for row in rows if row["arm"] == arm}
     if not reached:
-        raise InputError(f"no run of '{arm}'; there are {', '.join(sorted({run.arm for run in results}))}")
+        raise InputError(f"no run of '{arm}'; there are {', '.join(sorted({row['arm'] for row in rows}))}")
     return reached
 
 
-def compared(results: Sequence[Result], ours: str, theirs: str) -> str:
+def compared(rows: Sequence[dict[str, str]], ours: str, theirs: str) -> str:
     """One line about two arms."""
-    first, second = arrivals(results, ours), arrivals(results, theirs)
+    first, second = arrivals(rows, ours), arrivals(rows, theirs)
     pairs = sorted(first.keys() & second.keys())
     ours_only = sum(first[pair] and not second[pair] for pair in pairs)
     theirs_only = sum(second[pair] and not first[pair] for pair in pairs)
@@ -52,12 +52,13 @@ def two_arms(text: str) -> tuple[str, str]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="a runs.csv of rl.plots or rl.benchmark, or a folder of runs")
+    parser.add_argument("runs", type=Path, help="a runs.csv of rl.plots or rl.benchmark")
     parser.add_argument("pairs", type=two_arms, nargs="+", metavar="ARM:ARM", help="two arms to compare")
     arguments = parser.parse_args()
-    results = find_results([arguments.runs])
+    with arguments.runs.open(newline="") as file:
+        rows = list(csv.DictReader(file))
     for pair in arguments.pairs:
-        print(compared(results, *pair))
+        print(compared(rows, *pair))
 
 
 if __name__ == "__main__":

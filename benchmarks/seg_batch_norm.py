@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.report.intervals import difference_interval, mean_interval
-from dem_apps.report.text_tables import markdown
+from dem_apps.report.tables import markdown
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import DemoConfig, ModelConfig, TrainConfig

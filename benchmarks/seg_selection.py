@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scipy.stats import spearmanr
 
-from dem_apps.report.text_tables import write_csv
+from dem_apps.report.tables import write_csv
 from dem_apps.runtime.run_reader import read_config, read_metrics
 
 CRITERIA = ("entropy", "im", "snd")

@@ -31,7 +31,6 @@ from rich.table import Table
 from seg_step_contestants import CLASSES, COMPARED_WITH, CONTESTANTS, SETTINGS, Contestant, Setting, chosen, make_step
 
 from dem_apps.fused.kernel import supports_kernel
-from dem_apps.report import text_tables
 from dem_apps.runtime.device import processor, torch_device
 
 Memory = dict[str, float | None]
@@ -212,7 +211,7 @@ def show(result: dict[str, Any], markdown: bool) -> None:
 
 def _print(title: str, header: list[str], rows: list[list[str]], markdown: bool) -> None:
     if markdown:
-        print(f"\n#### {title}\n\n{text_tables.markdown(header, rows)}", end="")
+        print(f"\n#### {title}\n\n{markdown(header, rows)}", end="")
         return
     table = Table(*header, title=title)
     for row in rows:

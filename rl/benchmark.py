@@ -57,15 +57,15 @@ def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
 
 def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
-    from rl.plots import REPORT_FILES, write_report
-    from rl.results.read_runs import read_results
+    from dem_apps.report.runs import read_run
+    from rl.results.comparison import write_report
 
     def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
         arms = [arm for _, arm, _ in finished]
-        results = read_results([job.run for _, _, job in finished], arms)
-        return write_report(results, out, config.baseline if config.baseline in arms else None)
+        runs = [read_run(job.run) for _, _, job in finished]
+        return write_report(runs, arms, out, config.baseline if config.baseline in arms else None)
 
-    return run_grid(config, grid_jobs(config, module), ONE_THREAD, report, REPORT_FILES)
+    return run_grid(config, grid_jobs(config, module), ONE_THREAD, report)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

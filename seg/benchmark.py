@@ -52,7 +52,7 @@ def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
 
 def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
-    from dem_apps.report.grid_report import REPORT_FILES, write_grid_report
+    from dem_apps.report.grid_report import write_grid_report
 
     def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
         runs = [(task, arm, job.run) for task, arm, job in finished]
@@ -61,7 +61,7 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     cells = grid_jobs(config, module)
     if not config.report_only:
         _open_data(cells)
-    return run_grid(config, cells, threads_of_jobs(config), report, REPORT_FILES)
+    return run_grid(config, cells, threads_of_jobs(config), report)
 
 
 def _open_data(cells: Cells) -> None:

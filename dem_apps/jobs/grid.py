@@ -14,7 +14,6 @@ import yaml
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ExecutorConfig, build_executor, progress
 from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags, flat
-from dem_apps.report.text_tables import refuse_files_of_others
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 
 #: The jobs of each (row, arm): one per seed.
@@ -148,7 +147,6 @@ def run_grid(
     cells: Cells,
     environment: Mapping[str, str],
     write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
-    report_files: Mapping[str, str],
 ) -> dict[str, str]:
     """Run what is missing, write the report and print it.
 
@@ -158,7 +156,6 @@ def run_grid(
         environment: variables of the trainings.
         write_report: given row, arm and job of each finished run, in the order of the grid, and the folder of the
             report; returns what is to be printed.
-        report_files: see :func:`dem_apps.report.text_tables.refuse_files_of_others`.
 
     Returns:
         what failed, by the name of the run; a failure does not stop the rest.
@@ -167,8 +164,6 @@ def run_grid(
         InputError: there is nothing to report, or ``--out`` holds other files.
     """
     out = Path(config.out or Path(str(config.folder)) / "report")
-    if config.out is not None:
-        refuse_files_of_others(out, report_files)
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     failures = {} if config.report_only else run_jobs([job for *_, job in jobs], config, environment)
     finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]

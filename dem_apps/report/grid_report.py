@@ -18,7 +18,7 @@ from dem_apps.report.tables import (
     values_of,
     write_csv,
 )
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
 #: Row and arm of a grid, and a finished run of theirs.
@@ -101,7 +101,9 @@ def _brief(groups: Sequence[Group], baseline: Group | None) -> str:
     scores = scores_of([run for group in groups for run in group.runs])[:1]
     table = comparison_table(scores, groups, baseline)
     lines = [[*table.header, *([f"minus {baseline.name} [95 %]"] if baseline else [])]]
-    lines += [[name, *(cell.main for cell in cells), *([cells[-1].small] if baseline else [])] for name, cells in table.rows]
+    lines += [
+        [name, *(cell.main for cell in cells), *([cells[-1].small] if baseline else [])] for name, cells in table.rows
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     texts = ["  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)) for line in lines]
     return "".join(f"{text.rstrip()}\n" for text in texts)

@@ -25,7 +25,7 @@ from dem_apps.report.tables import (
     spread,
     values_of,
 )
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 
 #: Bytes of all pictures and videos of a page, so that it can be sent by mail.
 MOST_BYTES = 9_000_000
@@ -89,7 +89,9 @@ def render_runs(runs: Sequence[Run], baseline: Run | None = None, tail: Sequence
 def render(title: str, sections: Sequence[Section]) -> bytes:
     """A page that is one file and loads nothing; sections without content are left out."""
     folder = FileSystemLoader(Path(__file__).parent / "templates")
-    environment = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     shown = [section for section in sections if section.content]
     text = environment.get_template("page.html").render(title=title, sections=shown)
     return f"{GENERATOR}\n{text}".encode(errors="replace")
@@ -155,7 +157,10 @@ def _scores_table(groups: Sequence[Group], reference: Group) -> Table:
     if len(groups) > 5:
         return table
     rows = [
-        (f"{score.title} ({score.note})" if score.note else score.title, [cells[position + 1] for _, cells in table.rows])
+        (
+            f"{score.title} ({score.note})" if score.note else score.title,
+            [cells[position + 1] for _, cells in table.rows],
+        )
         for position, score in enumerate(scores)
     ]
     return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
@@ -186,5 +191,9 @@ def _made(run: Run) -> list[tuple[str, str]]:
         program = PurePath(str(words[0]))
         command = f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
     protocol = run.evaluation.get("protocol", {})
-    documents = {"settings": run.config, "protocol": protocol, "environment": {"folder": str(run.path), **run.environment}}
+    documents = {
+        "settings": run.config,
+        "protocol": protocol,
+        "environment": {"folder": str(run.path), **run.environment},
+    }
     return [("command", command), *flat(documents).items()]

@@ -45,7 +45,9 @@ def find_pictures(run: Run) -> list[Picture]:
     """The pictures in ``entropy_maps/IMAGE/VIEW.png``."""
     folder = run.path / "entropy_maps"
     images = sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-    found = [Picture(image.name, view, run.name, image / f"{view.name}.png") for image in images for view in run.info.views]
+    found = [
+        Picture(image.name, view, run.name, image / f"{view.name}.png") for image in images for view in run.info.views
+    ]
     return [picture for picture in found if picture.file.is_file()]
 
 

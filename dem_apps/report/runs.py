@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.files import read_json
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo, read_metrics_info
-from dem_apps.runtime.run_folder import read_config, read_metrics
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.run_reader import read_config, read_metrics
 
 #: Settings in which two runs of one group may differ.
 NOT_OF_AN_ARM = ("seed", "run_dir", "resume")

@@ -12,7 +12,7 @@ from typing import Any
 from dem_apps.errors import printable
 from dem_apps.report.intervals import Interval, difference_interval, mean_and_std
 from dem_apps.report.runs import Group, Run
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
 #: A class with less than this share of the labelled pixels that are scored is a tail class.
@@ -48,7 +48,7 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
     note = "Mean ± sample standard deviation over seeds."
     if baseline is not None and len(groups) > 1:
         note += (
-            f" Small: difference to the baseline “{baseline.name}” with its 95 % CI (Student's t over the seeds that both "
+            f" Small: difference to the baseline “{baseline.name}” with its 95 % CI (Student's t over seeds that both "
             "have, else Welch's); bold where it excludes 0. Nothing corrects for the number of comparisons."
         )
     table = Table("Final scores", ["arm", "seeds", *(title(score) for score in scores)], note=note)
@@ -120,7 +120,9 @@ def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
         table.rows.append((f"{name} (tail)" if name in tails else name, cells))
     if tails & set(names):
         means = [list(group.by_seed(lambda run: tail_mean(run, tails)).values()) for group in groups]
-        table.rows.append(("mean over tail classes", [*(Cell(spread(main, each)) for each in means), *([Cell("")] * len(more))]))
+        table.rows.append(
+            ("mean over tail classes", [*(Cell(spread(main, each)) for each in means), *([Cell("")] * len(more))])
+        )
     return table
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.safe_io import read_json
+from dem_apps.runtime.files import read_json
 
 FILE = "metrics_info.json"
 #: Which direction is an improvement; empty where neither is.

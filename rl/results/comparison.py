@@ -23,7 +23,7 @@ from dem_apps.report.charts import style
 from dem_apps.report.intervals import difference_interval, mean_band, mean_interval
 from dem_apps.report.runs import Run, differing, flat, read_run
 from dem_apps.report.tables import markdown, write_csv
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from rl.envs.families import family_of
 from rl.results.described_metrics import ACTIONS
 
@@ -35,8 +35,8 @@ NOTE = (
 )
 #: Settings that do not make two runs different arms.
 _NOT_OF_THE_ARM = (
-    "env", "seed", "timesteps", "eval_freq", "eval_episodes", "final_episodes", "run_dir", "resume", "device", "threads",
-    "loss", "video", "goal_return", "import_modules", "hyperparameters_file",
+    "env", "seed", "timesteps", "eval_freq", "eval_episodes", "final_episodes", "run_dir", "resume", "device",
+    "threads", "loss", "video", "goal_return", "import_modules", "hyperparameters_file",
 )  # fmt: skip
 
 
@@ -100,8 +100,12 @@ class Comparison:
 
     def returns(self, envs: Sequence[str], arm: str, actions: str) -> dict[int, float]:
         """Mean return of the last policy over ``envs`` by seed, of the seeds that have all of them."""
-        tasks = [{s: run.score(f"{actions}.mean_return") or 0.0 for s, run in self.of(env, arm).items()} for env in envs]
-        return {seed: float(np.mean([task[seed] for task in tasks])) for seed in tasks[0] if all(seed in t for t in tasks)}
+        tasks = [
+            {s: run.score(f"{actions}.mean_return") or 0.0 for s, run in self.of(env, arm).items()} for env in envs
+        ]
+        return {
+            seed: float(np.mean([task[seed] for task in tasks])) for seed in tasks[0] if all(seed in t for t in tasks)
+        }
 
     def times(self, env: str, arm: str) -> dict[int, tuple[float, bool]]:
         """Steps to the goal and whether it was reached, by seed, of the runs that have a goal."""
@@ -134,7 +138,10 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
     write_atomically(out / "table.md", table.encode())
     for actions in ACTIONS:
         key = f"eval/mean_return_{actions}"
-        _save(curves_figure(compared, lambda run, k=key: run.curve(k), f"return, {actions} actions"), out / f"returns_{actions}")
+        _save(
+            curves_figure(compared, lambda run, k=key: run.curve(k), f"return, {actions} actions"),
+            out / f"returns_{actions}",
+        )
     entropies = curves_figure(compared, lambda run: run.curve("train/policy_entropy"), "policy entropy, nats")
     _save(entropies, out / "policy_entropy")
     if any(compared.times(env, arm) for env in compared.envs for arm in compared.arms):
@@ -172,8 +179,12 @@ def goal_table(compared: Comparison, baseline: str | None) -> str:
         times = {arm: found for arm in compared.arms if (found := compared.times(env, arm))}
         every = [time for of_arm in times.values() for time in of_arm.values()]
         # the latest step up to which every run says whether it had arrived
-        horizon = min((steps for steps, reached in every if not reached), default=max((s for s, _ in every), default=0.0))
-        restricted = {arm: {seed: min(steps, horizon) for seed, (steps, _) in of_arm.items()} for arm, of_arm in times.items()}
+        horizon = min(
+            (steps for steps, reached in every if not reached), default=max((s for s, _ in every), default=0.0)
+        )
+        restricted = {
+            arm: {seed: min(steps, horizon) for seed, (steps, _) in of_arm.items()} for arm, of_arm in times.items()
+        }
         for arm, ours in restricted.items():
             reached = sum(reached for _, reached in times[arm].values())
             cells = _cells(ours, restricted.get(baseline or "", {}), ",.0f", baseline, arm)
@@ -219,7 +230,7 @@ def goal_figure(compared: Comparison) -> Figure:
                 continue
             steps, reached = (np.array(values) for values in zip(*times, strict=True))
             waiting = stats.ecdf(stats.CensoredData.right_censored(steps, ~reached.astype(bool))).sf
-            with np.errstate(all="ignore"):  # of shares of 0 and 1, which become NaN
+            with warnings.catch_warnings(action="ignore"):  # of shares of 0 and 1, whose interval is NaN
                 ends = waiting.confidence_interval(method="log-log")
             stair = {"step": "post", "color": style(position)["color"], "alpha": 0.13, "linewidth": 0}
             axes.plot(
@@ -268,7 +279,9 @@ def _finished(figure: Figure, across: str, up: str) -> Figure:
     figure.supxlabel(across, fontsize=10)
     figure.supylabel(up, fontsize=10)
     lines = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=min(4, len(lines) or 1), frameon=False)
+    figure.legend(
+        lines.values(), lines.keys(), loc="outside upper center", ncols=min(4, len(lines) or 1), frameon=False
+    )
     return figure
 
 

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import write_atomically
+from dem_apps.runtime.files import write_atomically
 from rl.envs.make import Wrappers, make_env
 from rl.results.episodes import Episode, normalised, stacked
 
@@ -86,7 +86,9 @@ def record_episodes(
         frames = [
             frame
             for rank in ranks
-            for frame in _film(model, shown, seen, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
+            for frame in _film(
+                model, shown, seen, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return"
+            )
         ]
     finally:
         shown.close()
@@ -123,14 +125,16 @@ def _film(
     observation, _ = seen.reset(seed=episode.seed)
     shown.reset(seed=episode.seed)
     named = getattr(shown.unwrapped, "actions", None)
-    names = {member.value: member.name for member in named} if isinstance(named, type) and issubclass(named, Enum) else {}
+    names = (
+        {member.value: member.name for member in named} if isinstance(named, type) and issubclass(named, Enum) else {}
+    )
     stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
     for step, action in enumerate([*episode.actions, None]):
         if action is None or step % stride == 0:
             heads = probabilities(model, observation)
             entropy = -sum(float(np.sum(p * np.log(np.maximum(p, 1e-300)))) for p in heads)
             most = sum(math.log(len(p)) for p in heads)
-            text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}, entropy {entropy:.2f} of {most:.2f} nats"
+            text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}, entropy {entropy:.2f} of {most:.2f}"
             yield _frame(np.asarray(shown.render()), text, heads, action, names), _LAST if action is None else 1
         if action is None:
             return

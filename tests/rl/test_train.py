@@ -19,10 +19,11 @@ from support.glossary import explained, keys_of
 import rl.evaluate
 import rl.train
 from dem_apps.errors import InputError
+from dem_apps.report.runs import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_folder import RunFolder
-from dem_apps.runtime.run_reader import read_metrics, read_run
+from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve
 from rl.envs.make import StackedEnvs

@@ -21,8 +21,9 @@ import seg.evaluate
 import seg.train
 import seg.tune
 from dem_apps.errors import InputError
+from dem_apps.report.runs import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_reader import read_metrics, read_run
+from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg.benchmark import BenchmarkConfig, grid_jobs
 from seg.config import LOSSES, METHODS, TrainConfig

@@ -1,4 +1,4 @@
-"""Episodes and their video: the same episodes in few environments and many, and what a frame shows."""
+"""Episodes and their video: the same episodes in few environments and many."""
 
 from __future__ import annotations
 
@@ -23,16 +23,7 @@ from rl.envs.make import make_env, make_training_envs
 from rl.results import evaluator
 from rl.results.episodes import Episode, normalised, play
 from rl.results.evaluator import FINAL, Evaluator, summary
-from rl.results.frame import Moment, draw
-from rl.results.video import (
-    MOST_FRAMES,
-    action_names,
-    check_video_file,
-    chosen,
-    probabilities,
-    record_episodes,
-    rendering_env,
-)
+from rl.results.video import MOST_FRAMES, check_video_file, probabilities, record_episodes
 
 EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -47,14 +38,6 @@ def model() -> OnPolicyAlgorithm:
 @pytest.fixture(scope="module")
 def episodes(model: OnPolicyAlgorithm) -> list[Episode]:
     return Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
-
-
-def moment(**changes: Any) -> Moment:
-    settings: dict[str, Any] = {
-        "about": "", "title": "", "task": "", "step": 3, "steps": 9, "reward": 0.0, "total": 0.0,
-        "heads": [np.array([0.5, 0.25, 0.25])], "taken": [1], "names": [["left", "right", "on"]], **changes,
-    }  # fmt: skip
-    return Moment(**settings)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -110,15 +93,6 @@ def test_what_counts_as_a_success(env_id: str, goal: float | None, said: bool | 
     assert summary([long, short], env_id, goal)["success_rate"] == rate
 
 
-def test_best_worst_and_between() -> None:
-    episodes = [Episode(n, n, [0] * (n + 1), [total]) for n, total in enumerate([0.3, 0.9, 0.0, 0.5, 0.7])]
-    assert [(title.split(":")[0], episode.total) for title, episode in chosen(episodes, 3)] == [
-        ("best of 5", 0.9), ("number 3 of 5", 0.5), ("worst of 5", 0.0),
-    ]  # fmt: skip
-    assert [episode.total for _, episode in chosen(episodes, 9)] == [0.9, 0.7, 0.5, 0.3, 0.0]
-    assert [title for title, _ in chosen(episodes[:1], 4)] == ["the only one: return 0.300, 1 steps"]
-
-
 def test_probabilities_are_those_that_actions_are_drawn_from(model: OnPolicyAlgorithm) -> None:
     observation, _ = make_env(EMPTY, FLAT).reset(seed=3)
     (shown,) = probabilities(model, observation)
@@ -127,28 +101,6 @@ def test_probabilities_are_those_that_actions_are_drawn_from(model: OnPolicyAlgo
     frequencies = np.bincount(drawn, minlength=7) / len(drawn)
     assert shown.shape == (7,)
     assert np.abs(shown - frequencies).max() < 0.015
-
-
-def test_entropy_of_a_moment() -> None:
-    assert moment().entropy == pytest.approx(1.5 * math.log(2))
-    assert moment().most_entropy == pytest.approx(math.log(3))
-    two = moment(heads=[np.array([0.5, 0.5]), np.array([1.0, 0.0])], taken=[0, 0], names=[["a", "b"], ["c", "d"]])
-    assert two.entropy == pytest.approx(math.log(2))
-    assert two.most_entropy == pytest.approx(2 * math.log(2))
-    assert draw(np.zeros((9, 9, 3), np.uint8), two).size == draw(np.zeros((40, 20, 3), np.uint8), moment()).size
-
-
-def test_the_bar_of_the_taken_action_is_as_long_as_its_probability() -> None:
-    heads = [np.array([0.6, 0.3, 0.1])]
-
-    def coloured(taken: int) -> int:
-        frame = np.asarray(draw(np.zeros((8, 8, 3), np.uint8), moment(taken=[taken], heads=heads)))
-        bars = frame[:, 460:]  # right of the names and their mark
-        return int((bars == (0xD5, 0x5E, 0x00)).all(axis=2).sum(axis=1).max())
-
-    lengths = [coloured(taken) for taken in (0, 1, 2)]
-    assert lengths[0] / lengths[1] == pytest.approx(2, abs=0.1)
-    assert lengths[1] / lengths[2] == pytest.approx(3, abs=0.3)
 
 
 def test_a_gif_shows_every_step_of_the_episodes(
@@ -218,11 +170,6 @@ def test_continuous_actions_have_no_bars(tmp_path: Path) -> None:
 
 def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: OnPolicyAlgorithm) -> None:
     wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
-    with pytest.raises(InputError, match="does not come out the same when its actions are repeated"):
+    with pytest.raises(InputError, match="differs when its actions are repeated"):
         record_episodes(model, EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_names_of_actions() -> None:
-    assert action_names(rendering_env(EMPTY), [7])[0][:3] == ["left", "right", "forward"]
-    assert action_names(gym.make("CartPole-v1"), [2]) == [["0", "1"]]

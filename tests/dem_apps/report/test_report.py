@@ -1,0 +1,129 @@
+"""Pages about runs: what they show, what they leave out, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.report_runs import page, rl_run, seg_run, text_of, write_picture
+
+from dem_apps.errors import InputError
+from dem_apps.report.__main__ import main
+from dem_apps.report.intervals import difference_interval
+from dem_apps.report.page import MOST_BYTES
+from dem_apps.report.runs import grouped, read_runs
+from dem_apps.runtime.metrics_info import FILE
+
+
+def test_a_seg_run(tmp_path: Path) -> None:
+    source = page(seg_run(tmp_path / "a"))
+    text = text_of(source)
+    for shown in (
+        "mean IoU %, last 30.00", "told by the difference to a run with --method minent --loss none", "step 10: 99.0 %",
+        "train (tail) –", "road 90.0", "mean IoU %, best (chosen with target labels)", "method minent", "finished",
+        "python -m seg.train --seed 0", "protocol.upsampling bilinear", "label, wrong, confidently-wrong",
+    ):  # fmt: skip
+        assert shown in text, shown
+    alts = re.findall(r'alt="([^"]+)"', source)
+    assert {"image of a, a", "wrong of b, a", "confidently-wrong of a, a"} <= set(alts)
+    assert alts.count("chart") == 5  # two curves share the heading of the entropy
+
+
+def test_several_runs_are_compared_over_seeds(tmp_path: Path) -> None:
+    runs = [seg_run(tmp_path / f"none-seed{seed}", 0.2 + seed / 100, "none", seed) for seed in range(3)]
+    runs += [seg_run(tmp_path / f"ours-seed{seed}", 0.3 + seed / 50, "adadem", seed) for seed in range(3)]
+    interval = difference_interval({0: 30, 1: 32, 2: 34}, {0: 20, 1: 21, 2: 22})
+    text = text_of(page(*runs))
+    shown = f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}], better"
+    assert f"ours: mean IoU %, last 32.00 ± 2.00; difference to none {shown} (95 % CI excludes 0)" in text
+    assert "none: mean IoU %, last 21.00 ± 1.00" in text
+    assert "loss none adadem" in text
+    assert "seeds 0, 1, 2 0, 1, 2" in text
+    assert "Pictures are of the first run of each arm." in text
+    assert [group.name for group in grouped(read_runs(runs))] == ["none", "ours"]
+
+
+def test_an_rl_run_stands_beside_a_seg_run(tmp_path: Path) -> None:
+    run = rl_run(tmp_path / "policy", 0.9)
+    write_picture(run / "videos" / "episode.gif", "x")
+    source = page(run, seg_run(tmp_path / "segmenter"))
+    text = text_of(source)
+    assert "return, sampled 0.900" in text
+    assert "mean IoU %, last 30.00" in text
+    assert "episode.gif" in text
+
+
+def test_a_run_that_was_killed_says_what_it_lacks(tmp_path: Path) -> None:
+    run = seg_run(tmp_path / "a", finished=False)
+    (run / "environment.json").unlink()
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"step": 30, "val/mi')
+    text = text_of(page(run))
+    assert "eval.json is missing: the run has not finished" in text
+    assert "environment.json is missing" in text
+    assert "not finished" in text
+
+
+def test_numbers_that_are_not_finite_and_texts_that_are_no_texts(tmp_path: Path) -> None:
+    run = seg_run(tmp_path / "a")
+    scores = json.loads((run / "eval.json").read_text())
+    (run / "eval.json").write_text(json.dumps({**scores, "miou": float("nan"), "pixel_accuracy": "<script>alert(1)"}))
+    source = page(run)
+    assert "<script>" not in source
+    assert "mean IoU %, last" not in text_of(source)
+
+
+class _Loads(HTMLParser):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        assert tag not in ("script", "link", "iframe")
+        assert not given.get("src") or str(given["src"]).startswith("data:")
+
+
+def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
+    source = page(seg_run(tmp_path / "<img src=x>"))
+    _Loads().feed(source)
+    assert "default-src &#39;none&#39;" in source or "default-src 'none'" in source
+
+
+def test_a_large_run_stays_below_the_limit(tmp_path: Path) -> None:
+    run = seg_run(tmp_path / "a")
+    for image in range(6):
+        for view in ("image", "prediction", "entropy"):
+            write_picture(run / "entropy_maps" / f"large{image}" / f"{view}.png", f"{view}{image}", (1024, 512))
+    source = page(run)
+    assert len(source) < MOST_BYTES + 1_000_000
+    assert "of their size" in text_of(source)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = seg_run(tmp_path / "grid" / "arm" / "seed0")
+    main([str(run), "--tail", "pole"])
+    assert "pole (tail)" in text_of((run / "report.html").read_text())
+    main([str(run)])  # its own page is replaced
+    assert "train (tail)" in text_of((run / "report.html").read_text())
+    seg_run(tmp_path / "grid" / "arm" / "seed1")
+    main([str(tmp_path / "grid")])
+    assert "(2 runs" in capsys.readouterr().out
+    assert (tmp_path / "grid" / "report.html").is_file()
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    run = seg_run(tmp_path / "a")
+    (tmp_path / "mine.html").write_text("mine")
+    older = seg_run(tmp_path / "older")
+    (older / FILE).unlink()
+    for arguments, message in (
+        ([str(tmp_path / "nothing")], "not a run folder"),
+        ([str(older)], "is a run of an earlier version"),
+        ([str(run), str(run)], "is given twice"),
+        ([str(run), "--out", str(tmp_path / "mine.html")], "exists and is no report of this command"),
+        ([str(run), "--baseline", "b"], "--baseline: b is none of the runs given"),
+        ([str(run), "--tail", "bus"], "--tail: no run has a class 'bus'; the classes are pole, road, train"),
+        ([str(run), "--outt", "x"], "unrecognized arguments: --outt"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            main(arguments)
