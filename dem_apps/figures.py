@@ -115,7 +115,7 @@ def draw(path: Path, title: str, curves: dict[str, Loss], num_classes: int) -> l
         with matplotlib.rc_context({"svg.hashsalt": path.name}):
             figure.savefig(content, format=ending, dpi=120, metadata=metadata)
         file = path.with_name(f"{path.name}.{ending}")
-        write_atomically(file, content.getvalue(), shared=True)
+        write_atomically(file, content.getvalue())
         files.append(file)
     return files
 

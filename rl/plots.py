@@ -100,7 +100,7 @@ def write_report(results: Sequence[Result], out: Path, baseline: str | None) -> 
         )
     write_runs(out / "runs.csv", results)
     write_curves(out / "curves.csv", results)
-    write_atomically(out / "table.md", table.encode(), shared=True)
+    write_atomically(out / "table.md", table.encode())
     for name, figure in _drawn(results).items():
         if figure is not None:
             save(figure, out / name)

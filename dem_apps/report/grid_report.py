@@ -60,7 +60,7 @@ def write_grid_report(finished: Sequence[Finished], out: Path, control: str | No
     text = text.rstrip("\n") + "\n"
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / "runs.csv", _csv_rows(runs))
-    write_atomically(out / "table.md", text.encode(), shared=True)
+    write_atomically(out / "table.md", text.encode())
     return brief
 
 

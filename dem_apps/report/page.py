@@ -62,7 +62,7 @@ def write_report(options: Options) -> Path:
     page = render(read_runs(options.runs), options.baseline, options.tail)
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(options.out, page, shared=True)
+        write_atomically(options.out, page)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise InputError(f"--out: {options.out} cannot be written ({error.strerror}); give another file") from error
     return options.out

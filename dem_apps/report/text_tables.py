@@ -18,7 +18,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode(), shared=True)
+    write_atomically(path, text.getvalue().encode())
 
 
 def refuse_files_of_others(out: Path, files: Mapping[str, str]) -> None:

@@ -102,4 +102,4 @@ def save(figure: Figure, path: Path) -> None:
         for suffix, metadata in zip(FIGURE_SUFFIXES, ({}, {"Date": None}), strict=True):
             content = io.BytesIO()
             figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
-            write_atomically(path.with_suffix(suffix), content.getvalue(), shared=True)
+            write_atomically(path.with_suffix(suffix), content.getvalue())

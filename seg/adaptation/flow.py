@@ -199,6 +199,10 @@ class Flow:
             logits = self.trained.raw_logits(self.folder.seen(index, picture)[None])
             if not self.predictions.rows["before"]:
                 refuse_probabilities(logits, "--model")
+                if not bool(logits.isfinite().all()):
+                    raise InputError(
+                        f"--model: {self.trained.spec} predicts NaN or infinity; its weights are no use, save it again"
+                    )
             self.predictions.write("before", index, logits[0], picture)
         self.folder.leave_out(broken)
 

@@ -177,7 +177,7 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypa
     document = json.loads((out / "adapt.json").read_text())
     assert document["images"] == 8
     assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
-    assert all(row["reason"] and str(folder) not in row["reason"] for row in document["skipped"])
+    assert all(row["reason"].startswith("the image cannot be read") for row in document["skipped"])
     assert "2 of 10 images left out, which cannot be read:" in (out / "report.html").read_text()
     said = capsys.readouterr()
     assert "1.png" in said.err
@@ -365,7 +365,7 @@ def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nan", r"last\.bias holds NaN"),
+        ("nan", "predicts NaN or infinity"),
         ("probabilities", "sums to one over the classes, so it is probabilities and not logits"),
     ],
 )
