@@ -117,9 +117,9 @@ def test_an_interrupted_run_continues_to_the_same_numbers(
 
     save, saved = RunFolder.save_checkpoint, []
 
-    def save_twice(run: RunFolder, name: str, state: dict[str, Any], step: int) -> Path:
-        path = save(run, name, state, step)
-        saved.append(step if name == "last" else 0)
+    def save_twice(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
+        path = save(run, name, state)
+        saved.append(state["step"] if name == "last" else 0)
         if max(saved) > 1500:
             raise KeyboardInterrupt
         return path

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import pickle
-import shutil
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ import torch
 import yaml
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_config
 from seg import build_model
 from seg.convert import _main, convert, from_advent, read_state_dict
@@ -310,14 +308,6 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
     for name, value in model.state_dict().items():
         expected = state[name.removeprefix("encoder.")] if name.startswith("encoder.") else drawn[name]
         assert torch.equal(value, expected), name
-
-
-def test_names_that_are_no_text_are_refused(start):
-    checkpoints = start[0].parent / "numbered" / "checkpoints"
-    shutil.copytree(start[0], checkpoints.parent)
-    save_checkpoint(checkpoints, "last", {"model": {1: torch.zeros(1)}, "step": 0}, "1")
-    with pytest.raises(InputError, match="of its names are missing"):
-        open_trained(checkpoints.parent, "last", torch.device("cpu"))
 
 
 def test_weights_to_start_from_are_not_scored(start):

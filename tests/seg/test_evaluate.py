@@ -312,7 +312,8 @@ def run(tmp_path_factory, tiny_pair):
     for step, name in ((6, "last"), (3, "selected"), (2, "best")):
         torch.manual_seed(step)
         state = {"model": build_model(**config.model.architecture(), num_classes=19).state_dict(), "step": step}
-        save_checkpoint(folder.checkpoints, name, state, str(step))
+        folder.checkpoints.mkdir(exist_ok=True)
+        save_checkpoint(folder.checkpoints, name, state)
     return folder.path
 
 

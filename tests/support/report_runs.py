@@ -40,8 +40,8 @@ def write_run(
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_json(path / "environment.json", {"seed": config.get("seed"), "packages": {"torch": "2.9"}})
     for name in ("last", "best"):
-        write_json(path / "checkpoints" / f"{name}.json", {"tensors": f"{name}.00000020.ab.safetensors"})
-        (path / "checkpoints" / f"{name}.00000020.ab.safetensors").write_bytes(b"")
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (path / "checkpoints" / f"{name}.pt").write_bytes(b"")
     if evaluation is not None:
         write_json(path / "eval.json", evaluation)
     if info is not None:

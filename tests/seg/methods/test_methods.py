@@ -85,7 +85,7 @@ def test_a_restored_checkpoint_goes_on_to_the_same_numbers(method: str, tmp_path
     unbroken = fresh(method)
     for step in range(2):
         training_step(unbroken, micro_batches(step))
-    save_checkpoint(tmp_path, "last", unbroken.state(), tag="2")
+    save_checkpoint(tmp_path, "last", unbroken.state())
     resumed = fresh(method, seed=1)  # other weights
     resumed.restore(load_checkpoint(tmp_path, "last"))
     for step in range(2, 4):
@@ -102,7 +102,6 @@ def test_a_restored_checkpoint_goes_on_to_the_same_numbers(method: str, tmp_path
 def test_a_checkpoint_has_the_keys_of_runs_that_exist(method: str, parts: set[str]) -> None:
     state = fresh(method).state()
     assert set(state) == {"model", "optimizer", "step", "random", "label_counts"} | parts
-    fresh(method).restore({name: part for name, part in state.items() if name != "label_counts"})  # an older one
     if "minent" in parts:
         assert {"objectives.main.class_marginals", "objectives.aux.class_marginals"} <= set(state["minent"])
     if "adversary" in parts:
