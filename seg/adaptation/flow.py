@@ -196,7 +196,7 @@ class Flow:
             except InputError as error:
                 broken[index] = str(error)
                 continue
-            logits = self.trained.raw_logits(self.folder.seen(index, picture)[None])
+            logits = self.trained.raw_logits(self.folder.seen(index, picture)[0][None])
             if not self.predictions.rows["before"]:
                 refuse_probabilities(logits, "--model")
                 if not bool(logits.isfinite().all()):
@@ -214,7 +214,7 @@ class Flow:
                 self.predictions.keep_before(index)
             elif index not in streamed:
                 picture = self.folder.picture(index)
-                seen = self._prepared(self.folder.seen(index, picture)[None])
+                seen = self._prepared(self.folder.seen(index, picture)[0][None])
                 self.predictions.write("after", index, forward(seen)[0], picture)
 
 
