@@ -30,6 +30,10 @@ LOSSES = ("none", *OBJECTIVE_NAMES)
 BATCH_NORM_AFTER = ("none", "target")
 LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
 LAYOUT_CHOICES = (AUTO, *LAYOUTS)
+#: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
+LEAST_TILE = 64
+TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
+OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 PRECISIONS = ("float32", "bf16", "fp16")
 
 Settings = TypeVar("Settings")

@@ -26,8 +26,8 @@ from dem_apps.runtime.settings import option, parse_config, to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
-from seg.models.formats.weights_file import read_torch
 from seg.models.load_model import CLASSES_FILE
+from seg.models.weights_file import read_torch
 
 #: How a name begins in ADVENT's layout → here; the first that fits counts.
 _PREFIXES = {
@@ -205,7 +205,8 @@ def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainCon
     )
 
 
-def _main() -> None:
+def main() -> None:
+    """The command."""
     example = "python -m seg.convert --advent DeepLab_resnet.pth --run-dir runs/published"
     config = parse_config(ConvertConfig, "python -m seg.convert", example)
     run = convert(Path(config.advent), Path(config.run_dir), config.classes)
@@ -218,4 +219,4 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(_main)
+    run_command(main)

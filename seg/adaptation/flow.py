@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.runtime.device import is_out_of_memory
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import Predictions
 from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
-from seg.inference.run_prediction import is_out_of_memory
 from seg.models.trained import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import segmentation_models_pytorch as smp
@@ -11,29 +10,31 @@ from torch import nn
 
 from dem_apps.errors import InputError
 from seg.data.pixel_format import PIXELS_FILE
-from seg.models.formats.exported import write_exported
-from seg.models.formats.preprocessor import PREPROCESSOR_FILE, preprocessor_document
-from seg.models.load_model import CLASSES_FILE, LoadedModel
+from seg.models.folders import CONFIG_FILE, OUR_KEY, OUR_VERSION, WEIGHTS_FILE, write_json
+from seg.models.load_model import CLASSES_FILE
 from seg.models.predictor import upsampled
-from seg.models.preprocessing import Preprocessing
+from seg.models.preprocessing import PREPROCESSOR_FILE, preprocessor_document
 from seg.models.smp_network import SmpNetwork
+from seg.models.trained import TrainedNetwork
 from seg.models.transformers_network import TransformersNetwork, quiet
+from seg.models.weights_file import weights_content
 
 #: Of an image for the comparison, in pixels: a size that every architecture takes.
 _SIDE = 256
 _TOLERANCE = 1e-4
 
 
-def write_model(loaded: LoadedModel, preprocessing: Preprocessing, folder: Path) -> str:
-    """Write weights, description, classes and normalisation into an empty folder.
+def write_model(trained: TrainedNetwork, folder: Path) -> str:
+    """Write weights, description, classes and normalisation of a run's network into an empty folder.
 
     Returns:
-        the name of who reads it, ``smp``, ``transformers`` or ``seg``.
+        the library that reads it, ``smp``, ``transformers`` or ``seg``.
 
     Raises:
         InputError: the library's own network gives other logits.
     """
-    model, classes = loaded.model, loaded.classes
+    model, classes, preprocessing = trained.network, trained.class_set, trained.preprocessing
+    pixels = preprocessing.pixels
     if isinstance(model, SmpNetwork):
         kind = "smp"
         _as_smp(model, len(classes), folder)
@@ -42,15 +43,23 @@ def write_model(loaded: LoadedModel, preprocessing: Preprocessing, folder: Path)
         _as_transformers(model, classes.names, folder)
     else:
         kind = "seg"
-        settings = loaded.config.model
-        bands = {} if loaded.pixels.is_rgb else {"bands": loaded.pixels.bands}
-        write_exported(folder, model, {**settings.architecture(), **bands}, len(classes), settings.align_corners)
-    documents = {PREPROCESSOR_FILE: preprocessor_document(preprocessing), CLASSES_FILE: classes.document()}
-    if not loaded.pixels.is_rgb:
-        documents[PIXELS_FILE] = loaded.pixels.document()
-    for name, document in documents.items():
-        (folder / name).write_bytes((json.dumps(document, indent=2) + "\n").encode())
+        _as_ours(trained, folder)
+    write_json(folder / PREPROCESSOR_FILE, preprocessor_document(preprocessing))
+    write_json(folder / CLASSES_FILE, classes.document())
+    if not pixels.is_rgb:
+        write_json(folder / PIXELS_FILE, pixels.document())
     return kind
+
+
+def _as_ours(trained: TrainedNetwork, folder: Path) -> None:
+    assert trained.training is not None  # of every run
+    bands = {} if trained.preprocessing.pixels.is_rgb else {"bands": trained.preprocessing.channels}
+    document = {
+        OUR_KEY: OUR_VERSION, **trained.training.config.model.architecture(), **bands,
+        "num_classes": trained.num_classes, "align_corners": trained.align_corners,
+    }  # fmt: skip
+    write_json(folder / CONFIG_FILE, document)
+    (folder / WEIGHTS_FILE).write_bytes(weights_content(trained.network.state_dict()))
 
 
 def _as_smp(model: SmpNetwork, num_classes: int, folder: Path) -> None:

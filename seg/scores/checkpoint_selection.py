@@ -51,7 +51,7 @@ class CheckpointSelector:
         docs/appendix.md#weights-that-are-too-large says how often it speaks and how early.
 
         Args:
-            result: of :func:`seg.evaluate.evaluate`.
+            result: of :func:`seg.scores.evaluation.evaluate`.
             source_share: by class, its share of the source's labelled pixels, as far as training has seen them.
         """
         share = result["label_free"]["largest_class_share"]

@@ -50,7 +50,7 @@ def protocol(
         model: the network that was scored.
         checkpoint: ``last``, ``selected`` or ``best``.
         step: the training step that the checkpoint was saved at.
-        scales: of the scored prediction, see :func:`seg.evaluate.predicted`.
+        scales: of the scored prediction, see :func:`seg.scores.evaluation.predicted`.
         flip: likewise.
         re_estimated_on: see :func:`batch_norm_statistics`.
         cut: tiles that larger images were predicted by.

@@ -29,7 +29,7 @@ from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_unlabelled
 from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
-from seg.models.load_model import open_trained
+from seg.models.trained import open_run
 from seg.step import TrainState, training_step
 from seg.train import build_state, train
 from seg.training.optimization import MicroBatch
@@ -64,7 +64,7 @@ def same(one: dict, other: dict) -> bool:
 
 def evaluated(run: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> dict:
     monkeypatch.setattr(sys, "argv", ["seg.evaluate", "--run", str(run), "--out", str(out), "--device", "cpu", *flags])
-    seg.evaluate._main()
+    seg.evaluate.main()
     return json.loads(out.read_text())
 
 
@@ -84,14 +84,14 @@ def test_training_goes_on_as_without(runs):
 
 def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, config):
     """Every kept checkpoint, since exports and other trainings start from any."""
-    images = [open_unlabelled(config.target, open_trained(runs[1], "last", CPU).classes)[i].image for i in range(5)]
+    images = [open_unlabelled(config.target, open_run(runs[1], "last")[0].classes)[i].image for i in range(5)]
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
     for name in ("last", "selected", "best"):
-        loaded = open_trained(runs[1], name, CPU)
-        assert loaded.re_estimated_on == "target images"
-        expected = dict(re_estimated(loaded.model, [batch]).named_buffers())
-        for buffer, value in loaded.model.named_buffers():
+        loaded = open_run(runs[1], name)[0]
+        assert loaded.training.re_estimated_on == "target images"
+        expected = dict(re_estimated(loaded.network, [batch]).named_buffers())
+        for buffer, value in loaded.network.named_buffers():
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
         state = load_checkpoint(runs[0] / "checkpoints", name)
         assert RE_ESTIMATED_ON not in state
@@ -150,9 +150,9 @@ def test_settings_of_an_older_run_are_read(runs, tmp_path):
     del settings["batch_norm_after"]
     settings["model"]["batch_norm"] = "trainable"
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    loaded = open_trained(run, "last", CPU)
-    assert loaded.config.batch_norm_after == "none"
-    assert loaded.config.batch_norm_policy(loaded.model) == "trainable"
+    loaded = open_run(run, "last")[0]
+    assert loaded.training.config.batch_norm_after == "none"
+    assert loaded.training.config.batch_norm_policy(loaded.network) == "trainable"
     assert train(parse_config(TrainConfig, "seg.train", "", ["--resume", str(run)])) == run
     assert scores(run)["miou"] == scores(runs[0])["miou"]
 

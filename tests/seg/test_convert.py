@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_config
 from seg import build_model
-from seg.convert import _main, convert, from_advent, read_state_dict
+from seg.convert import convert, from_advent, main, read_state_dict
 from seg.data.normalisation import normalised
-from seg.models.load_model import open_trained
 from seg.models.start_from import start_from
+from seg.models.trained import open_run
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
@@ -123,7 +123,7 @@ def command(file, tmp_path_factory):
     flags = ["--advent", str(file), "--run-dir", str(run), "--classes", str(classes)]
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
         patch.setattr("sys.argv", ["seg.convert", *flags])
-        _main()
+        main()
     return run, classes, printed.getvalue()
 
 
@@ -134,7 +134,7 @@ def run(command):
 
 @pytest.fixture(scope="module")
 def trained(run):
-    return open_trained(run, "last", torch.device("cpu"))
+    return open_run(run, "last")[0]
 
 
 @torch.no_grad()
@@ -142,7 +142,7 @@ def test_a_converted_checkpoint_predicts_what_it_predicted(state, trained):
     image = np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8)
     bgr = torch.from_numpy(image[:, :, ::-1] - np.array(MEAN_BGR)).float().permute(2, 0, 1)[None]
     auxiliary, main = advent_forward(state, bgr)
-    logits = trained.model(normalised(image)[None])
+    logits = trained.network(normalised(image)[None])
     assert main.shape == (1, C, 9, 13)
     for got, expected in ((logits["aux"], auxiliary), (logits["main"], main)):
         assert expected.std() > 0.1
@@ -156,8 +156,8 @@ def test_the_run_has_the_settings_of_the_protocol(run, file, trained):
     assert (config["source"]["augmentation"], config["target"]["augmentation"]) == ([], [])
     assert config["model"]["batch_norm"] == "affine-frozen"
     assert config["model"]["start_from"] == str(file)
-    assert (config["method"], trained.step, trained.checkpoint) == ("source", 0, "last")
-    trained.config.check()
+    assert (config["method"], trained.training.step, trained.training.checkpoint) == ("source", 0, "last")
+    trained.training.config.check()
 
 
 def test_every_tensor_arrives_unchanged(state, run):
@@ -273,7 +273,7 @@ def test_a_folder_in_use_is_left_alone(file, tmp_path, name, message):
 def test_the_command_says_what_comes_next_and_keeps_the_classes(command, trained):
     run, classes, printed = command
     assert f"python -m seg.evaluate --run {run}" in printed
-    assert trained.config.classes == str(classes)
+    assert trained.training.config.classes == str(classes)
     assert trained.classes.names[3] == "class 3"
 
 
@@ -293,7 +293,7 @@ def start(state, tmp_path_factory):
         patch.setattr(
             "sys.argv", ["seg.convert", "--advent", str(folder / "start.pth"), "--run-dir", str(folder / "r")]
         )
-        _main()
+        main()
     return folder / "r", printed.getvalue()
 
 
@@ -312,7 +312,7 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
 
 def test_weights_to_start_from_are_not_scored(start):
     with pytest.raises(ValueError, match=r"holds an encoder without heads; train from it with --model.start-from"):
-        open_trained(start[0], "last", torch.device("cpu"))
+        open_run(start[0], "last")[0]
 
 
 @pytest.mark.parametrize("flag", ["--advent", "--run-dir"])
@@ -321,4 +321,4 @@ def test_a_flag_that_is_missing_is_named(tmp_path, monkeypatch, flag):
     del given[flag]
     monkeypatch.setattr("sys.argv", ["seg.convert", *(part for pair in given.items() for part in pair)])
     with pytest.raises(ValueError, match=f"{flag}: is missing; needed: --advent FILE --run-dir DIR"):
-        _main()
+        main()

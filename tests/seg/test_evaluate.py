@@ -27,9 +27,10 @@ from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.normalisation import normalised
-from seg.evaluate import _main, evaluate, predicted
+from seg.evaluate import main
 from seg.maps.label_ids import PredictionWriter
 from seg.models.predictor import upsampled
+from seg.scores.evaluation import evaluate, predicted
 from seg.scores.metrics import SegmentationScores
 from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
@@ -322,7 +323,7 @@ def command(run_here):
     """Runs the command in this process; returns its status, stdout and stderr."""
 
     def call(*arguments):
-        done = run_here(_main, *map(str, arguments))
+        done = run_here(main, *map(str, arguments))
         return done.returncode, done.stdout, done.stderr
 
     return call

@@ -24,11 +24,10 @@ from seg.data.image_io import find_images, output_names
 from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
-from seg.export import ExportConfig, _gathered, _main, export
-from seg.inference.run_prediction import predict
+from seg.export import ExportConfig, _gathered, export, main
 from seg.maps.entropy_maps import Prediction
 from seg.maps.entropy_tables import EntropyTables
-from seg.models.load_model import open_trained
+from seg.models.trained import TrainedNetwork, open_run
 
 CPU = torch.device("cpu")
 KINDS = ("prediction", "overlay", "entropy", "panel")
@@ -96,9 +95,9 @@ def test_every_image_gets_its_pictures_in_its_own_size_at_its_own_path(run, draw
 def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     file = draw("a.png")
     export(settings(run, tmp_path, raw=["png16", "npz"], label_ids=True))
-    trained = open_trained(run, "last", CPU)
+    trained = open_run(run, "last")[0]
     with torch.no_grad():
-        features = trained.model(normalised(np.asarray(Image.open(file)))[None])["main"]
+        features = trained.network(normalised(np.asarray(Image.open(file)))[None])["main"]
     p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0].double().softmax(0)
     entropy, classes = -(p * p.log()).sum(0).numpy(), p.argmax(0).numpy()
 
@@ -132,11 +131,11 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
 def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_trained(run, "last", CPU), read_pixels(tmp_path / "images" / "a.png")
+    trained, image = open_run(run, "last")[0], read_pixels(tmp_path / "images" / "a.png")
     for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
-        expected = predict(trained, image, seen).entropy
+        expected = dataclasses.replace(trained, size=seen).maps(image).entropy
         assert expected.shape == (24, 40)
         np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
 
@@ -144,12 +143,12 @@ def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_p
 def test_logits_are_upsampled_as_the_run_was_trained(draw, tmp_path):
     image = read_pixels(draw("a.png"))
     run = write_run(tmp_path / "run", 0, model=ModelConfig(align_corners=False))
-    trained = open_trained(run, "last", CPU)
+    trained = open_run(run, "last")[0]
     with torch.no_grad():
-        features = trained.model(normalised(image.values)[None])["main"]
+        features = trained.network(normalised(image.values)[None])["main"]
     p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=False)[0].double().softmax(0)
     expected = -(p * p.log()).sum(0) / math.log(19)
-    np.testing.assert_allclose(predict(trained, image, None).entropy, expected, atol=1e-5)
+    np.testing.assert_allclose(dataclasses.replace(trained, size=None).maps(image).entropy, expected, atol=1e-5)
 
 
 def test_the_selected_checkpoint_is_taken_where_there_is_one(draw, tmp_path, capsys):
@@ -169,7 +168,7 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, c
     folders = ["--images", str(tmp_path / "images"), "--out", str(tmp_path / "out")]
     monkeypatch.setattr("sys.argv", ["seg.export", "--run", str(run), *folders])
     with pytest.raises(SystemExit) as stopped:
-        _main()
+        main()
     assert stopped.value.code == 1
     finished = capsys.readouterr()
     complaints = finished.err.strip().splitlines()
@@ -201,14 +200,14 @@ def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, 
 )
 def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch, error):
     draw("a.png")
-    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("seg.models.trained.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
 def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
     draw("a.png")
-    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr("seg.models.trained.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         export(settings(run, tmp_path))
 
@@ -217,12 +216,14 @@ def test_an_interrupted_export_keeps_the_numbers_of_what_it_did(run, draw, tmp_p
     draw("a.png")
     draw("b.png")
 
+    maps = TrainedNetwork.maps
+
     def interrupted(*arguments):
         if (tmp_path / "out" / "a_panel.png").exists():
             raise KeyboardInterrupt
-        return predict(*arguments)
+        return maps(*arguments)
 
-    monkeypatch.setattr("seg.export.predict", interrupted)
+    monkeypatch.setattr(TrainedNetwork, "maps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export(settings(run, tmp_path))
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png"]
@@ -258,9 +259,10 @@ def test_runs_of_the_same_method_and_loss_are_told_apart(run, draw, tmp_path, ca
 
 def test_runs_of_different_classes_are_not_compared(run, other_run, draw, tmp_path, monkeypatch):
     draw("a.png")
-    trained = open_trained(run, "last", CPU)
+    trained = open_run(run, "last")[0]
     recoloured = dataclasses.replace(trained, classes=dataclasses.replace(trained.classes, names=("x",) * 19))
-    monkeypatch.setattr("seg.export.open_trained", lambda path, *_: recoloured if path == other_run else trained)
+    opened = {run: (trained, trained.training), other_run: (recoloured, trained.training)}
+    monkeypatch.setattr("seg.inference.export_images.open_run", lambda path, *_: opened[path])
     with pytest.raises(InputError, match="does not predict the classes of"):
         export(settings(run, tmp_path, run=[str(run), str(other_run)]))
 
@@ -378,7 +380,7 @@ def test_what_is_not_finite_is_not_published(value, run, draw, tmp_path, monkeyp
     def spoilt(path, *arguments):
         loaded = opened(path, *arguments)
         if path.name == "second":
-            for parameter in loaded.model.parameters():
+            for parameter in loaded.network.parameters():
                 parameter.data.fill_(value)
         return loaded
 

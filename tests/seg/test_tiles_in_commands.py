@@ -41,7 +41,7 @@ def run(tmp_path_factory, tiny_pair) -> Path:
 
 def evaluated(run: Path, out: Path, monkeypatch, *flags: str) -> dict:
     monkeypatch.setattr(sys, "argv", ["seg.evaluate", "--run", str(run), "--out", str(out), *flags])
-    seg.evaluate._main()
+    seg.evaluate.main()
     return json.loads(out.read_text())
 
 

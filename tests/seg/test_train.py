@@ -225,7 +225,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     assert sorted(file.name for file in next((run / "entropy_maps").glob("*/")).iterdir()) == [
         "entropy.png", "image.png", "overlay.png", "prediction.png",
     ]  # fmt: skip
-    again = run_here(seg.evaluate._main, "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
+    again = run_here(seg.evaluate.main, "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
     assert again.returncode == 0, again.stderr
     assert len(list((tmp_path / "predictions").iterdir())) == 4
     searched = run_here(seg.tune.main, *_prefixed(tiny_flags), "--train.target.root", str(target))
@@ -243,7 +243,7 @@ def _prefixed(flags: list[str]) -> list[str]:
 def test_evaluate_repeats_the_score(finished, tmp_path, run_here):
     run, _ = finished
     out = str(tmp_path / "out")
-    process = run_here(seg.evaluate._main, "--run", str(run), "--checkpoint", "last", "--save-predictions", out)
+    process = run_here(seg.evaluate.main, "--run", str(run), "--checkpoint", "last", "--save-predictions", out)
     assert process.returncode == 0, process.stderr
     miou = json.loads((run / "eval.json").read_text())["miou"]
     assert f"{100 * miou:.2f}" in process.stdout

@@ -40,7 +40,7 @@ def test_weights_that_bring_code_are_refused_and_nothing_runs(
     file.write_bytes(content.getvalue())
     monkeypatch.setattr(sys, "argv", ["convert", "--advent", str(file), "--run-dir", str(tmp_path / "run")])
     with pytest.raises(SystemExit) as left:
-        run_command(seg.convert._main)
+        run_command(seg.convert.main)
     assert left.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "weights.pth is no checkpoint" in line

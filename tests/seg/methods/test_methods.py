@@ -243,7 +243,7 @@ except SystemExit:
 seg.train.training_step = genuine
 train("--resume", killed)
 sys.argv = ["seg.evaluate", "--run", whole, "--checkpoint", "last", "--out", whole + "/again.json"]
-seg.evaluate._main()
+seg.evaluate.main()
 """
 
 

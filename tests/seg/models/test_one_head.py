@@ -17,10 +17,10 @@ from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_validation
-from seg.evaluate import evaluate
 from seg.export import ExportConfig, export
 from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import open_trained
+from seg.models.trained import open_run
+from seg.scores.evaluation import evaluate
 from seg.scores.protocol import protocol
 from seg.train import train
 
@@ -75,9 +75,11 @@ def test_it_resumes_to_the_same_weights(run, config, tmp_path, monkeypatch):
 
 
 def test_it_is_scored_and_exported(run, tiny_pair, tmp_path):
-    loaded = open_trained(run, "last", CPU)
-    assert protocol(loaded.config, loaded.model, "last", 2)["batch_norm"].startswith("none")
-    scores = evaluate(loaded.model, open_validation(loaded.config.target, loaded.classes), loaded.classes, CPU)
+    loaded = open_run(run, "last")[0]
+    assert protocol(loaded.training.config, loaded.network, "last", 2)["batch_norm"].startswith("none")
+    scores = evaluate(
+        loaded.network, open_validation(loaded.training.config.target, loaded.classes), loaded.classes, CPU
+    )
     assert scores["miou"] == json.loads((run / "eval.json").read_text())["miou"]
     (tmp_path / "images").mkdir()
     Image.new("RGB", (50, 31), (90, 120, 60)).save(tmp_path / "images" / "a.png")

@@ -19,8 +19,7 @@ from dem_apps.errors import InputError
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import named_classes
 from seg.data.normalisation import normalised
-from seg.models.load_model import open_trained as open_run
-from seg.models.trained import TrainedNetwork, open_trained
+from seg.models.trained import TrainedNetwork, open_run, open_trained
 
 IMAGES = torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 ODD = IMAGES[:, :, :45, :70]
@@ -94,8 +93,8 @@ def assert_same_logits(one: TrainedNetwork, other: TrainedNetwork) -> None:
 
 @torch.no_grad()
 def test_a_run_is_what_its_commands_make_of_it(run: Path, tmp_path: Path) -> None:
-    opened, loaded = open_trained(str(run)), open_run(run, "auto", torch.device("cpu"))
-    expected = F.interpolate(loaded.model(ODD)["main"], size=(45, 70), mode="bilinear", align_corners=True)
+    opened, loaded = open_trained(str(run)), open_run(run, "auto")[0]
+    expected = F.interpolate(loaded.network(ODD)["main"], size=(45, 70), mode="bilinear", align_corners=True)
     torch.testing.assert_close(opened.logits(ODD), expected, rtol=0, atol=0)
     assert (opened.kind, opened.num_classes, opened.preprocessing.size) == ("run", 19, (64, 32))
     assert opened.classes == loaded.classes

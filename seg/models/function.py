@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, first_words, nearest
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, named_classes
-from seg.models.formats.trained_network import TrainedNetwork, plain_logits
-from seg.models.formats.weights_file import WeightsFile, read_weights, weights_content
 from seg.models.preprocessing import Preprocessing
+from seg.models.trained import TrainedNetwork
+from seg.models.weights_file import WeightsFile, read_weights, weights_content
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 #: What a function may say beside its network.
@@ -111,7 +111,8 @@ def _tried(spec: str, network: nn.Module) -> tuple[nn.Module, int]:
         logits = find_logits(output)
         if logits.ndim != 4:
             raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
-        return plain_logits(network, output), max(2, logits.shape[1])
+        plain = isinstance(output, Tensor) or (isinstance(output, dict) and "main" in output)
+        return network if plain and logits.shape[1] > 1 else PlainLogits(network), max(2, logits.shape[1])
     assert last is not None  # for the type checker
     sides = ", ".join(map(str, _SIDES))
     raise InputError(
