@@ -9,45 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.settings import parse_config
 from dem_apps.runtime.validate import check_settings
-from seg.config import LEAST_TILE, OVERLAP_HELP, TILE_HELP
-
-CHECKPOINTS = ("auto", "last", "selected", "best")
-RAW_FORMATS = ("png16", "npz")
-
-
-@dataclass(frozen=True)
-class ExportConfig:
-    """Write prediction, overlay and entropy map of every image in a folder."""
-
-    run: list[str] = option(
-        [], "run folder; several (--run A B) are compared side by side as well", value="RUN [RUN ...]",
-        group="what is read and written", needed=True,
-    )  # fmt: skip
-    images: str = option("", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True)
-    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
-    checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
-    size: list[int] | str | None = option(
-        "auto",
-        "size that the network sees; run: its target size; null: the image's; auto: run, with --tile null",
-        value="W,H",
-    )
-    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
-    tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
-    batch_norm_after: str = option(
-        "none", "images: batch norm statistics re-estimated on --images; none: the checkpoint's", ("none", "images")
-    )
-    device: str = option("auto", "cpu, cuda, or auto")
-    raw: list[str] = option(
-        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
-        value="{png16,npz}", group="more pictures and numbers",
-    )  # fmt: skip
-    label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
-    legend: bool = option(True, "list the predicted classes below each panel")
+from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 
 def export(config: ExportConfig) -> int:

@@ -15,7 +15,7 @@ from dem_apps.runtime.processes import launched_processes
 from dem_apps.runtime.terminal import console
 from seg.config import TargetDataConfig
 from seg.data.domains import open_unlabelled, open_validation
-from seg.evaluate import EvaluateConfig
+from seg.inference.settings import EvaluateConfig
 from seg.maps.label_ids import PredictionWriter
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.models.tiles import tiling

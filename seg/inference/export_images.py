@@ -26,7 +26,7 @@ from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
 from seg.data.image_pixels import first_header, left_out, read_pixels
 from seg.data.rasters import Header
 from seg.data.spread_batches import spread_batches
-from seg.export import ExportConfig
+from seg.inference.settings import ExportConfig
 from seg.maps import panels
 from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RunPictures, output_path
@@ -78,7 +78,7 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     processes.wait_for_everyone()
     try:
         own = _export_share(runs, pieces, out, processes)
-        failed = sum(gather_object([own]))
+        failed: int = sum(gather_object([own]))
         for run in runs:
             run.tables.join(gather_object([run.tables]), [image.as_posix() for image in images])
     finally:

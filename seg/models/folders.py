@@ -36,7 +36,7 @@ from seg.models.load_model import (
 from seg.models.preprocessing import PREPROCESSOR_FILE, Preprocessing, read_preprocessor
 from seg.models.pretrained import NETWORK_FILE
 from seg.models.smp_network import is_smp, network_of_config, outputs_of
-from seg.models.trained import PlainLogits, TrainedNetwork, Training
+from seg.models.trained_network import PlainLogits, TrainedNetwork, Training
 from seg.models.transformers_network import is_transformers, network_of_folder, quiet
 from seg.models.weights_file import WeightsFile, read_weights
 

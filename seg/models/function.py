@@ -15,7 +15,7 @@ from dem_apps.errors import InputError, first_words, nearest
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, named_classes
 from seg.models.preprocessing import Preprocessing
-from seg.models.trained import TrainedNetwork
+from seg.models.trained_network import PlainLogits, TrainedNetwork
 from seg.models.weights_file import WeightsFile, read_weights, weights_content
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")

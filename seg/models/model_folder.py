@@ -15,7 +15,7 @@ from seg.models.load_model import CLASSES_FILE
 from seg.models.predictor import upsampled
 from seg.models.preprocessing import PREPROCESSOR_FILE, preprocessor_document
 from seg.models.smp_network import SmpNetwork
-from seg.models.trained import TrainedNetwork
+from seg.models.trained_network import TrainedNetwork
 from seg.models.transformers_network import TransformersNetwork, quiet
 from seg.models.weights_file import weights_content
 

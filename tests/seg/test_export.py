@@ -200,14 +200,14 @@ def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, 
 )
 def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch, error):
     draw("a.png")
-    monkeypatch.setattr("seg.models.trained.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("seg.models.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
 def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
     draw("a.png")
-    monkeypatch.setattr("seg.models.trained.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr("seg.models.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         export(settings(run, tmp_path))
 
@@ -375,17 +375,16 @@ def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
 def test_what_is_not_finite_is_not_published(value, run, draw, tmp_path, monkeypatch, capsys):
     """As class 0, certain everywhere, it would look like a result; of several runs one that fails is enough."""
     draw("a.png")
-    opened = open_trained
 
     def spoilt(path, *arguments):
-        loaded = opened(path, *arguments)
+        loaded = open_run(path, *arguments)
         if path.name == "second":
-            for parameter in loaded.network.parameters():
+            for parameter in loaded[0].network.parameters():
                 parameter.data.fill_(value)
         return loaded
 
     second = write_run(tmp_path / "second", 1)
-    monkeypatch.setattr("seg.export.open_trained", spoilt)
+    monkeypatch.setattr("seg.inference.export_images.open_run", spoilt)
     for number, runs in enumerate(([second], [run, second])):
         out = tmp_path / f"out-{number}"
         assert export(settings(run, tmp_path, run=[str(path) for path in runs], out=str(out))) == 1

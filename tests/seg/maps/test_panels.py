@@ -100,9 +100,7 @@ def test_a_long_title_stays_inside_its_cell():
 def test_a_panel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "new" / "a.png"
     save_panel(path, Image.new("RGB", (4, 4), GREEN))
-    monkeypatch.setattr(
-        "dem_apps.runtime.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
-    )
+    monkeypatch.setattr("dem_apps.runtime.files.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
         save_panel(path, Image.new("RGB", (4, 4), BLUE))
     assert Image.open(path).getpixel((0, 0)) == GREEN
@@ -143,9 +141,7 @@ def test_tiles_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     save_tiles(tmp_path / "a", {"image": grey(4, 4), "label": filled(4, 4, RED)})
     assert sorted(file.name for file in (tmp_path / "a").iterdir()) == ["image.png", "label.png"]
     assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED
-    monkeypatch.setattr(
-        "dem_apps.runtime.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
-    )
+    monkeypatch.setattr("dem_apps.runtime.files.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
         save_tiles(tmp_path / "a", {"label": filled(4, 4, BLUE)})
     assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED

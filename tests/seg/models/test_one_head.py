@@ -58,8 +58,8 @@ def test_it_resumes_to_the_same_weights(run, config, tmp_path, monkeypatch):
     config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
     save = RunFolder.save_checkpoint
 
-    def interrupted(folder, name, state, step):
-        save(folder, name, state, step)
+    def interrupted(folder, name, state):
+        save(folder, name, state)
         if name == "last":
             raise InputError("interrupted")
 
@@ -76,10 +76,9 @@ def test_it_resumes_to_the_same_weights(run, config, tmp_path, monkeypatch):
 
 def test_it_is_scored_and_exported(run, tiny_pair, tmp_path):
     loaded = open_run(run, "last")[0]
-    assert protocol(loaded.training.config, loaded.network, "last", 2)["batch_norm"].startswith("none")
-    scores = evaluate(
-        loaded.network, open_validation(loaded.training.config.target, loaded.classes), loaded.classes, CPU
-    )
+    config = loaded.training.config
+    assert protocol(config, loaded.network, "last", 2)["batch_norm"].startswith("none")
+    scores = evaluate(loaded.network, open_validation(config.target, loaded.classes), loaded.classes, CPU)
     assert scores["miou"] == json.loads((run / "eval.json").read_text())["miou"]
     (tmp_path / "images").mkdir()
     Image.new("RGB", (50, 31), (90, 120, 60)).save(tmp_path / "images" / "a.png")

@@ -187,8 +187,8 @@ def test_normalisation_is_to_the_bit_that_of_training(run: Path) -> None:
         ({"in_channels": 5}, "in_channels is 5, and nothing says what becomes 0 and 1 of each band"),
         ({"decoder_wings": 2}, "unet has no decoder_wings; its options are"),
         ({"encoder_name": "resnet19"}, "'resnet19' is not known to segmentation-models-pytorch; did you mean"),
-        ({"classes": 4}, "segmentation_head.0.weight has shape .3, 16, 3, 3. instead of .4, 16, 3, 3."),
-        ({"encoder_name": "resnet34"}, "of its names are missing"),
+        ({"classes": 4}, "size mismatch for segmentation_head.0.weight"),
+        ({"encoder_name": "resnet34"}, "Missing key"),
     ],
 )
 def test_smp_folders_that_do_not_fit(change: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
     refused(b"junk", "is no file of tensors alone|is no checkpoint of torch")
     refused(b"junk", "is no safetensors file, or is cut short", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
-    refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "of its names are missing .0.bias, .*do not fit the network of own_")
+    refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "Missing key.*0.bias.*do not fit the network of own_")
     refused({"0.weight": torch.zeros(1)}, "brings its own; a file of weights goes with", spec=str(tmp_path))
     with pytest.raises(InputError, match=r"weights.pth: is a file; give the folder that it lies in, or package.module"):
         open_trained(str(tmp_path / "weights.pth"))
