@@ -165,15 +165,16 @@ def read_torch(file: Path, flag: str, kind: str = "file") -> Any:
 
 def _found(content: Any) -> tuple[dict[str, Tensor] | None, str | None]:
     """The tensors by name and the key under which they lie."""
-    if _by_name(content):
+    if tensors_by_name(content):
         return dict(content), None
     for key in _KEYS:
-        if isinstance(content, Mapping) and _by_name(content.get(key)):
+        if isinstance(content, Mapping) and tensors_by_name(content.get(key)):
             return dict(content[key]), key
     return None, None
 
 
-def _by_name(content: Any) -> bool:
+def tensors_by_name(content: Any) -> bool:
+    """Whether it is a mapping of names to tensors, with one at least."""
     return (
         isinstance(content, Mapping)
         and bool(content)

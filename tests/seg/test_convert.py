@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_config
 from seg import build_model
-from seg.convert import convert, from_advent, main, read_state_dict
+from seg.convert import main
 from seg.data.normalisation import normalised
+from seg.models.advent_weights import convert, from_advent, read_state_dict
 from seg.models.start_from import start_from
 from seg.models.trained import open_run
 

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
-from support import batch_norm_worker as worker
 from timm.layers import BatchNormAct2d
 from torch import nn
 
+from dem_apps.errors import InputError
 from seg.models.batch_norm import (
     BATCH_NORM_POLICIES,
     describe,
@@ -150,33 +148,7 @@ def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """What each of two processes computes, per way to share the images; this process is the first of them."""
-    folder = tmp_path_factory.mktemp("gloo")
-    other = torch.multiprocessing.spawn(worker.run, (str(folder), 1), join=False)
-    worker.run(0, str(folder), 0)
-    other.join()
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
-
-
-@pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
-def test_processes_agree_with_one_on_the_joined_batch(shared):
-    for case in worker.cases():
-        policy, dtype, _shards = case
-        expected = worker.train(policy, dtype, 0, (worker.IMAGES,))
-        parts = [part[case] for part in shared]
-        tolerance = 1e-9 if dtype == torch.float64 else 1e-5
-        for name, value in expected.items():
-            own = [part[name] for part in parts]
-            if name.startswith("gradient"):
-                if dtype != torch.float64:
-                    continue  # images far from 0 leave a difference of large sums
-                own = [torch.stack(own).sum(0)]
-            elif not name.startswith("state"):
-                own = [torch.cat(own)]
-            for got in own:
-                torch.testing.assert_close(
-                    got, value, rtol=tolerance, atol=tolerance, msg=lambda text, w=f"{case} {name}": f"{w}: {text}"
-                )
-        assert all(part.keys() == expected.keys() for part in parts)
+def test_processes_on_cpus_share_no_batch_statistics(model):
+    set_up_batch_norm(model, "frozen", synchronised=True)
+    with pytest.raises(InputError, match=r"--model.batch-norm: processes on CPUs cannot share batch statistics"):
+        set_up_batch_norm(model, "target", synchronised=True)
