@@ -26,6 +26,8 @@ def read_text(file: Path) -> str:
     """
     try:
         return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: cannot be read (no such file)") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
 

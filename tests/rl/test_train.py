@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -77,24 +76,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_same_seed_twice_writes_the_same_numbers(unbroken: Path, tmp_path: Path) -> None:
     run(*SMALL, "--run-dir", tmp_path / "again")
     assert_same_run(unbroken, tmp_path / "again")
-
-
-def test_a_killed_run_continues_to_the_same_numbers(unbroken: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "killed"
-    pointer = folder / "checkpoints" / "last.json"
-    process = subprocess.Popen(command(*SMALL, "--run-dir", folder), cwd=ROOT, stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 120
-        while not pointer.exists() or json.loads(pointer.read_text())["state"]["step"] < 2000:
-            assert process.poll() is None, "the run ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        process.kill()
-        process.wait()
-    assert not (folder / "eval.json").exists()
-    assert "resumed at step" in run("--run-dir", folder, "--resume")
-    assert_same_run(unbroken, folder)
 
 
 @pytest.mark.parametrize(
