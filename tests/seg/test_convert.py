@@ -12,8 +12,6 @@ import torch
 import yaml
 from torch.nn import functional as F
 
-from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_reader import read_config
 from seg import build_model
 from seg.convert import main
 from seg.data.normalisation import normalised
@@ -150,32 +148,6 @@ def test_a_converted_checkpoint_predicts_what_it_predicted(state, trained):
         torch.testing.assert_close(got / expected.std(), expected / expected.std(), rtol=0, atol=1e-4)
 
 
-def test_the_run_has_the_settings_of_the_protocol(run, file, trained):
-    config = read_config(run)
-    assert (config["source"]["size"], config["target"]["size"]) == ([1280, 720], [1024, 512])
-    assert (config["source"]["root"], config["target"]["root"]) == (None, None)
-    assert (config["source"]["augmentation"], config["target"]["augmentation"]) == ([], [])
-    assert config["model"]["batch_norm"] == "affine-frozen"
-    assert config["model"]["start_from"] == str(file)
-    assert (config["method"], trained.training.step, trained.training.checkpoint) == ("source", 0, "last")
-    trained.training.config.check()
-
-
-def test_every_tensor_arrives_unchanged(state, run):
-    weights = load_checkpoint(run / "checkpoints", "last")["model"]
-    assert len(weights) == len(state)
-    for ours, theirs in (
-        ("encoder.layer3.22.bn2.running_var", "layer3.22.bn2.running_var"),
-        ("encoder.layer1.0.downsample.1.num_batches_tracked", "layer1.0.downsample.1.num_batches_tracked"),
-        ("auxiliary_head.branches.3.weight", "layer5.conv2d_list.3.weight"),
-        ("main_head.branches.0.bias", "layer6.conv2d_list.0.bias"),
-    ):
-        assert torch.equal(weights[ours], state[theirs])
-    assert sum(value.double().sum() for value in weights.values()) == pytest.approx(
-        sum(value.double().sum() for value in state.values())
-    )
-
-
 def test_a_data_parallel_prefix_and_missing_batch_counts_are_no_obstacle(state):
     old = {f"module.{name}": value for name, value in state.items() if not name.endswith("num_batches_tracked")}
     converted = from_advent(old, C, "old.pth")
@@ -243,26 +215,6 @@ def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path, monkeypatch, con
     assert not (tmp_path / "never-opened").exists()
 
 
-def test_code_inside_a_checkpoint_is_not_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save({"conv1.weight": Code()}, "bad.pth")
-    with pytest.raises(ValueError, match="asks for code to be run, which is refused"):
-        read_state_dict(tmp_path / "bad.pth")
-    assert not (tmp_path / "never-opened").exists()
-
-
-@pytest.mark.parametrize("content", [[1, 2], {}, {"state_dict": {"conv1.weight": torch.zeros(1)}}])
-def test_a_checkpoint_of_something_else_is_one_sentence(tmp_path, content):
-    torch.save(content, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match="holds no flat mapping of names to tensors"):
-        read_state_dict(tmp_path / "other.pth")
-
-
-def test_a_missing_file_is_one_sentence(tmp_path):
-    with pytest.raises(ValueError, match=r"none.pth cannot be read \(No such file or directory\)"):
-        read_state_dict(tmp_path / "none.pth")
-
-
 @pytest.mark.parametrize(("name", "message"), [("config.yaml", "another run"), ("notes.txt", "other files")])
 def test_a_folder_in_use_is_left_alone(file, tmp_path, name, message):
     (tmp_path / name).write_text("mine")
@@ -314,12 +266,3 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
 def test_weights_to_start_from_are_not_scored(start):
     with pytest.raises(ValueError, match=r"holds an encoder without heads; train from it with --model.start-from"):
         open_run(start[0], "last")[0]
-
-
-@pytest.mark.parametrize("flag", ["--advent", "--run-dir"])
-def test_a_flag_that_is_missing_is_named(tmp_path, monkeypatch, flag):
-    given = {"--advent": "a.pth", "--run-dir": str(tmp_path / "run")}
-    del given[flag]
-    monkeypatch.setattr("sys.argv", ["seg.convert", *(part for pair in given.items() for part in pair)])
-    with pytest.raises(ValueError, match=f"{flag}: is missing; needed: --advent FILE --run-dir DIR"):
-        main()

@@ -19,15 +19,13 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
-from seg.config import ModelConfig, TargetDataConfig, TrainConfig
+from seg.config import TargetDataConfig, TrainConfig
 from seg.data.image_io import find_images, output_names
 from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
 from seg.export import ExportConfig, _gathered, export, main
-from seg.maps.entropy_maps import Prediction
-from seg.maps.entropy_tables import EntropyTables
-from seg.models.trained import TrainedNetwork, open_run
+from seg.models.trained import open_run
 
 CPU = torch.device("cpu")
 KINDS = ("prediction", "overlay", "entropy", "panel")
@@ -140,17 +138,6 @@ def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_p
         np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
 
 
-def test_logits_are_upsampled_as_the_run_was_trained(draw, tmp_path):
-    image = read_pixels(draw("a.png"))
-    run = write_run(tmp_path / "run", 0, model=ModelConfig(align_corners=False))
-    trained = open_run(run, "last")[0]
-    with torch.no_grad():
-        features = trained.network(normalised(image.values)[None])["main"]
-    p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=False)[0].double().softmax(0)
-    expected = -(p * p.log()).sum(0) / math.log(19)
-    np.testing.assert_allclose(dataclasses.replace(trained, size=None).maps(image).entropy, expected, atol=1e-5)
-
-
 def test_the_selected_checkpoint_is_taken_where_there_is_one(draw, tmp_path, capsys):
     draw("a.png")
     run = write_run(tmp_path / "run", 0, checkpoints=("last", "selected"))
@@ -179,22 +166,6 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, c
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 
-def test_a_name_with_no_room_for_an_ending_is_cut(run, draw, tmp_path, capsys):
-    draw(f"{'x' * 240}.png")
-    draw("a.png")
-    assert export(settings(run, tmp_path, raw=["npz"], label_ids=True)) == 0
-    assert "exported 2 of 2 images" in capsys.readouterr().out
-    assert len(list((tmp_path / "out").glob("xxx*.*"))) == len(list((tmp_path / "out").glob("a_*.*"))) == 6
-
-
-def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, capsys, monkeypatch):
-    draw("a.png", (4, 4))
-    draw("large.png", (200, 200))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30000)
-    assert export(settings(run, tmp_path)) == 1
-    assert "large.png: more than 30,000 pixels" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
 )
@@ -203,30 +174,6 @@ def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path,
     monkeypatch.setattr("seg.models.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
-
-
-def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
-    draw("a.png")
-    monkeypatch.setattr("seg.models.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
-    with pytest.raises(RuntimeError, match="a bug"):
-        export(settings(run, tmp_path))
-
-
-def test_an_interrupted_export_keeps_the_numbers_of_what_it_did(run, draw, tmp_path, monkeypatch):
-    draw("a.png")
-    draw("b.png")
-
-    maps = TrainedNetwork.maps
-
-    def interrupted(*arguments):
-        if (tmp_path / "out" / "a_panel.png").exists():
-            raise KeyboardInterrupt
-        return maps(*arguments)
-
-    monkeypatch.setattr(TrainedNetwork, "maps", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        export(settings(run, tmp_path))
-    assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png"]
 
 
 def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_run, draw, tmp_path, capsys):
@@ -246,15 +193,6 @@ def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_r
         assert (out / folder / "entropy.csv").is_file()
     printed = capsys.readouterr().out
     assert printed.index("minent, entropy, balanced") < printed.index("minent, adadem, balanced")
-
-
-def test_runs_of_the_same_method_and_loss_are_told_apart(run, draw, tmp_path, capsys):
-    draw("a.png")
-    again = write_run(tmp_path / "second", seed=1, method="minent", loss="entropy")
-    export(settings(run, tmp_path, run=[str(run), str(again)]))
-    printed = capsys.readouterr().out
-    assert "first: minent, entropy" in printed
-    assert "second: minent, entropy" in printed
 
 
 def test_runs_of_different_classes_are_not_compared(run, other_run, draw, tmp_path, monkeypatch):
@@ -343,13 +281,6 @@ def test_photographs_stand_upright(tmp_path):
     assert read_pixels(tmp_path / "a.jpg").values.shape == (20, 10, 3)
 
 
-@pytest.mark.parametrize("values", [np.zeros((2, 2), np.float32), np.full((2, 2), 70000, np.int32)])
-def test_a_network_of_8_bits_refuses_more(tmp_path, values):
-    Image.fromarray(values).save(tmp_path / "a.tif")
-    with pytest.raises(InputError, match=f"a.tif: has 1 band of {values.dtype}, and the network sees 8-bit RGB"):
-        read_pixels(tmp_path / "a.tif")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -429,15 +360,3 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     first, second = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("p1", "p2"))
     assert second == first
     assert len(first) == 4
-
-
-def test_tables_of_several_processes_are_those_of_one():
-    names, whole = ("first.png", "second.png", "third.png"), EntropyTables(("a", "b"))
-    parts = [EntropyTables(("a", "b")) for _ in range(2)]
-    for index, name in enumerate(names):
-        prediction = Prediction.of(torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(index)))
-        for tables in (whole, parts[index % 2]):
-            tables.add(name, prediction)
-    parts[0].join(list(parts), names)
-    assert (parts[0]._per_image, parts[0]._per_class) == (whole._per_image, whole._per_class)
-    assert parts[0].mean_entropy() == whole.mean_entropy()

@@ -15,7 +15,7 @@ from dem_apps.errors import InputError
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.export_model import ExportModelConfig, export_model
 from seg.models import trained as trained_network
-from seg.models.trained import open_run, open_trained
+from seg.models.trained import open_trained
 from seg.train import train
 
 IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -161,10 +161,3 @@ def test_without_the_extra_onnx_is_a_sentence(runs: dict[str, Path], tmp_path: P
         match=r"--onnx: needs onnx(runtime|script)?, not installed here; pip install 'dem-apps\[onnx\]'",
     ):
         export_model(config)
-
-
-def test_a_run_is_not_changed_by_its_export(runs: dict[str, Path], tmp_path: Path) -> None:
-    before = open_run(runs["fpn"], "auto")[0].network.state_dict()
-    export_model(ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model")))
-    after = open_run(runs["fpn"], "auto")[0].network.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before)

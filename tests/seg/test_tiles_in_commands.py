@@ -116,15 +116,6 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run: Path, small_run: Path, tmp_
     assert torch.equal(loaded.logits, load(run, size=None, tile=128, device="cpu").predict(image).logits)
 
 
-def test_scores_in_tiles_are_of_images_at_their_own_size(
-    run: Path, small_run: Path, tmp_path: Path, monkeypatch
-) -> None:
-    own = evaluated(run, tmp_path / "own.json", monkeypatch, "--tile", "64")
-    assert evaluated(small_run, tmp_path / "small.json", monkeypatch, "--tile", "64")["miou"] == own["miou"]
-    asked = evaluated(small_run, tmp_path / "asked.json", monkeypatch, "--tile", "64", "--target.size", "64,32")
-    assert asked["mean_entropy"] == evaluated(small_run, tmp_path / "plain.json", monkeypatch)["mean_entropy"]
-
-
 def test_flags_that_do_not_fit(run: Path, tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(InputError, match="--tile-overlap: belongs to --tile"):
         evaluated(run, tmp_path / "a.json", monkeypatch, "--tile-overlap", "32")

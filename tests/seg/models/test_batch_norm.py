@@ -68,36 +68,6 @@ def test_affine_parameters_are_trained_unless_frozen(model, policy):
     assert all(parameter.requires_grad for parameter in model[0].parameters())
 
 
-@pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
-def test_scores_use_the_running_statistics_whatever_was_fed_last(model, images, policy):
-    set_up_batch_norm(model, policy, synchronised=False)
-    for domain in ("source", "target"):
-        model.train()
-        feed_batch_norm(model, policy, domain)
-        model(images)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    fresh = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    fresh.load_state_dict(state)
-    model.eval()
-    torch.testing.assert_close(model(images), fresh(images))
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-
-
-def test_after_a_frozen_step_another_policy_trains_again(model, images):
-    for policy in ("frozen", "trainable"):
-        model.train()
-        feed_batch_norm(model, policy, "source")
-    torch.testing.assert_close(model(images), by_batch(model, images))
-
-
-def test_every_policy_has_a_sentence_of_its_own(model):
-    sentences = [describe(policy, model) for policy in BATCH_NORM_POLICIES]
-    assert len(set(sentences)) == len(BATCH_NORM_POLICIES)
-    assert "parameters fixed" in describe("affine-frozen", model)
-    assert "both domains" in describe("affine-frozen", model)
-    assert "target alone" in describe("target", model)
-
-
 @pytest.mark.parametrize(
     ("policy", "how", "whose"),
     [
@@ -125,16 +95,6 @@ def test_the_default_moves_by_the_domain_that_is_scored(model):
     assert resolved_policy(None, model, uses_target=False) == "source"
     assert resolved_policy("frozen", model, uses_target=True) == "frozen"
     assert resolved_policy(None, model[0], uses_target=True) == "trainable"
-
-
-@pytest.mark.parametrize("call", [
-    lambda model: set_up_batch_norm(model, "freeze", False),
-    lambda model: feed_batch_norm(model, "freeze", "source"),
-    lambda model: describe("freeze", model),
-])  # fmt: skip
-def test_an_unknown_policy_is_one_sentence(model, call):
-    with pytest.raises(ValueError, match=r"batch_norm: 'freeze' is not one of .*; did you mean 'frozen'"):
-        call(model)
 
 
 def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():

@@ -18,8 +18,7 @@ import seg.train
 from dem_apps.errors import InputError
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import named_classes
-from seg.data.normalisation import normalised
-from seg.models.trained import TrainedNetwork, open_run, open_trained
+from seg.models.trained import TrainedNetwork, open_trained
 
 IMAGES = torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 ODD = IMAGES[:, :, :45, :70]
@@ -91,20 +90,6 @@ def assert_same_logits(one: TrainedNetwork, other: TrainedNetwork) -> None:
     assert torch.equal(one.logits(IMAGES), other.logits(IMAGES))
 
 
-@torch.no_grad()
-def test_a_run_is_what_its_commands_make_of_it(run: Path, tmp_path: Path) -> None:
-    opened, loaded = open_trained(str(run)), open_run(run, "auto")[0]
-    expected = F.interpolate(loaded.network(ODD)["main"], size=(45, 70), mode="bilinear", align_corners=True)
-    torch.testing.assert_close(opened.logits(ODD), expected, rtol=0, atol=0)
-    assert (opened.kind, opened.num_classes, opened.preprocessing.size) == ("run", 19, (64, 32))
-    assert opened.classes == loaded.classes
-    shake(opened.network)
-    saved = again(opened, tmp_path / "adapted")
-    assert_same_logits(opened, saved)
-    assert not torch.equal(opened.logits(ODD), expected)
-    assert saved.preprocessing == opened.preprocessing
-
-
 SMP = {
     "unet": {},
     "fpn": {"encoder_depth": 4, "upsampling": 2},
@@ -174,11 +159,6 @@ def test_files_beside_smps_say_more(tmp_path: Path) -> None:
     assert again(opened, tmp_path / "again").preprocessing.mean == opened.preprocessing.mean
 
 
-def test_normalisation_is_to_the_bit_that_of_training(run: Path) -> None:
-    image = np.random.default_rng(0).integers(0, 256, (9, 8, 3)).astype(np.uint8)
-    assert torch.equal(open_trained(str(run)).preprocessing.normalised(image), normalised(image))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -231,11 +211,6 @@ def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path: Path) -
     assert_same_logits(opened, saved := again(opened, tmp_path / "adapted"))
     assert saved.preprocessing.mean == opened.preprocessing.mean
     assert not torch.equal(type(network).from_pretrained(tmp_path / "adapted")(given).logits, network(given).logits)
-
-
-def test_transformers_without_names_has_no_classes(tmp_path: Path) -> None:
-    segformer(tmp_path)
-    assert open_trained(str(tmp_path)).classes is None
 
 
 @pytest.mark.parametrize(
@@ -379,19 +354,3 @@ def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="names neither model_type, as transformers writes it, nor _model_class"):
         open_trained(str(tmp_path))
-
-
-def test_a_folder_that_is_in_use_is_not_written_to(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    opened = open_trained(str(run))
-    with pytest.raises(InputError, match="holds files already, which are never overwritten"):
-        opened.save(tmp_path)
-
-    def failing(folder: Path) -> None:
-        (folder / "half").write_text("half")
-        raise KeyboardInterrupt
-
-    object.__setattr__(opened, "write", failing)
-    with pytest.raises(KeyboardInterrupt):
-        opened.save(tmp_path / "new")
-    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
