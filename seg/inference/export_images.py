@@ -31,7 +31,7 @@ from seg.maps import panels
 from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RunPictures, output_path
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
-from seg.models.tiles import tiling
+from seg.models.tiles import Tiling, tiling
 from seg.models.trained import TrainedNetwork, Training, open_run
 from seg.scores.protocol import batch_norm_statistics
 from seg.training.summary import title
@@ -55,13 +55,13 @@ def export_images(config: ExportConfig) -> int:
 
 
 def _exported(config: ExportConfig, processes: PartialState) -> int:
-    source, out = Path(config.images), Path(config.out)
+    source, out, cut = Path(config.images), Path(config.out), tiling(config.tile, config.tile_overlap)
     refuse_used_folder(out, "--out")
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
     files = find_images(source)
     root = source if source.is_dir() else source.parent
-    runs = _open_runs(config, out)
+    runs = _open_runs(config, out, cut)
     first = first_header(files)
     for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
@@ -142,8 +142,8 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
         )
 
 
-def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
-    device, cut = torch_device(config.device), tiling(config.tile, config.tile_overlap)
+def _open_runs(config: ExportConfig, out: Path, cut: Tiling | None) -> list[RunPictures]:
+    device = torch_device(config.device)
     paths = [Path(run) for run in config.run]
     for path, count in Counter(path.resolve() for path in paths).items():
         if count > 1:

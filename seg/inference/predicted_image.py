@@ -1,4 +1,4 @@
-"""What a network says of one image, as Python and notebooks want it.
+"""The prediction of one image, for Python and notebooks.
 
 Shapes: C classes, H × W the image's size, h × w that of the network's logits.
 """

@@ -94,15 +94,15 @@ def statistics(
     trained: bool = True,
     re_estimated_on: str | None = None,
 ) -> str:
-    """Whose images the running statistics of a network are of, in a few words.
+    """The images that a network's running statistics are of, in a few words.
 
     Args:
         policy: that the network was trained with.
         model: the network.
-        labelled: the domains that its labelled images were of, ``source``, ``target`` or both.
-        uses_target: whether target images passed through it in training, beside labelled ones.
+        labelled: the domains of its labelled images, ``source``, ``target`` or both.
+        uses_target: whether target images without labels passed through it in training.
         trained: whether a step was made since the network got its weights.
-        re_estimated_on: the images of which :func:`seg.models.adaptive_batch_norm.re_estimated` made them, if it did.
+        re_estimated_on: the images of AdaBN statistics, if there are such.
     """
     if not layers_of(model):
         return "none: the network has no batch normalisation"
@@ -117,17 +117,10 @@ def statistics(
 
 
 def describe(policy: str, model: nn.Module, whose: str | None = None) -> str:
-    """One sentence about a policy and what it has come to in this network, for the protocol beside a score.
+    """One sentence about a policy in this network, for the protocol beside a score.
 
-    Args:
-        policy: one of ``BATCH_NORM_POLICIES``.
-        model: the network.
-        whose: the :func:`statistics`; None takes those of a training that passes images of both domains.
-
-    Raises:
-        InputError: an unknown policy.
+    ``whose`` are the :func:`statistics`; None takes those of a training on images of both domains.
     """
-    _check(policy)
     whose = whose or statistics(policy, model)
     if not layers_of(model):
         return whose

@@ -68,25 +68,16 @@ def _called(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     module_name, _, name = spec.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise InputError(
-                f"{spec}: there is no module '{error.name}'; run the command in the folder that holds it"
-            ) from error
-        raise InputError(f"{spec}: cannot be imported ({first_words(error)})") from error
-    except Exception as error:  # whatever the user's own code raises
-        raise InputError(f"{spec}: cannot be imported ({type(error).__name__}: {first_words(error)})") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
-    try:
-        made = function()
+        function = getattr(module, name, None)
+        made = function() if callable(function) else None
     except InputError:
         raise
-    except Exception as error:  # likewise
-        raise InputError(
-            f"{spec}: failed when called without arguments ({type(error).__name__}: {first_words(error)})"
-        ) from error
+    except Exception as error:  # whatever the user's own code raises
+        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        hint = "; run the command in the folder that holds the module" if missing else ""
+        raise InputError(f"{spec}: cannot be called ({type(error).__name__}: {first_words(error)}){hint}") from error
+    if not callable(function):
+        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
     network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
         raise InputError(

@@ -43,28 +43,16 @@ def build_network(
 
 
 def run_classes(run: Path, file: str | None) -> ClassSet:
-    """What a run's network predicts: of its own copy, since the file that its settings name may be gone or changed.
-
-    Args:
-        run: the run folder.
-        file: that its settings name, for a run without a copy.
-
-    Raises:
-        InputError: what there is cannot be read.
-    """
+    """The classes of a run's own copy, else of the ``file`` that its settings name."""
     own = run / CLASSES_FILE
     return load_classes(str(own) if own.is_file() else file)
 
 
 def classes_to_resume(run: Path, file: str | None) -> str | None:
-    """The file of classes for a run that is continued: its own copy, which the file that it names must not contradict.
-
-    Args:
-        run: the run folder.
-        file: that its settings name.
+    """The file of classes for a run that is continued: its own copy.
 
     Raises:
-        InputError: that file is there and says something else now.
+        InputError: the ``file`` that its settings name is there and says something else now.
     """
     own = run / CLASSES_FILE
     if not own.is_file():
@@ -78,12 +66,12 @@ def classes_to_resume(run: Path, file: str | None) -> str | None:
 
 
 def _meaning(classes: ClassSet) -> ClassSet:
-    """All but colours that are for people alone: those that are chosen may be others in another version."""
+    """All but colours for display."""
     return classes if classes.by_color else dataclasses.replace(classes, colors=())
 
 
 def format_to_resume(run: Path) -> PixelFormat | None:
-    """What the network of a run that is continued sees; None where the run has not begun."""
+    """The pixels of a run that is continued; None where the run has not begun."""
     return read_format(run) if (run / CLASSES_FILE).is_file() else None
 
 
@@ -116,7 +104,7 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None
     """Put weights into a network.
 
     Raises:
-        InputError: weights of another network or class count, or weights that are not finite.
+        InputError: weights of another network or another number of classes.
     """
     try:
         load_state(model, state, where)

@@ -112,8 +112,8 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(runs, config, tmp_path, 
     config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
     save = RunFolder.save_checkpoint
 
-    def interrupted(folder, name, state, step):
-        save(folder, name, state, step)
+    def interrupted(folder, name, state):
+        save(folder, name, state)
         if name == "last":
             raise InputError("interrupted")
 

@@ -309,9 +309,9 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     ("spec", "message"),
     [
         ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
-        ("own_networks:build", "there is no module 'own_networks'; run the command in the folder that holds it"),
-        ("own_network:needs", "failed when called without arguments .TypeError: "),
-        ("own_network:fails", "failed when called without arguments .RuntimeError: no such luck"),
+        ("own_networks:build", "No module named 'own_networks'.; run the command in the folder that holds the module"),
+        ("own_network:needs", "cannot be called .TypeError: "),
+        ("own_network:fails", "cannot be called .RuntimeError: no such luck"),
         ("own_network:nothing", "returned a int; expected a torch.nn.Module"),
         ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
         ("own_network:classifier", "its logits have shape .1, 3.; expected .B, C, h, w., one a pixel"),
