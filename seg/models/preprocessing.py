@@ -1,4 +1,4 @@
-"""What a trained network wants done to an image before it sees it.
+"""What a trained network expects of images: normalisation, order of channels, scale and size.
 
 Shapes: H × W pixels.
 """
@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,10 +18,9 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import read_json
-from seg.data.normalisation import MEAN, STD
+from seg.data.normalisation import IMAGENET_MEAN, IMAGENET_STD, normalisation_table, normalised
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 
-IMAGENET_MEAN, IMAGENET_STD = (tuple(round(float(value), 3) for value in values) for values in (MEAN, STD))
 ORDERS = ("rgb", "bgr")
 #: In which transformers keeps what is done to images.
 PREPROCESSOR_FILE = "preprocessor_config.json"
@@ -30,13 +28,13 @@ PREPROCESSOR_FILE = "preprocessor_config.json"
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How pixels become a network's input, see :meth:`normalised`.
+    """What a network expects of images, see :meth:`normalised`.
 
     Args:
         mean: what becomes 0, in RGB on the scale from 0 to 1.
         std: what becomes 1, likewise.
         order: of the channels that the network sees, ``rgb`` or ``bgr``.
-        multiple: the network takes sides that are multiples of it; who calls it continues images to such.
+        multiple: the network takes sides that are multiples of it; images are continued to such by the caller.
         size: (width, height) that the network was made to see, or None for the images' own.
         origin: where all this was read, for people.
         pixels: of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
@@ -86,20 +84,16 @@ class Preprocessing:
         """
         if not self.pixels.is_rgb:
             return self.pixels.normalised(image_hwc, valid)
-        values = cv2.LUT(image_hwc, self._table)
+        result = normalised(image_hwc, self._table)
         if self.order == "bgr":
-            values = values[..., ::-1]
-        result = torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+            result = result.flip(0)
         if valid is not None:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
 
     @cached_property
     def _table(self) -> NDArray[np.float32]:
-        # the arithmetic of seg.data.normalisation, to the last bit
-        levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
-        mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))
-        return ((levels - mean) / std).astype(np.float32, copy=False)
+        return normalisation_table(self.mean, self.std)
 
 
 def read_preprocessor(folder: Path) -> Preprocessing | None:

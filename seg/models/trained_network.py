@@ -212,7 +212,7 @@ class TrainedNetwork:
 
 
 class PlainLogits(nn.Module):
-    """A network whose output holds logits somewhere, as one that returns them alone.
+    """A network that returns logits alone: the one place where what networks of others return becomes logits.
 
     One output per pixel is how a network says yes or no: its logit z becomes (0, z), whose softmax is (1 - σ(z), σ(z)).
 
