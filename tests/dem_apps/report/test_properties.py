@@ -71,20 +71,6 @@ def test_a_page_of_any_run_folders(tmp_path: Path, runs: list[dict[str, str]]) -
     assert "</script><script>x" not in page
 
 
-def test_a_bomb_in_the_settings_is_one_line_of_the_page(tmp_path: Path) -> None:
-    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    for number in range(20):
-        bomb += f"{chr(98 + number)}: &{chr(98 + number)} [{', '.join(['*' + chr(97 + number)] * 9)}]\n"
-    (tmp_path / "config.yaml").write_text(bomb)
-    (run,) = read_runs([tmp_path])
-    assert run.config == {}
-    assert any(line.startswith("config.yaml cannot be read (unfolds into more than") for line in run.missing)
-    (tmp_path / "config.yaml").write_text("x: !!python/object/apply:os.system [touch x]\n")
-    (run,) = read_runs([tmp_path])
-    assert any("could not determine a constructor" in line for line in run.missing)
-    assert render([run])
-
-
 def test_a_picture_that_claims_to_be_enormous_is_one_line_of_the_page(tmp_path: Path) -> None:
     header: Any = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (50_000).to_bytes(4, "big") * 2 + b"\x08\x02\x00\x00\x00"
     (tmp_path / "eval.json").write_text('{"miou": 0.5}')
