@@ -123,7 +123,6 @@ def checkpoints_table(scores: Sequence[Score], run: Run) -> Table:
         about = described.get(name)
         score = by_key.get(about.score) if about else None
         step = run.score(about.step) if about else None
-        step = run.checkpoints.get(name) if step is None else step
         value = run.score(score.key) if score else None
         if value is None and step is None and name not in run.checkpoints:
             continue

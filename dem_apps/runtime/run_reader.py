@@ -1,8 +1,7 @@
-"""The reader of run folders: whatever is there, and for every file that is missing or broken what is wrong with it.
+"""The reader of run folders: what is there, and for every file that is missing or broken a sentence.
 
-Only files are read, never a model, and nothing of a run is trusted: numbers that are not finite count as absent. A
-page shows the faults and goes on; what needs a file calls :meth:`Run.require`, and :func:`read_config` and
-:func:`read_metrics` read one file alone. Each refuses in a sentence.
+Only files are read, never a network. Numbers that are not finite count as absent. A page shows what is missing and goes
+on; :meth:`Run.require`, :func:`read_config` and :func:`read_metrics` refuse it.
 """
 
 from __future__ import annotations
@@ -19,26 +18,12 @@ from dem_apps.runtime.metrics_info import MetricsInfo, read_metrics_info
 
 #: What a folder must hold one of to be a run.
 _FILES = ("config.yaml", "metrics.jsonl", "eval.json", "environment.json")
+
 #: Beyond it, differences and squares of two numbers would be infinite.
 _LARGEST = 1e100
 
 Line = dict[str, Any]
 Content = TypeVar("Content")
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A file of a run that is missing or broken.
-
-    Args:
-        file: its name in the folder.
-        reason: what is wrong; empty for what a kill leaves and every reader copes with.
-        sentence: the same for a page, with what the run lacks for it.
-    """
-
-    file: str
-    reason: str
-    sentence: str
 
 
 @dataclass(frozen=True)
@@ -51,8 +36,10 @@ class Run:
         config: of ``config.yaml``; empty where there is none, as are the others.
         evaluation: of ``eval.json``.
         metrics: the readable lines of ``metrics.jsonl``, each with a whole number ``step``.
-        checkpoints: step by name of each checkpoint; None where the file's name does not tell.
+        checkpoints: their names.
         colours: names of the pictures' colours and #rrggbb.
+        broken: by file, why it cannot be used; a last line that a kill cut short is none.
+        missing: the same in sentences for a page.
     """
 
     name: str
@@ -62,14 +49,10 @@ class Run:
     environment: dict[str, Any]
     evaluation: dict[str, Any]
     metrics: list[Line]
-    checkpoints: dict[str, int | None]
+    checkpoints: tuple[str, ...]
     colours: list[tuple[str, str]]
-    faults: tuple[Fault, ...]
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Sentences about what is not there or cannot be read."""
-        return tuple(fault.sentence for fault in self.faults)
+    broken: dict[str, str]
+    missing: tuple[str, ...]
 
     @property
     def seed(self) -> Any:
@@ -93,9 +76,9 @@ class Run:
         Raises:
             InputError: naming the first file that is not, and why.
         """
-        for fault in self.faults:
-            if fault.file in files and fault.reason:
-                raise InputError(f"{self.path / fault.file}: {fault.reason}")
+        for file in files:
+            if file in self.broken:
+                raise InputError(f"{self.path / file}: {self.broken[file]}")
 
     def score(self, key: str) -> float | None:
         """A number of ``eval.json`` by its key with dots; None where the run has none."""
@@ -147,17 +130,46 @@ def read_run(path: Path, name: str | None = None) -> Run:
         inside = next((child for child in sorted(path.iterdir()) if (child / "config.yaml").is_file()), None)
         hint = f"; it holds run folders, so give those, such as {inside}" if inside is not None else ""
         raise InputError(f"{path}: is no run folder (it has none of {', '.join(_FILES)}){hint}")
-    faults: list[Fault] = []
-    config = _mapping(path / "config.yaml", faults, "the settings are unknown")
-    environment = _mapping(path / "environment.json", faults, "versions, device and command are unknown")
-    evaluation = _mapping(path / "eval.json", faults, "the run has not finished, so there are no final scores")
-    metrics = _metrics(path / "metrics.jsonl", faults)
-    info = _info(path / metrics_info.FILE, faults)
-    checkpoints = _checkpoints(path / "checkpoints", faults)
-    colours = _colours(path / info.pictures.colours, faults) if info.pictures and info.pictures.colours else []
+    broken: dict[str, str] = {}
+    missing: list[str] = []
+
+    def read(name: str, reader: Callable[[Path], Content], otherwise: Content, consequence: str) -> Content:
+        file = path / name
+        if not file.exists():
+            broken[name] = "is missing"
+            missing.append(f"{name} is missing: {consequence}.")
+            return otherwise
+        try:
+            return reader(file)
+        except InputError as error:
+            broken[name] = str(error).removeprefix(f"{file}: ")
+            missing.append(f"{name} cannot be read ({broken[name]:.120}): {consequence}.")
+            return otherwise
+
+    nothing: dict[str, Any] = {}
+    config = read("config.yaml", _mapping, nothing, "the settings are unknown")
+    environment = read("environment.json", _mapping, nothing, "versions, device and command are unknown")
+    evaluation = read("eval.json", _mapping, nothing, "the run has not finished, so there are no final scores")
+    metrics, faults = read("metrics.jsonl", _metrics, ([], {}), "there are no curves")
+    if faults:
+        first, *others = faults
+        where = f"line {first}" if not others else f"{len(faults)} lines, the first being line {first},"
+        missing.append(f"metrics.jsonl: {where} cannot be read and is left out.")
+        broken["metrics.jsonl"] = f"line {first}: {faults[first]}"
+    if not metrics and "metrics.jsonl" not in broken:
+        missing.append("metrics.jsonl holds no line that can be read: there are no curves.")
+    info = metrics_info.UNDESCRIBED
+    if (path / metrics_info.FILE).exists():
+        info = read(metrics_info.FILE, read_metrics_info, info, "metrics go by the names that they were logged under")
+    checkpoints = tuple(sorted(file.stem for file in path.glob("checkpoints/[!.]*.pt")))
+    if not checkpoints:
+        missing.append("checkpoints/ holds no checkpoint.")
+    colours: list[tuple[str, str]] = []
+    if info.pictures and info.pictures.colours and (path / info.pictures.colours).is_file():
+        colours = read(info.pictures.colours, _colours, colours, "the colours of the classes are unknown")
     return Run(
         name if name is not None else path.resolve().name, path, info, config, environment, evaluation, metrics,
-        checkpoints, colours, tuple(faults),
+        checkpoints, colours, broken, tuple(missing),
     )  # fmt: skip
 
 
@@ -170,7 +182,7 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / "config.yaml"
     if not file.is_file():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    return _checked_mapping(file)
+    return _mapping(file)
 
 
 def read_metrics(path: Path) -> list[Line]:
@@ -180,20 +192,17 @@ def read_metrics(path: Path) -> list[Line]:
         InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
     """
     file = path / "metrics.jsonl"
-    lines, broken = _parsed_lines(read_text(file))
-    for position, reason in broken:
-        if not _is_last(position, lines, broken):
-            raise InputError(f"{file}, line {position}: {reason}")
-    return list(lines.values())
+    lines, faults = _metrics(file)
+    for position, reason in faults.items():
+        raise InputError(f"{file}, line {position}: {reason}")
+    return lines
 
 
 def number(value: Any) -> float | None:
     """``value`` as a finite float, or None: a run's files may hold anything."""
-    try:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(float(value)) < _LARGEST
-    except OverflowError:  # a whole number that no float holds
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -_LARGEST < value < _LARGEST:
         return None
-    return float(value) if is_number else None
+    return float(value)
 
 
 def at(document: Any, *keys: str) -> Any:
@@ -212,91 +221,35 @@ def _names(paths: Sequence[Path]) -> list[str]:
         depth += 1
 
 
-def _checked_mapping(file: Path) -> dict[str, Any]:
+def _mapping(file: Path) -> dict[str, Any]:
     document = read_json(file) if file.suffix == ".json" else read_yaml(file)
     if not isinstance(document, dict):
         raise InputError(f"{file}: expected a mapping of keys, found {type(document).__name__}")
     return document
 
 
-def _or_fault(file: Path, read: Callable[[Path], Content], faults: list[Fault], consequence: str) -> Content | None:
-    """What ``read`` makes of a file, or None and a fault."""
-    if not file.exists():
-        faults.append(Fault(file.name, "is missing", f"{file.name} is missing: {consequence}."))
-        return None
-    try:
-        return read(file)
-    except InputError as error:
-        reason = str(error).removeprefix(f"{file}: ")
-        brief = reason if len(reason) <= 120 else reason[:120] + "…"
-        faults.append(Fault(file.name, reason, f"{file.name} cannot be read ({brief}): {consequence}."))
-        return None
-
-
-def _mapping(file: Path, faults: list[Fault], consequence: str) -> dict[str, Any]:
-    return _or_fault(file, _checked_mapping, faults, consequence) or {}
-
-
-def _info(file: Path, faults: list[Fault]) -> MetricsInfo:
-    if not file.exists():  # an older run, of which nothing is missing
-        return metrics_info.UNDESCRIBED
-    info = _or_fault(file, read_metrics_info, faults, "metrics go by the names that they were logged under")
-    return metrics_info.UNDESCRIBED if info is None else info
-
-
-def _metrics(file: Path, faults: list[Fault]) -> list[Line]:
-    text = _or_fault(file, read_text, faults, "there are no curves")
-    if text is None:
-        return []
-    lines, broken = _parsed_lines(text)
-    if broken:
-        position, reason = broken[0]
-        which = f"line {position}" if len(broken) == 1 else f"{len(broken)} lines, the first being line {position},"
-        cut = _is_last(position, lines, broken)
-        faults.append(Fault(file.name, "" if cut else f"line {position}: {reason}",
-                            f"{file.name}: {which} cannot be read and is left out."))  # fmt: skip
-    if not lines:
-        faults.append(Fault(file.name, "", f"{file.name} holds no line that can be read: there are no curves."))
-    return list(lines.values())
-
-
-def _parsed_lines(text: str) -> tuple[dict[int, Line], list[tuple[int, str]]]:
-    """Lines by their position from 1 on, and position and fault of each broken one. Blank ends do not count."""
-    lines: dict[int, Line] = {}
-    broken: list[tuple[int, str]] = []
-    # not splitlines(), which also splits at characters that JSON may hold
-    for position, row in enumerate(text.rstrip().split("\n") if text.strip() else (), start=1):
+def _metrics(file: Path) -> tuple[list[Line], dict[int, str]]:
+    """The readable lines, and position from 1 and fault of each other one but a last one that a kill cut short."""
+    lines: list[Line] = []
+    faults: dict[int, str] = {}
+    *rows, last = read_text(file).split("\n")  # not splitlines(), which also splits at characters that JSON may hold
+    for position, row in enumerate([*rows, last], start=1):
         try:
             line = parsed_json(row, "")
         except InputError as error:
-            broken.append((position, str(error).removeprefix(": ")))
+            faults[position] = str(error).removeprefix(": ")
             continue
         if isinstance(line, dict) and isinstance(line.get("step"), int) and number(line["step"]) is not None:
-            lines[position] = line
+            lines.append(line)
         else:
-            broken.append((position, "expected a mapping with a whole number 'step'"))
-    return lines, broken
+            faults[position] = "expected a mapping with a whole number 'step'"
+    faults.pop(len(rows) + 1, None)
+    return lines, faults
 
 
-def _is_last(position: int, lines: Mapping[int, Line], broken: Sequence[tuple[int, str]]) -> bool:
-    return position > max([*lines, *(other for other, _ in broken if other != position)], default=0)
-
-
-def _checkpoints(folder: Path, faults: list[Fault]) -> dict[str, int | None]:
-    """Step by name, from the names of the tensor files; their content is never looked at."""
-    found: dict[str, int | None] = {}
-    for file in sorted(folder.glob("[!.]*.pt")):
-        found[file.stem] = None
-    if not found:
-        faults.append(Fault("checkpoints", "holds no checkpoint", "checkpoints/ holds no checkpoint."))
-    return found
-
-
-def _colours(file: Path, faults: list[Fault]) -> list[tuple[str, str]]:
-    if not file.is_file():  # runs of the first weeks have none, and it is only needed for a legend
-        return []
-    rows = _mapping(file, faults, "the colours of the classes are unknown").get("classes")
+def _colours(file: Path) -> list[tuple[str, str]]:
     colours = []
+    rows = _mapping(file).get("classes")
     for row in rows if isinstance(rows, list) else []:
         rgb = at(row, "color")
         if isinstance(rgb, list) and len(rgb) == 3 and all(isinstance(c, int) and 0 <= c < 256 for c in rgb):
