@@ -25,8 +25,9 @@ class Progress:
         self._started = self._spoke = time.monotonic()
         console, whole = Console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way, and no number
         self._bar = rich.progress.Progress(
-            TextColumn(title), BarColumn(None, table_column=Column(max_width=40)), MofNCompleteColumn(table_column=whole),
-            TextColumn("{task.fields[rate]} left"), TimeRemainingColumn(table_column=whole.copy()), console=console,
+            TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
+            MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[rate]} left"),
+            TimeRemainingColumn(table_column=whole.copy()), console=console,
             disable=not console.is_terminal or console.is_dumb_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=total, completed=done, rate="")
