@@ -56,10 +56,7 @@ HYPERPARAMETERS = [
 #: What a command does before it opens or writes anything, and its flags.
 COMMANDS: dict[str, tuple[Callable[[list[str]], Any], list[str]]] = {
     "seg.train": (lambda argv: settings(seg.config.TrainConfig)(argv).check(), flags_of((seg.config.TrainConfig, ""))),
-    "seg.evaluate": (
-        lambda argv: seg.evaluate._check(settings(seg.evaluate.EvaluateConfig)(argv)),
-        flags_of((seg.evaluate.EvaluateConfig, "")),
-    ),
+    "seg.evaluate": (settings(seg.evaluate.EvaluateConfig), flags_of((seg.evaluate.EvaluateConfig, ""))),
     "seg.export": (
         lambda argv: settings(seg.export.ExportConfig)(seg.export._gathered(argv)),
         flags_of((seg.export.ExportConfig, "")),
