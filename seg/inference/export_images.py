@@ -126,7 +126,7 @@ def _say(runs: list[RunPictures], images: int, failed: int) -> None:
 
 
 def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
-    """What is done to the images, as far as the first one tells, that nobody may have expected."""
+    """Notes on what the first image shows: bands left out, the network's size, images made much smaller."""
     file, header = first
     bands = left_out(file, header, run.trained.preprocessing.pixels)
     if bands is not None:

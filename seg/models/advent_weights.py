@@ -26,11 +26,11 @@ from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDee
 from seg.models.load_model import CLASSES_FILE
 from seg.models.weights_file import read_torch, tensors_by_name
 
-#: How a name begins in ADVENT's layout → here; the first that fits counts.
+#: How a name begins here → in ADVENT's layout.
 _PREFIXES = {
-    "layer5.conv2d_list.": "auxiliary_head.branches.",
-    "layer6.conv2d_list.": "main_head.branches.",
-    "": "encoder.",
+    "auxiliary_head.branches.": "layer5.conv2d_list.",
+    "main_head.branches.": "layer6.conv2d_list.",
+    "encoder.": "",
 }
 _HEADS = ("layer5.", "layer6.")
 RECORD_FILE = "converted.json"
@@ -98,69 +98,52 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
     """
     if all(name.startswith("module.") for name in advent):
         advent = {name.removeprefix("module."): value for name, value in advent.items()}
-    expected = _advent_layout(num_classes)
+    with torch.device("meta"):  # shapes and types without values
+        ours = AdventDeepLabV2(num_classes).state_dict()
+    expected = {_advent_name(name): name for name in ours}
     if all(name.startswith(_START_PREFIX) for name in advent):
-        advent = _encoder({name.removeprefix(_START_PREFIX): value for name, value in advent.items()})
-        expected = _encoder(expected)
+        advent = {name.removeprefix(_START_PREFIX): value for name, value in advent.items()}
+        advent, expected = _without_heads(advent), _without_heads(expected)
     _check_names(advent, expected, where)
     converted = {}
-    for name, ours in expected.items():
-        value = advent[name] if name in advent else torch.zeros_like(ours, device="cpu")
-        if value.shape != ours.shape:
-            raise InputError(f"{where}: {_wrong_shape(name, value, ours, num_classes)}")
-        if value.layout != torch.strided or value.is_quantized or value.is_complex():
-            raise InputError(f"{where}: {name} is {value.dtype}, {value.layout}, and no plain tensor of real numbers")
+    for name, own in expected.items():
+        shape = ours[own].shape
+        value = advent[name] if name in advent else torch.zeros(shape)
+        if value.shape != shape:
+            hint = "; give --classes FILE with as many classes as it has" if name.startswith(_HEADS) else ""
+            raise InputError(f"{where}: {name} has shape {list(value.shape)} instead of {list(shape)}{hint}")
         if not value.isfinite().all():
             raise InputError(f"{where}: {name} holds NaN or infinite values")
-        converted[_renamed(name, _PREFIXES)] = value.to(ours.dtype)
+        converted[own] = value.to(ours[own].dtype)
     return converted
 
 
-def _advent_layout(num_classes: int) -> dict[str, Tensor]:
-    """Every tensor of the network under ADVENT's name: shapes and types without values."""
-    with torch.device("meta"):
-        ours = AdventDeepLabV2(num_classes).state_dict()
-    advent_prefixes = {ours: advent for advent, ours in _PREFIXES.items()}
-    return {_renamed(name, advent_prefixes): value for name, value in ours.items()}
+def _advent_name(name: str) -> str:
+    for ours, advent in _PREFIXES.items():
+        if name.startswith(ours):
+            return advent + name.removeprefix(ours)
+    return name
 
 
-def _encoder(advent: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in advent.items() if not name.startswith(_HEADS)}
+def _without_heads(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in named.items() if not name.startswith(_HEADS)}
 
 
-def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    before, after = next(pair for pair in prefixes.items() if name.startswith(pair[0]))
-    return after + name.removeprefix(before)
-
-
-def _check_names(advent: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> None:
+def _check_names(advent: Mapping[str, Tensor], expected: Mapping[str, str], where: str) -> None:
     missing = [name for name in expected if name not in advent and not name.endswith(_COUNTER)]
     unknown = [name for name in advent if name not in expected]
-    heads = sorted(name for name in missing if name.startswith("layer5."))
-    if heads and heads == sorted(missing):
+    if missing and all(name.startswith("layer5.") for name in missing):
         raise InputError(
             f"{where}: the auxiliary head is missing (layer5.conv2d_list.0 to .3), as in single-level checkpoints; "
             "a multi-level one with layer5 and layer6 is needed"
         )
-    complaints = [
-        f"{len(names)} names are {what} ({', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''})"
-        for names, what in ((missing, "missing"), (unknown, "unknown"))
-        if names
-    ]
-    if complaints:
-        raise InputError(
-            f"{where}: {' and '.join(complaints)}; expected ADVENT's ResNet-101 with conv1, bn1, layer1 to layer4 and "
-            "the heads layer5 and layer6"
-        )
-
-
-def _wrong_shape(name: str, value: Tensor, expected: Tensor, num_classes: int) -> str:
-    if name.startswith(_HEADS) and value.dim() and value.shape[0] != num_classes:
-        return (
-            f"{name} is for {value.shape[0]} classes and {num_classes} are expected; give --classes FILE with "
-            "as many as the checkpoint has"
-        )
-    return f"{name} has shape {list(value.shape)} instead of {list(expected.shape)}"
+    for what, names in (("missing", missing), ("unknown", unknown)):
+        if names:
+            shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+            raise InputError(
+                f"{where}: {len(names)} names are {what} ({shown}); expected ADVENT's ResNet-101 with conv1, bn1, "
+                "layer1 to layer4 and the heads layer5 and layer6"
+            )
 
 
 def _sha256(file: Path) -> str:
@@ -169,15 +152,14 @@ def _sha256(file: Path) -> str:
 
 
 def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainConfig:
-    no_augmentation: list[dict[str, Any]] = []
     return TrainConfig(
         method="source",
         loss="none",
         batch_size=1,
         classes=classes_file,
         run_dir=str(run_dir),
-        source=SourceConfig(size=[1280, 720], augmentation=no_augmentation),
-        target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=no_augmentation),
+        source=SourceConfig(size=[1280, 720], augmentation=[]),
+        target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=[]),
         model=ModelConfig(
             name="deeplabv2-advent",
             encoder=ENCODER,

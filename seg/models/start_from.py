@@ -1,4 +1,4 @@
-"""``--model.start-from``: the weights of somebody's network into one that is to be trained.
+"""``--model.start-from``: puts the weights of a trained network into one that is to be trained.
 
 They may lie in a run folder, in a folder of segmentation-models-pytorch's or transformers' ``save_pretrained``, or in a
 file, a state dict as ``.pth`` or ``.safetensors``. C, C' are numbers of classes, ours and theirs.

@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
 def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_estimated_on: str | None = None) -> str:
-    """Whose images a run's running statistics are of, in a few words.
+    """The images that a run's running statistics are of, in a few words.
 
     Args:
         config: the run's settings.
@@ -43,7 +43,7 @@ def protocol(
     re_estimated_on: str | None = None,
     cut: Tiling | None = None,
 ) -> dict[str, Any]:
-    """How a score came about: what somebody needs to compare it with another.
+    """How a score came about: what is needed to compare it with another.
 
     Args:
         config: the run's settings, its target replaced if other data was scored.
