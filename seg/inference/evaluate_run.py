@@ -11,7 +11,6 @@ from accelerate import PartialState
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import write_new
-from dem_apps.runtime.processes import launched_processes
 from dem_apps.runtime.terminal import console
 from seg.config import TargetDataConfig
 from seg.data.domains import open_unlabelled, open_validation
@@ -23,6 +22,7 @@ from seg.models.trained import open_run
 from seg.scores.evaluation import evaluate
 from seg.scores.protocol import protocol
 from seg.scores.tables import score_table
+from seg.training.processes import launched_processes
 
 
 def evaluate_run(config: EvaluateConfig) -> None:

@@ -19,7 +19,6 @@ from torch import Tensor
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.device import is_out_of_memory, torch_device
 from dem_apps.runtime.files import claim, refuse_used_folder
-from dem_apps.runtime.processes import launched_processes
 from dem_apps.runtime.progress import track
 from seg.data.datasets import seen
 from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
@@ -34,6 +33,7 @@ from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estima
 from seg.models.tiles import Tiling, tiling
 from seg.models.trained import TrainedNetwork, Training, open_run
 from seg.scores.protocol import batch_norm_statistics
+from seg.training.processes import launched_processes
 from seg.training.summary import title
 
 #: An image that is made smaller by this factor or more is a thumbnail, which is said.

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
-from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
 from seg import build_model
@@ -32,6 +31,7 @@ from seg.models.predictor import upsampled
 from seg.scores.evaluation import evaluate, predicted
 from seg.scores.protocol import protocol
 from seg.scores.tables import score_table
+from seg.training.processes import leave_group
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))

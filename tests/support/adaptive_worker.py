@@ -10,8 +10,8 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from dem_apps.runtime.processes import leave_group
 from seg.models.adaptive_batch_norm import re_estimated
+from seg.training.processes import leave_group
 
 #: Images per batch.
 SIZES = (3, 1, 2)
