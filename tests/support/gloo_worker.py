@@ -1,4 +1,4 @@
-"""One of several processes that compute a loss together; see dem_apps/test_processes.py."""
+"""One of several processes that compute a loss together; see dem_apps/test_several_processes.py."""
 
 from __future__ import annotations
 
