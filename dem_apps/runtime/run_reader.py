@@ -150,7 +150,8 @@ def read_run(path: Path, name: str | None = None) -> Run:
     config = read("config.yaml", _mapping, nothing, "the settings are unknown")
     environment = read("environment.json", _mapping, nothing, "versions, device and command are unknown")
     evaluation = read("eval.json", _mapping, nothing, "the run has not finished, so there are no final scores")
-    metrics, faults = read("metrics.jsonl", _metrics, ([], {}), "there are no curves")
+    no_lines: tuple[list[Line], dict[int, str]] = ([], {})
+    metrics, faults = read("metrics.jsonl", _metrics, no_lines, "there are no curves")
     if faults:
         first, *others = faults
         where = f"line {first}" if not others else f"{len(faults)} lines, the first being line {first},"
