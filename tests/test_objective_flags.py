@@ -12,7 +12,7 @@ import rl.config
 import seg.config
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.errors import InputError
-from dem_apps.objectives import OBJECTIVES, objective_options
+from dem_apps.objectives import objective_class, objective_options
 from dem_apps.objectives.flags import OPTION_NAMES, ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.settings import from_dict, parse_config, to_dict
 
@@ -23,7 +23,7 @@ GIVEN = {"tau": 0.5, "alpha": 0.7, "momentum": 0.3, "norm": "l2", "delta": "entr
 @pytest.mark.parametrize("config_class", CONFIGS)
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_every_option_is_a_flag_and_reaches_the_objective(config_class: Any, name: str) -> None:
-    defaults = inspect.signature(OBJECTIVES[name]).parameters
+    defaults = inspect.signature(objective_class(name)).parameters
     options = {option: GIVEN.get(option, defaults[option].default) for option in objective_options(name)}
     flags = [part for option, value in options.items() for part in (f"--{option}", str(value))]
     config = parse_config(config_class, "", "", ["--loss", name, *flags])
@@ -38,7 +38,7 @@ def test_the_settings_are_the_options_of_the_objectives() -> None:
     for field in dataclasses.fields(ObjectiveSettings):
         if field.name != "loss":
             owners = [name for name in OBJECTIVE_NAMES if field.name in objective_options(name)]
-            default = inspect.signature(OBJECTIVES[owners[0]]).parameters[field.name].default
+            default = inspect.signature(objective_class(owners[0])).parameters[field.name].default
             shown = f"{default:g}" if isinstance(default, float) else default
             assert field.metadata["help"].endswith(f", of --loss {', '.join(owners)}; default: {shown}")
 
