@@ -47,7 +47,6 @@ test-lowest: $(LOWEST_READY)
 slow: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
-# Hours of bad luck in minutes, by hand: see docs/appendix.md.
 check: format lint types test
 
 format: $(READY)

@@ -34,7 +34,7 @@ from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import GAME_STREET, draw_street
-from seg.models.load_model import LoadedModel, open_trained
+from seg.models.trained import TrainedNetwork, open_run
 
 IMAGES, PROBE, BATCH, CHECKS, RECOMMENDED = 24, 12, 2, 2, 1e-1
 #: The rule's thresholds were chosen on these; what is reported is of the others.
@@ -76,7 +76,7 @@ def main() -> None:
     """Make the rows that are missing, each written as it comes."""
     arguments = _arguments()
     torch.set_num_threads(1)
-    loaded = open_trained(arguments.run, "last", torch.device("cpu"))
+    loaded = open_run(arguments.run, "last")[0]
     done = {key_of(row) for row in rows_of(arguments.out)}
     data_of_part, arms = PARTS[arguments.part]
     for domain, corruption, strength in data_of_part:
@@ -99,10 +99,10 @@ def main() -> None:
 class Data:
     """The images of one corruption, and the network's scores and evidence before."""
 
-    def __init__(self, loaded: LoadedModel, domain: str, corruption: str, strength: int, evidence: bool) -> None:
+    def __init__(self, loaded: TrainedNetwork, domain: str, corruption: str, strength: int, evidence: bool) -> None:
         self.loaded, self.evidence = loaded, evidence
         look = GAME_STREET if domain == "home" else target_look(0, 1.0)
-        table, _ = LAYOUTS["cityscapes"].train_ids(loaded.classes)
+        table, _ = LAYOUTS["cityscapes"].train_ids(loaded.class_set)
         self.images, self.labels = [], []
         for index in range(IMAGES):
             picture, label_ids = draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE)
@@ -111,8 +111,8 @@ class Data:
         # as seg.adapt takes them: evenly from the folder
         shown = [self.images[round(place * IMAGES / PROBE)] for place in range(PROBE)]
         self.probe = Probe([torch.stack(shown[:8]), torch.stack(shown[8:])])
-        self.before = self.probe.look(plain_forward(loaded.model))
-        self.score_before = self.score(loaded.model)
+        self.before = self.probe.look(plain_forward(loaded.network))
+        self.score_before = self.score(loaded.network)
         self.first: dict[str, dict[str, Any]] = {}
 
     def batches(self) -> Iterator[Tensor]:
@@ -125,12 +125,12 @@ class Data:
     def score(self, network: nn.Module) -> dict[str, float]:
         """With the labels of all images."""
         logits = torch.cat([plain_forward(network)(torch.stack(self.images[i : i + 8])) for i in range(0, IMAGES, 8)])
-        table = confusion(logits, torch.stack(self.labels), len(self.loaded.classes))
+        table = confusion(logits, torch.stack(self.labels), len(self.loaded.class_set))
         return {"miou": mean_iou(table), "pixel_accuracy": float(table.diag().sum() / table.sum())}
 
     def adapted(self, method: str, objective: str, reduction: str, lr: float) -> dict[str, Any]:
         """Evidence and scores before, and at every look."""
-        network = copy.deepcopy(self.loaded.model)
+        network = copy.deepcopy(self.loaded.network)
         given = {} if objective == "none" else {"objective": objective, "lr": lr, "reduction": reduction}
         watched = WatchedAdapter(TestTimeAdapter(network, method, **given), self.probe, self.before)
         policy = watched.adapter.batch_norm

@@ -31,8 +31,8 @@ from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import DemoConfig, ModelConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labelled import labelled_sampler
-from seg.evaluate import evaluate
 from seg.models.adaptive_batch_norm import re_estimated_on
+from seg.scores.evaluation import evaluate
 from seg.step import TrainState, training_step
 from seg.train import _SOURCE_STREAM, _steps, build_state
 

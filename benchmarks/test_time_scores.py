@@ -41,7 +41,7 @@ from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import GAME_STREET, draw_street
-from seg.models.load_model import LoadedModel, open_trained
+from seg.models.trained import TrainedNetwork, open_run
 
 CORRUPTIONS = ("fog", "rain", "snow", "gaussian blur", "motion blur", "gaussian noise", "sensor noise", "low contrast")
 PICTURES, BATCH, ROUNDS, SOURCE_IMAGES = 40, 4, 3, 40
@@ -81,7 +81,7 @@ def main() -> None:
     """Make the rows that are missing, each written as it comes."""
     arguments = _arguments()
     torch.set_num_threads(1)
-    networks = {run.name: open_trained(run, "last", torch.device("cpu")) for run in arguments.runs}
+    networks = {run.name: open_run(run, "last")[0] for run in arguments.runs}
     done = {key_of(row) for row in rows_of(arguments.out)}
     first = next(iter(networks.values()))
     stream, source = (demo_stream(first), demo_source()) if arguments.data == "demo" else photographs(first)
@@ -111,9 +111,9 @@ def grid(data: str) -> Iterator[tuple[str, str, str, str, float]]:
                         yield mode, "tent", objective, reduction, lr
 
 
-def run(row: dict[str, Any], loaded: LoadedModel, stream: list[Batch], source: list[Tensor]) -> dict[str, Any]:
+def run(row: dict[str, Any], loaded: TrainedNetwork, stream: list[Batch], source: list[Tensor]) -> dict[str, Any]:
     """Adapt along the stream: mIoU of all, by round, corruption and strength."""
-    episodic, classes = row["mode"] == "episodic", len(loaded.classes)
+    episodic, classes = row["mode"] == "episodic", len(loaded.class_set)
     adapter = built(row, loaded, source)
     tables: dict[tuple[int, str, int], Tensor] = {}
     for batch in stream if not episodic else [each for each in stream if each.round == 0]:
@@ -133,7 +133,7 @@ def run(row: dict[str, Any], loaded: LoadedModel, stream: list[Batch], source: l
     }  # fmt: skip
 
 
-def built(row: dict[str, Any], loaded: LoadedModel, source: list[Tensor]) -> TestTimeAdapter:
+def built(row: dict[str, Any], loaded: TrainedNetwork, source: list[Tensor]) -> TestTimeAdapter:
     """A row's adapter of a copy of the network."""
     method, given = row["method"], {}
     if row["lr"]:
@@ -145,7 +145,7 @@ def built(row: dict[str, Any], loaded: LoadedModel, source: list[Tensor]) -> Tes
         given |= lab_statistics(source)
     if method == "eata":
         given["source_images"] = source
-    return TestTimeAdapter(copy.deepcopy(loaded.model), method, **given)
+    return TestTimeAdapter(copy.deepcopy(loaded.network), method, **given)
 
 
 def scored(tables: dict[Any, Tensor]) -> float:
@@ -159,9 +159,9 @@ def all_wrong(labels: Tensor, classes: int) -> Tensor:
     return torch.bincount(label * classes + (label + 1) % classes, minlength=classes**2).view(classes, -1)
 
 
-def demo_stream(loaded: LoadedModel) -> list[Batch]:
+def demo_stream(loaded: TrainedNetwork) -> list[Batch]:
     """The corrupted streets of all rounds."""
-    table, _ = LAYOUTS["cityscapes"].train_ids(loaded.classes)
+    table, _ = LAYOUTS["cityscapes"].train_ids(loaded.class_set)
     look = target_look(0, 1.0)
     stream: list[Batch] = []
     drawn = [draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE) for index in range(PICTURES)]
@@ -181,7 +181,7 @@ def demo_source() -> list[Tensor]:
     return list(torch.stack([normalised(picture) for picture in drawn]).split(BATCH))
 
 
-def photographs(loaded: LoadedModel) -> tuple[list[Batch], list[Tensor]]:
+def photographs(loaded: TrainedNetwork) -> tuple[list[Batch], list[Tensor]]:
     """The run's target frames in their order, and some of its source."""
     config = loaded.config
     pair = open_pair(config.source, config.target, config.classes)

@@ -98,8 +98,8 @@ class AdaptConfig(ObjectiveSettings):
             raise InputError(
                 f"--source: --method {self.method} {needed if self.source is None else 'reads no source images'}"
             )
-        for name in ("labels", "source"):
-            if (folder := getattr(self, name)) is not None and not Path(folder).is_dir():
+        for name in ("images", "labels", "source"):
+            if (folder := getattr(self, name)) is not None and not Path(folder).exists():
                 raise InputError(f"--{name}: {folder} is no folder")
         if self.out and self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
             raise InputError(f"--out: {self.out} lies in --images, where its pictures would be taken for images")

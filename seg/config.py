@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
@@ -22,6 +20,8 @@ from seg.data.pixel_format import PixelFormat
 from seg.data.style import RGB_STYLES, STYLES
 from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
+from seg.methods.advent import AdversarialWeights, DiscriminatorConfig
+from seg.methods.self_training import PseudoLabelWeights, SelfTrainingConfig
 from seg.models.batch_norm import BATCH_NORM_POLICIES, resolved_policy
 from seg.scores.unsupervised_scores import CRITERIA
 
@@ -30,26 +30,11 @@ LOSSES = ("none", *OBJECTIVE_NAMES)
 BATCH_NORM_AFTER = ("none", "target")
 LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
 LAYOUT_CHOICES = (AUTO, *LAYOUTS)
+#: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
+LEAST_TILE = 64
+TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
+OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 PRECISIONS = ("float32", "bf16", "fp16")
-
-Settings = TypeVar("Settings")
-_WEIGHTS = dict.fromkeys(method.sections["weights"] for method in METHODS.values() if "weights" in method.sections)
-_SECTIONS = {key: each for method in METHODS.values() for key, each in method.sections.items() if key != "weights"}
-
-
-def _extended(
-    bases: Iterable[type] = (), sections: Mapping[str, type] | None = None
-) -> Callable[[type[Settings]], type[Settings]]:
-    """A class decorator: the same dataclass, with the fields of ``bases`` and with ``sections`` after its own."""
-    headings = {key: inspect.cleandoc(each.__doc__ or key).partition("\n")[0] for key, each in (sections or {}).items()}
-    fields = [(key, each, section(each, headings[key].rstrip("."))) for key, each in (sections or {}).items()]
-
-    def extended(settings: type[Settings]) -> type[Settings]:
-        kept = {name: getattr(settings, name) for name in ("__doc__", "__module__", "__qualname__")}
-        made = make_dataclass(settings.__name__, fields, bases=(*bases, settings), frozen=True, namespace=kept)
-        return cast(type[Settings], made)
-
-    return extended
 
 
 @dataclass(frozen=True)
@@ -214,9 +199,8 @@ class OptimizerConfig:
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
-@_extended(bases=_WEIGHTS)
 @dataclass(frozen=True)
-class WeightConfig:
+class WeightConfig(AdversarialWeights, PseudoLabelWeights):
     """How much each part of the loss counts."""
 
     seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
@@ -234,7 +218,6 @@ class WeightConfig:
     )  # fmt: skip
 
 
-@_extended(sections=_SECTIONS)
 @dataclass(frozen=True)
 class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
@@ -297,6 +280,10 @@ class TrainConfig(ObjectiveSettings):
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
+    discriminator: DiscriminatorConfig = section(DiscriminatorConfig, "discriminators of --method advent, one per head")
+    self_training: SelfTrainingConfig = section(
+        SelfTrainingConfig, "teacher, pseudo-labels and views of --method self-training"
+    )
 
     def check(self) -> None:
         """What parsing could not check.

@@ -18,7 +18,6 @@ from dem_apps.reduction import world_size
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
-from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
@@ -49,6 +48,7 @@ from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch, PolySchedule
+from seg.training.processes import leave_group
 from seg.training.repeated_sgd import RepeatedSGD
 from seg.training.run import TrainingRun
 from seg.training.summary import in_words, print_summary

@@ -6,30 +6,34 @@ Another one is a file beside these with a subclass of :class:`dem_apps.EntropyOb
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from dem_apps.errors import check_named
-from dem_apps.objective import EntropyObjective
-from dem_apps.objectives.decoupled import CADF, DEM, AdaDEM, AdaDEMMEC, AdaDEMNorm, Entropy
-from dem_apps.objectives.info_max import InfoMax
-from dem_apps.objectives.max_squares import MaxSquares
-from dem_apps.objectives.robust_entropy import RobustEntropy
 
-OBJECTIVES: dict[str, type[EntropyObjective]] = {
-    "entropy": Entropy,
-    "cadf": CADF,
-    "dem": DEM,
-    "adadem": AdaDEM,
-    "adadem-norm": AdaDEMNorm,
-    "adadem-mec": AdaDEMMEC,
-    "max-squares": MaxSquares,
-    "info-max": InfoMax,
-    "robust-entropy": RobustEntropy,
+if TYPE_CHECKING:
+    from dem_apps.objective import EntropyObjective
+
+#: Name → module and class, which is imported when it is built: the names are known without torch.
+OBJECTIVES: dict[str, str] = {
+    "entropy": "dem_apps.objectives.decoupled:Entropy",
+    "cadf": "dem_apps.objectives.decoupled:CADF",
+    "dem": "dem_apps.objectives.decoupled:DEM",
+    "adadem": "dem_apps.objectives.decoupled:AdaDEM",
+    "adadem-norm": "dem_apps.objectives.decoupled:AdaDEMNorm",
+    "adadem-mec": "dem_apps.objectives.decoupled:AdaDEMMEC",
+    "max-squares": "dem_apps.objectives.max_squares:MaxSquares",
+    "info-max": "dem_apps.objectives.info_max:InfoMax",
+    "robust-entropy": "dem_apps.objectives.robust_entropy:RobustEntropy",
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)
-#: Arguments that every objective has, and that are no options of one.
-_COMMON = inspect.signature(EntropyObjective).parameters
+
+
+def objective_class(name: str) -> type[EntropyObjective]:
+    """The class of a name of the table."""
+    found: type[EntropyObjective] = resolve_name(OBJECTIVES[name])
+    return found
 
 
 def build_objective(
@@ -60,7 +64,7 @@ def build_objective(
         ValueError: an unknown name, option or value; the message names the nearest known one.
     """
     check_named("objective", name, OBJECTIVES, objective_options, options)
-    objective = OBJECTIVES[name](num_classes=num_classes, backend=backend, balance=balance, **options)
+    objective = objective_class(name)(num_classes=num_classes, backend=backend, balance=balance, **options)
     return objective.with_least_share(least_share)
 
 
@@ -70,4 +74,7 @@ def objective_options(name: str) -> list[str]:
     >>> objective_options("dem")
     ['tau', 'alpha']
     """
-    return [argument for argument in inspect.signature(OBJECTIVES[name]).parameters if argument not in _COMMON]
+    made_of = objective_class(name)
+    # what every objective takes is no option of one
+    common = inspect.signature(resolve_name("dem_apps.objective:EntropyObjective")).parameters
+    return [argument for argument in inspect.signature(made_of).parameters if argument not in common]

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
-import dem_apps
-
 #: By package what follows it on the command line, and what it does; a test holds this and the files together.
 COMMANDS: dict[str, dict[str, str]] = {
     "seg": {
@@ -54,14 +48,3 @@ def print_listing(package: str) -> None:
     """What ``python -m PACKAGE`` does."""
     print(listing(package))
     print("\n--help behind a command lists its settings.")
-
-
-def shadow(package: str) -> Path | None:
-    """A folder or file of somebody's that Python finds in place of a package of ours; None where it finds ours."""
-    spec = sys.modules[package].__spec__ if package in sys.modules else importlib.util.find_spec(package)
-    ours = Path(dem_apps.__file__).resolve().parent.parent
-    if spec is None or spec.origin is None:
-        return None
-    place = Path(spec.origin).resolve()
-    place = place.parent if place.name == "__init__.py" else place
-    return None if place.parent == ours else place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -26,6 +25,8 @@ def read_text(file: Path) -> str:
     """
     try:
         return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: cannot be read (no such file)") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
 
@@ -171,14 +172,14 @@ def refuse_used_folder(path: Path, flag: str) -> None:
 def new_run_dir(*parts: str) -> Path:
     """Make ``runs/<parts>-<date>-<time>`` below the current folder, with ``-2``, ``-3``, … where it exists."""
     first = Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
-    for number in itertools.count(1):
-        path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+    path, number = first, 1
+    while True:
         try:
             path.mkdir(parents=True)
+            return path
         except FileExistsError:
-            continue
-        return path
-    raise AssertionError  # the loop has no end
+            number += 1
+            path = first.with_name(f"{first.name}-{number}")
 
 
 def cache_dir() -> Path:

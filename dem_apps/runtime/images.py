@@ -39,5 +39,6 @@ def opened_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Ima
         raise InputError(f"{file}: more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller first") from error
     except Exception as error:  # decoders raise nearly anything for a damaged file
         raise InputError(
-            f"{file}: the image cannot be read, it is damaged or in none of {', '.join(formats)} ({first_words(error)})"
+            f"{file}: the image cannot be read, it is damaged or cut short, or in none of {', '.join(formats)} "
+            f"({first_words(error)})"
         ) from error

@@ -18,23 +18,16 @@ _SILENT_SECONDS = 15.0
 
 
 class Progress:
-    """Shows the steps done, their rate, the remaining time and news.
-
-    Args:
-        total: steps of the whole work.
-        done: steps that were made before and took none of the time.
-        title: stands before the bar.
-        unit: what the steps are called.
-    """
+    """Shows of ``total`` steps those done, their rate and the remaining time; ``done`` were made before."""
 
     def __init__(self, total: int, done: int = 0, title: str = "training", unit: str = "steps") -> None:
         self.total, self._title, self._unit, self._before = total, title, unit, done
         self._started = self._spoke = time.monotonic()
-        console = Console()
+        console, whole = Console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way, and no number
         self._bar = rich.progress.Progress(
             TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)), TextColumn("{task.fields[rate]} left"),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)), console=console,  # the bar gives way, no number
+            MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[rate]} left"),
+            TimeRemainingColumn(table_column=whole.copy()), console=console,
             disable=not console.is_terminal or console.is_dumb_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=total, completed=done, rate="")
@@ -43,11 +36,13 @@ class Progress:
     def update(self, done: int) -> None:
         """So many steps are done: moves the bar, or prints a line if the last one is long ago."""
         self._bar.update(self._task, completed=min(done, self.total), rate=self._rate(done)[1])
-        self._say_if_silent(f"{done:,}/{self.total:,}  {self._outlook(done)}")
+        self.between_steps(f"{done:,}/{self.total:,}  {self._outlook(done)}")
 
     def between_steps(self, text: str) -> None:
-        """Work that makes no steps, such as scoring, is under way."""
-        self._say_if_silent(text)
+        """Work that makes no steps, such as scoring: a plain line if the last one is long ago."""
+        if self._bar.disable and time.monotonic() - self._spoke > _SILENT_SECONDS:
+            self._spoke = time.monotonic()
+            print(f"{self._title}: {text}", flush=True)
 
     def note(self, step: int, text: str) -> None:
         """Show news of a training, such as the latest evaluation, as a line of its own."""
@@ -61,11 +56,6 @@ class Progress:
         """Leave the terminal as it was."""
         if not self._bar.disable:
             self._bar.stop()
-
-    def _say_if_silent(self, text: str) -> None:
-        if self._bar.disable and time.monotonic() - self._spoke > _SILENT_SECONDS:
-            self._spoke = time.monotonic()
-            print(f"{self._title}: {text}", flush=True)
 
     def _rate(self, done: int) -> tuple[float, str]:
         rate = (done - self._before) / max(time.monotonic() - self._started, 1e-9)

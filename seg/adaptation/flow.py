@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.runtime.device import is_out_of_memory
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import Predictions
 from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
-from seg.inference.run_prediction import is_out_of_memory
 from seg.models.trained import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.
@@ -196,9 +196,13 @@ class Flow:
             except InputError as error:
                 broken[index] = str(error)
                 continue
-            logits = self.trained.raw_logits(self.folder.seen(index, picture)[None])
+            logits = self.trained.raw_logits(self.folder.seen(index, picture)[0][None])
             if not self.predictions.rows["before"]:
                 refuse_probabilities(logits, "--model")
+                if not bool(logits.isfinite().all()):
+                    raise InputError(
+                        f"--model: {self.trained.spec} predicts NaN or infinity; its weights are no use, save it again"
+                    )
             self.predictions.write("before", index, logits[0], picture)
         self.folder.leave_out(broken)
 
@@ -210,7 +214,7 @@ class Flow:
                 self.predictions.keep_before(index)
             elif index not in streamed:
                 picture = self.folder.picture(index)
-                seen = self._prepared(self.folder.seen(index, picture)[None])
+                seen = self._prepared(self.folder.seen(index, picture)[0][None])
                 self.predictions.write("after", index, forward(seen)[0], picture)
 
 

@@ -102,13 +102,11 @@ class ImageFolder:
         picture = self.picture(index)
         return self.preprocessing.pixels.preview(picture.values, picture.valid)
 
-    def seen(self, index: int, picture: ImagePixels | None = None) -> Tensor:
-        """(3, h, w) as the network takes it, on the device; ``picture`` saves reading it again."""
-        return self._seen_with_mask(index, picture)[0]
+    def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
+        """(3, h, w) as the network takes it, on the device, and where it holds data; None is everywhere.
 
-    def _seen_with_mask(
-        self, index: int, picture: ImagePixels | None = None
-    ) -> tuple[Tensor, NDArray[np.bool_] | None]:
+        ``picture`` saves reading the image again.
+        """
         picture = self.picture(index) if picture is None else picture
         values, valid = seen(picture, self.preprocessing.pixels, self.sizes[index])
         return self.preprocessing.normalised(values, valid).to(self.device), valid
@@ -118,7 +116,7 @@ class ImageFolder:
 
         The mask is (B, h, w) bool, or None where all images hold data everywhere.
         """
-        images, masks = zip(*(self._seen_with_mask(index) for index in indices), strict=True)
+        images, masks = zip(*map(self.seen, indices), strict=True)
         batch = torch.stack(images)
         if all(mask is None for mask in masks):
             return batch, None

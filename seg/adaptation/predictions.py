@@ -119,7 +119,7 @@ class Predictions:
             if self.labels is None or relative not in self.labels.files:
                 continue
             picture = self.folder.picture(index)
-            logits = forward(self.folder.seen(index, picture)[None])
+            logits = forward(self.folder.seen(index, picture)[0][None])
             size = (picture.values.shape[0], picture.values.shape[1])
             predicted = upsampled(logits, size, self.align_corners)[0].argmax(0).to(torch.uint8).cpu().numpy()
             table = self.labels.confusion(relative, predicted, picture.valid)

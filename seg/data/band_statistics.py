@@ -104,6 +104,6 @@ def _keep(file: Path, sums: NDArray[np.float64]) -> None:
     """A training can do without: what cannot be written is worth a warning."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(sums.tolist()).encode(), shared=True)
+        write_atomically(file, json.dumps(sums.tolist()).encode())
     except (InputError, OSError) as error:
         warnings.warn(f"{file}: cannot be written ({error}), so the next start measures again", stacklevel=2)

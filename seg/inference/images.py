@@ -1,4 +1,4 @@
-"""Images as Python has them, paths, PIL's, arrays and tensors, one or many, as the arrays that networks are fed from.
+"""Converts paths, PIL images, arrays and tensors, one or many, to the arrays that networks are fed from.
 
 Shapes: B images, H × W pixels.
 """
@@ -44,7 +44,7 @@ def one_image(image: Any, pixels: PixelFormat = RGB) -> ImagePixels:
     """One image as a network sees it: of 8-bit RGB, grey is repeated and an alpha channel is dropped.
 
     Raises:
-        InputError: something else than an image, numbers whose scale nobody knows, or other bands than the network's.
+        InputError: something else than an image, numbers of unknown scale, or other bands than the network's.
     """
     if isinstance(image, (str, Path)):
         return read_pixels(Path(image), pixels)

@@ -1,86 +1,14 @@
-"""A trained network to predict with from Python, whoever trained it.
-
-Shapes: C classes, H × W pixels.
-"""
+"""``seg.load``: a trained network that predicts images from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
-from seg.data.datasets import seen
-from seg.data.image_pixels import ImagePixels
-from seg.data.labels import ClassSet, named_classes
-from seg.inference.images import each_image, is_many, one_image
-from seg.inference.predicted_image import PredictedImage
-from seg.models.tiles import Tiling, tiled_logits, tiling
+from seg.models.tiles import tiling
 from seg.models.trained import TrainedNetwork, open_trained
-
-
-class ImagePredictor:
-    """Predicts images with a trained network; make one with :func:`load`.
-
-    Args:
-        trained: the network.
-        device: where it goes.
-        size: (width, height) that it sees, or None for each image's own.
-        cut: tiles that larger images go by.
-    """
-
-    def __init__(
-        self, trained: TrainedNetwork, device: torch.device, size: tuple[int, int] | None, cut: Tiling | None
-    ) -> None:
-        self.trained, self.device, self.size, self.cut = trained, device, size, cut
-        trained.network.to(device)
-
-    @property
-    def class_set(self) -> ClassSet:
-        """What the outputs mean; where that is not known, numbers as names."""
-        return self.trained.classes or named_classes([f"class {index}" for index in range(self.trained.num_classes)])
-
-    def predict(self, images: Any) -> Any:
-        """One :class:`PredictedImage`, or a list of them where ``images`` are many.
-
-        Args:
-            images: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1;
-                or many: a list of these, a folder, an array (B, H, W, 3) or a tensor (B, 3, H, W). Of a network that
-                sees other bands: files, arrays (H, W, bands) or tensors (bands, H, W) of the numbers it was trained on.
-
-        Raises:
-            InputError: something that is no image, or of a size that the network does not take.
-        """
-        return (
-            list(self.each(images))
-            if is_many(images)
-            else self._predicted(one_image(images, self.trained.preprocessing.pixels))
-        )
-
-    def each(self, images: Any) -> Iterator[PredictedImage]:
-        """The same of many images one after the other, for as many as there are."""
-        yield from map(self._predicted, each_image(images, self.trained.preprocessing.pixels))
-
-    def __repr__(self) -> str:
-        names = ", ".join(self.class_set.names[:4]) + (", …" if self.trained.num_classes > 4 else "")
-        return f"ImagePredictor({self.trained.spec}; {self.trained.num_classes} classes: {names})"
-
-    @torch.inference_mode()
-    def _predicted(self, image: ImagePixels) -> PredictedImage:
-        preprocessing = self.trained.preprocessing
-        batch = preprocessing.normalised(*seen(image, preprocessing.pixels, self.size))[None].to(self.device)
-        logits = tiled_logits(self._logits, batch, self.cut)
-        shown = preprocessing.pixels.preview(image.values, image.valid)
-        return PredictedImage(shown, logits.float().cpu(), self.class_set, self.trained.align_corners, image.valid)
-
-    def _logits(self, tile: Tensor) -> Tensor:
-        # where sides are continued to multiples, pixels are what can be cut off again
-        padded = self.trained.preprocessing.multiple > 1
-        return self.trained.logits(tile) if padded else self.trained.raw_logits(tile)
 
 
 def load(
@@ -91,8 +19,8 @@ def load(
     size: tuple[int, int] | str | None = "auto",
     tile: int | None = None,
     tile_overlap: int | None = None,
-) -> ImagePredictor:
-    """A trained network that predicts images.
+) -> TrainedNetwork:
+    """A trained network that predicts images, see :meth:`seg.models.trained.TrainedNetwork.predict`.
 
     Args:
         spec: a run folder, a folder of segmentation-models-pytorch's or transformers' ``save_pretrained``, one of
@@ -122,4 +50,5 @@ def load(
     if isinstance(size, str) or (size is not None and (len(size) != 2 or min(size) < 1)):
         raise InputError(f"size: expected (width, height), 'own', 'auto' or None, got {size!r}")
     chosen = None if size is None else (int(size[0]), int(size[1]))
-    return ImagePredictor(trained, torch_device(device), chosen, tiling(tile, tile_overlap))
+    trained.network.to(torch_device(device))
+    return dataclasses.replace(trained, size=chosen, cut=tiling(tile, tile_overlap))

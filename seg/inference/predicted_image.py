@@ -1,4 +1,4 @@
-"""What a network says of one image, as Python and notebooks want it.
+"""The prediction of one image, for Python and notebooks.
 
 Shapes: C classes, H × W the image's size, h × w that of the network's logits.
 """
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dem_apps.errors import NotFiniteError
 from seg.data.labels import ClassSet
 from seg.maps import entropy_maps, panels
 from seg.models.predictor import upsampled, upsampled_bands
@@ -33,9 +32,6 @@ class PredictedImage:
         class_set: names and colours of the C classes.
         align_corners: of the upsampling of logits.
         valid: (H, W), False where the image holds no data and nothing is counted; None is everywhere.
-
-    Raises:
-        NotFiniteError: logits with NaN or infinity.
     """
 
     image: NDArray[np.uint8]
@@ -43,10 +39,6 @@ class PredictedImage:
     class_set: ClassSet
     align_corners: bool
     valid: NDArray[np.bool_] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.logits.isfinite().all():
-            raise NotFiniteError("the network's output is not finite; its weights are no use")
 
     @property
     def classes(self) -> NDArray[np.uint8]:

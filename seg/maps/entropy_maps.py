@@ -1,4 +1,4 @@
-"""What a network says of an image and how sure it is, as numbers and in colours: every entropy on one scale, 0 to 1.
+"""Predictions and their entropy as numbers and in colours, every entropy on one scale, 0 to 1.
 
 Shapes: C classes, H × W pixels.
 """

@@ -17,9 +17,7 @@ from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.rasters import Georeference, write_geotiff
 from seg.maps import entropy_maps, panels
 from seg.maps.entropy_tables import EntropyTables
-from seg.models.load_model import LoadedModel
-
-RAW_FORMATS = ("png16", "npz")
+from seg.models.trained import TrainedNetwork
 
 
 @dataclass(frozen=True)
@@ -28,18 +26,16 @@ class RunPictures:
 
     Args:
         title: tells it from the others in a comparison.
-        loaded: its network.
-        size: (width, height) that the network sees; None is each image's own.
+        trained: its network.
         folder: where its files go.
         tables: of its images.
-        raw: formats of ``RAW_FORMATS`` for entropy as numbers.
+        raw: ``png16``, ``npz`` for entropy as numbers.
         label_ids: whether predictions are written as label ids as well.
         legend: whether panels name the predicted classes.
     """
 
     title: str
-    loaded: LoadedModel
-    size: tuple[int, int] | None
+    trained: TrainedNetwork
     folder: Path
     tables: EntropyTables
     raw: frozenset[str] = frozenset()
@@ -63,7 +59,7 @@ class RunPictures:
             pixels: (C,) how many were predicted as each class.
             place: where the image lies; then prediction and entropy are written as GeoTIFF as well.
         """
-        classes = self.loaded.classes
+        classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)
         row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
         pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
@@ -88,7 +84,7 @@ class RunPictures:
 
     def names(self, pixels: NDArray[np.int64]) -> list[tuple[str, entropy_maps.Colour]]:
         """For a legend: the predicted classes, (C,) pixels each, the largest first."""
-        return panels.legend(pixels, self.loaded.classes) if self.legend else []
+        return panels.legend(pixels, self.trained.class_set) if self.legend else []
 
 
 def write_geotiffs(

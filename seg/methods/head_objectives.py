@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps import build_objective
-from dem_apps.objectives import OBJECTIVES
+from dem_apps.objectives import objective_class
 from seg.training.optimization import Values
 
 
@@ -35,7 +35,7 @@ class HeadObjectives(nn.Module):
         super().__init__()
         self.weights = dict(weights)
         self.reduction = reduction
-        divided = loss != "none" and OBJECTIVES[loss].divided_by_log_c
+        divided = loss != "none" and objective_class(loss).divided_by_log_c
         self.scale = 1.0 / math.log(num_classes) if divided else 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()

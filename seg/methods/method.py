@@ -20,8 +20,8 @@ class Method:
     - ``modules``, such as objectives with a table or discriminators, and ``optimizers``: by these names they are in
       checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a ``base_lr``, which
       falls as the network's does.
-    - ``sections``: options. A section ``self_training`` with a field ``alpha`` is the flag ``--self-training.alpha``,
-      and the section's dataclass comes to ``__init__`` under its name. Names that are shared are joined.
+    - ``sections``: options, fields of :class:`seg.config.TrainConfig`. A section ``self_training`` with a field
+      ``alpha`` is the flag ``--self-training.alpha``, and the section comes to ``__init__`` under its name.
 
     Args:
         network: that learns; called with images it gives every head's logits at their size.

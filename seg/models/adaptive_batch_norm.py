@@ -1,4 +1,4 @@
-"""AdaBN (Li et al., 2016, arXiv:1603.04779): running statistics re-estimated on target images after training.
+"""AdaBN (Li et al., 2016, arXiv:1603.04779): running statistics of target images after training.
 
 It changes no weight and needs no label, so it serves any trained network that has batch normalisation.
 Shapes: B batch, C channels of a layer, h × w its features.
@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.hooks import RemovableHandle
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
@@ -21,7 +20,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.spread_batches import spread_batches
 from seg.models.batch_norm import layers_of
 
-#: The key by which a checkpoint says that its running statistics were re-estimated, and on which images.
+#: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
 
 
@@ -32,7 +31,7 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     In the pass every layer normalises by its batch, as in training; dropout is off. A layer's mean and variance are
     those of all its inputs' pixels, pooled in float64: every pixel counts the same in batches of any size, and the
     variance is around the mean of all, divided by their number less one. (An average of the batches' variances, as
-    of ``momentum=None``, would lack what the batches' means differ by.) What the statistics were before is forgotten.
+    of ``momentum=None``, would lack what the batches' means differ by.)
 
     With ``torch.distributed`` each process brings its own batches, perhaps none, and the statistics are of all.
 
@@ -47,8 +46,8 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     adapted = copy.deepcopy(model, parameters).eval()
     layers = _with_statistics(adapted)
     check_there_are_statistics(adapted)
-    moments = {layer: _Moments(layer) for layer in layers}
-    hooks = [_watch(layer, moments[layer]) for layer in layers]
+    parts = [_Sums(layer) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(part.add) for layer, part in zip(layers, parts, strict=True)]
     for layer in layers:
         # without any a layer in eval() normalises by its own batch: no dropout beside it, no word to other processes
         layer.running_mean = layer.running_var = None
@@ -56,11 +55,11 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
         adapted(images)
     for hook in hooks:
         hook.remove()
-    _join_processes(list(moments.values()))
-    if not any(float(each.count) for each in moments.values()):
+    joined = summed_over_processes(*(part.sums for part in parts))
+    if not any(float(sums[-1]) for sums in joined):
         raise InputError("--batch-norm-after: there is no image to re-estimate running statistics on")
-    for layer, each in moments.items():
-        layer.running_mean, layer.running_var = each.statistics()
+    for layer, part, sums in zip(layers, parts, joined, strict=True):
+        layer.running_mean, layer.running_var = part.statistics(sums)
     return adapted
 
 
@@ -83,19 +82,19 @@ def _with_statistics(model: nn.Module) -> list[_BatchNorm]:
     return [layer for layer in layers_of(model) if layer.running_mean is not None]
 
 
-class _Moments:
-    """Number, mean and sum of squared deviations of a layer's inputs, (C,) each; Chan et al., 1979."""
+class _Sums:
+    """Sums over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,) float64."""
 
     def __init__(self, layer: _BatchNorm) -> None:
         assert layer.running_mean is not None  # for the type checker, as is the next
         assert layer.running_var is not None
         self.before = layer.running_mean, layer.running_var
-        self.mean = torch.zeros_like(layer.running_mean, dtype=torch.float64)
-        self.deviations = torch.zeros_like(self.mean)
-        self.count = self.mean.new_zeros(())
+        channels = layer.running_mean.numel()
+        self.sums = torch.zeros(2 * channels + 1, dtype=torch.float64, device=layer.running_mean.device)
 
-    def add(self, features: Tensor) -> None:
-        """(B, C, …)"""
+    def add(self, _layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        """A hook before a layer's forward; its input is (B, C, …)."""
+        features = inputs[0]
         number = features.numel() // features.shape[1]
         if number == 1:
             raise InputError(
@@ -104,34 +103,14 @@ class _Moments:
             )
         dims = [0, *range(2, features.ndim)]
         variance, mean = (part.double() for part in torch.var_mean(features.float(), dims, correction=0))
-        total = self.count + number
-        apart = mean - self.mean
-        self.deviations += number * variance + apart.square() * self.count * number / total
-        self.mean += apart * number / total
-        self.count = total
+        self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
 
-    def statistics(self) -> tuple[Tensor, Tensor]:
-        """What ``running_mean`` and ``running_var`` become; those of a layer that no image came to stay."""
-        mean, variance = self.before
-        if float(self.count) == 0:
+    def statistics(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """What ``running_mean`` and ``running_var`` become; those of a layer without any input stay."""
+        mean_before, variance_before = self.before
+        number = sums[-1]
+        if float(number) == 0:
             return self.before
-        return self.mean.to(mean.dtype), (self.deviations / (self.count - 1)).to(variance.dtype)
-
-
-def _watch(layer: _BatchNorm, moments: _Moments) -> RemovableHandle:
-    def hook(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        moments.add(inputs[0])
-
-    return layer.register_forward_pre_hook(hook)
-
-
-def _join_processes(moments: list[_Moments]) -> None:
-    """Every process's moments become those of all: first the joint means, then the deviations around them."""
-    own_means = [each.mean for each in moments]
-    sums = summed_over_processes(*(torch.cat([each.count[None], each.count * each.mean]) for each in moments))
-    for each, own_mean, joint in zip(moments, own_means, sums, strict=True):
-        mean = joint[1:] / joint[0].clamp_min(1)
-        each.deviations += each.count * (own_mean - mean).square()
-        each.count, each.mean = joint[0], mean
-    for each, deviations in zip(moments, summed_over_processes(*(each.deviations for each in moments)), strict=True):
-        each.deviations = deviations
+        mean, square = (sums[:-1] / number).chunk(2)
+        variance = (square - mean.square()) * number / (number - 1)
+        return mean.to(mean_before.dtype), variance.to(variance_before.dtype)

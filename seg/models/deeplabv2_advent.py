@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
+from seg.data.normalisation import IMAGENET_MEAN, IMAGENET_STD
 from seg.models.atrous_head import AtrousHead
 from seg.models.network import SegmentationNetwork
 
 #: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
 ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
-#: How this project normalises images, RGB from 0 to 1; undone here.
-IMAGENET_MEAN_RGB, IMAGENET_STD_RGB = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 ENCODER, OUTPUT_STRIDE, DEPTH = "resnet101", 8, 5
 
@@ -65,8 +64,8 @@ class BgrMinusMean(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        scale = 255.0 * torch.tensor(IMAGENET_STD_RGB[::-1], dtype=torch.float64)
-        mean = 255.0 * torch.tensor(IMAGENET_MEAN_RGB[::-1], dtype=torch.float64)
+        scale = 255.0 * torch.tensor(IMAGENET_STD[::-1], dtype=torch.float64)
+        mean = 255.0 * torch.tensor(IMAGENET_MEAN[::-1], dtype=torch.float64)
         shift = mean - torch.tensor(ADVENT_MEAN_BGR, dtype=torch.float64)
         # constants, not weights: they are in no checkpoint
         self.register_buffer("scale", scale.float().view(3, 1, 1), persistent=False)

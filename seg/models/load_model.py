@@ -1,82 +1,27 @@
-"""The network of a run: built from its settings, and read back from its folder for scores, exports and restarts."""
+"""What a run folder says about its network: architecture, classes, pixels, and the weights to start from."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, load_state
 from dem_apps.runtime.files import required
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import from_dict
-from seg.config import ModelConfig, TrainConfig
+from seg.config import ModelConfig
 from seg.data.labels import ClassSet, load_classes
-from seg.data.pixel_format import RGB, PixelFormat, read_format
+from seg.data.pixel_format import PixelFormat, read_format
 from seg.models import build_model
-from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.network import SegmentationNetwork
 from seg.models.pretrained import NETWORK_FILE
 
 CLASSES_FILE = "classes.json"
 #: Of its tensors' names, in every network here.
-_ENCODER = "encoder."
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A network with what is needed to use it.
-
-    Args:
-        config: the settings of its run.
-        classes: what its C outputs mean.
-        model: the network, in ``eval()`` mode.
-        checkpoint: the name of the checkpoint that was read, never ``auto``.
-        step: the training step that it was saved at.
-        re_estimated_on: the images that batch normalisation's running statistics were re-estimated on, if they were.
-        pixels: what the network sees of an image.
-    """
-
-    config: TrainConfig
-    classes: ClassSet
-    model: nn.Module
-    checkpoint: str
-    step: int
-    re_estimated_on: str | None = None
-    pixels: PixelFormat = RGB
-
-
-def open_trained(run: Path, checkpoint: str, device: torch.device) -> LoadedModel:
-    """Read a run's network.
-
-    Args:
-        run: the run folder.
-        checkpoint: ``last``, ``selected`` (chosen without labels), ``best`` (chosen with target labels), or ``auto``:
-            selected where there is one, else last.
-        device: where the network goes.
-
-    Raises:
-        InputError: no run folder, no such checkpoint, or weights that do not fit the settings.
-    """
-    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
-    checkpoint = _resolved(run, checkpoint)
-    state = load_checkpoint(run / "checkpoints", checkpoint)
-    where = f"{run}, checkpoint {checkpoint}"
-    marked = {RE_ESTIMATED_ON: str} if RE_ESTIMATED_ON in state else {}
-    required(state, where, model=dict, **marked)
-    if _encoder_alone(state["model"]):
-        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
-    classes = run_classes(run, config.classes)
-    pixels = read_format(run)
-    model = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint brings every weight
-    load_weights(model, state["model"], where)
-    return LoadedModel(
-        config, classes, model.to(device).eval(), checkpoint, state["step"], state.get(RE_ESTIMATED_ON), pixels
-    )
+ENCODER = "encoder."
 
 
 def build_network(
@@ -98,28 +43,16 @@ def build_network(
 
 
 def run_classes(run: Path, file: str | None) -> ClassSet:
-    """What a run's network predicts: of its own copy, since the file that its settings name may be gone or changed.
-
-    Args:
-        run: the run folder.
-        file: that its settings name, for a run without a copy.
-
-    Raises:
-        InputError: what there is cannot be read.
-    """
+    """The classes of a run's own copy, else of the ``file`` that its settings name."""
     own = run / CLASSES_FILE
     return load_classes(str(own) if own.is_file() else file)
 
 
 def classes_to_resume(run: Path, file: str | None) -> str | None:
-    """The file of classes for a run that is continued: its own copy, which the file that it names must not contradict.
-
-    Args:
-        run: the run folder.
-        file: that its settings name.
+    """The file of classes for a run that is continued: its own copy.
 
     Raises:
-        InputError: that file is there and says something else now.
+        InputError: the ``file`` that its settings name is there and says something else now.
     """
     own = run / CLASSES_FILE
     if not own.is_file():
@@ -133,12 +66,12 @@ def classes_to_resume(run: Path, file: str | None) -> str | None:
 
 
 def _meaning(classes: ClassSet) -> ClassSet:
-    """All but colours that are for people alone: those that are chosen may be others in another version."""
+    """All but colours for display."""
     return classes if classes.by_color else dataclasses.replace(classes, colors=())
 
 
 def format_to_resume(run: Path) -> PixelFormat | None:
-    """What the network of a run that is continued sees; None where the run has not begun."""
+    """The pixels of a run that is continued; None where the run has not begun."""
     return read_format(run) if (run / CLASSES_FILE).is_file() else None
 
 
@@ -149,27 +82,29 @@ def saved_weights(run: Path) -> dict[str, Tensor]:
         InputError: no run folder, or one without a checkpoint.
     """
     read_config(run)
-    state = load_checkpoint(run / "checkpoints", _resolved(run, "auto"))
+    state = load_checkpoint(run / "checkpoints", chosen_checkpoint(run, "auto"))
     required(state, str(run), model=dict)
     weights: dict[str, Tensor] = state["model"]
     return weights
 
 
-def _resolved(run: Path, checkpoint: str) -> str:
+def chosen_checkpoint(run: Path, checkpoint: str) -> str:
+    """The checkpoint that ``auto`` stands for: ``selected`` where there is one, else ``last``."""
     if checkpoint != "auto":
         return checkpoint
     return "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
 
 
-def _encoder_alone(weights: dict[str, Tensor]) -> bool:
-    return bool(weights) and all(str(name).startswith(_ENCODER) for name in weights)  # whoever wrote them
+def only_encoder(weights: Mapping[str, Tensor]) -> bool:
+    """Whether the weights are of an encoder without heads."""
+    return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
 
 
 def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None:
     """Put weights into a network.
 
     Raises:
-        InputError: weights of another network or class count, or weights that are not finite.
+        InputError: weights of another network or another number of classes.
     """
     try:
         load_state(model, state, where)

@@ -1,4 +1,4 @@
-"""What training, scores and exports ask of a network; everything else is the network's own affair."""
+"""The interface that training, scores and exports use of a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SegmentationNetwork(nn.Module):
     Images are RGB in ImageNet's normalisation, or other bands in that of the run.
 
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights; see
-    :func:`parameter_groups`. Whoever calls the network brings its logits to the images' or the labels' size.
+    :func:`parameter_groups`. The caller brings the logits to the images' or the labels' size.
     """
 
     #: The keys of the logits: ``main``, which is scored and exported, and ``aux`` where there is an auxiliary head.

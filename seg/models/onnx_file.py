@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, first_words
-from seg.models.formats.trained_network import TrainedNetwork
+from seg.models.trained_network import TrainedNetwork
 
 #: Of the logits' largest value: what rounding in another order comes to, with room.
 _TOLERANCE = 1e-3

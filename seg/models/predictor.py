@@ -1,4 +1,4 @@
-"""A network's predictions at the size of the images: the one way to them for training steps, methods, scores, exports.
+"""A network's predictions at the size of the images: used by training steps, methods, scores and exports.
 
 Shapes: B batch, C classes, h × w feature resolution, H × W the images' size.
 """
@@ -26,7 +26,7 @@ class Predictor:
     Args:
         model: on the accelerator's device; its ``heads`` names what its forward returns.
         accelerator: owns device, precision and loss scale.
-        batch_norm: whose images move the running statistics, see :mod:`seg.models.batch_norm`.
+        batch_norm: the policy of running statistics, see :mod:`seg.models.batch_norm`.
         align_corners: of the upsampling.
     """
 

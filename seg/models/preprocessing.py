@@ -1,4 +1,4 @@
-"""What a trained network wants done to an image before it sees it.
+"""What a trained network expects of images: normalisation, order of channels, scale and size.
 
 Shapes: H × W pixels.
 """
@@ -8,31 +8,33 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.data.normalisation import MEAN, STD
-from seg.data.pixel_format import RGB, PixelFormat
+from dem_apps.runtime.files import read_json
+from seg.data.normalisation import IMAGENET_MEAN, IMAGENET_STD, normalisation_table, normalised
+from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 
-IMAGENET_MEAN, IMAGENET_STD = (tuple(round(float(value), 3) for value in values) for values in (MEAN, STD))
 ORDERS = ("rgb", "bgr")
+#: In which transformers keeps what is done to images.
+PREPROCESSOR_FILE = "preprocessor_config.json"
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How pixels become a network's input, see :meth:`normalised`.
+    """What a network expects of images, see :meth:`normalised`.
 
     Args:
         mean: what becomes 0, in RGB on the scale from 0 to 1.
         std: what becomes 1, likewise.
         order: of the channels that the network sees, ``rgb`` or ``bgr``.
-        multiple: the network takes sides that are multiples of it; who calls it continues images to such.
+        multiple: the network takes sides that are multiples of it; images are continued to such by the caller.
         size: (width, height) that the network was made to see, or None for the images' own.
         origin: where all this was read, for people.
         pixels: of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
@@ -82,17 +84,80 @@ class Preprocessing:
         """
         if not self.pixels.is_rgb:
             return self.pixels.normalised(image_hwc, valid)
-        values = cv2.LUT(image_hwc, self._table)
+        result = normalised(image_hwc, self._table)
         if self.order == "bgr":
-            values = values[..., ::-1]
-        result = torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+            result = result.flip(0)
         if valid is not None:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
 
     @cached_property
     def _table(self) -> NDArray[np.float32]:
-        # the arithmetic of seg.data.normalisation, to the last bit
-        levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
-        mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))
-        return ((levels - mean) / std).astype(np.float32, copy=False)
+        return normalisation_table(self.mean, self.std)
+
+
+def read_preprocessor(folder: Path) -> Preprocessing | None:
+    """What the file in a folder says; None where there is none.
+
+    Resizing to a fixed width and height is kept as ``size``; to a shortest edge, and cropping, are left out, since a
+    segmentation is wanted of the whole image.
+
+    Raises:
+        InputError: a file that cannot be read, or numbers that make no sense.
+    """
+    file = folder / PREPROCESSOR_FILE
+    if not file.is_file():
+        return None
+    document = read_json(file)
+    if not isinstance(document, dict):
+        raise InputError(f"{file}: expected a mapping, found {type(document).__name__}")
+    if (folder / PIXELS_FILE).is_file():
+        size = _size(document) if document.get("do_resize") else None
+        return Preprocessing.of(read_format(folder), size, str(file))
+    mean, std = _normalisation(document, file)
+    return Preprocessing(
+        mean, std,
+        order=ORDERS[bool(document.get("do_flip_channel_order"))],
+        size=_size(document) if document.get("do_resize") else None,
+        origin=str(file),
+    )  # fmt: skip
+
+
+def preprocessor_document(preprocessing: Preprocessing) -> dict[str, Any]:
+    """The content of such a file."""
+    size = preprocessing.size
+    return {
+        "do_normalize": True,
+        "do_rescale": preprocessing.pixels.is_rgb,
+        "rescale_factor": 1 / 255,
+        "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+        "do_flip_channel_order": preprocessing.order == "bgr",
+        "do_resize": size is not None,
+        **({} if size is None else {"size": {"height": size[1], "width": size[0]}}),
+    }
+
+
+def _normalisation(document: dict[str, Any], file: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation on the scale from 0 to 1, whatever the scale on which the file has them."""
+    scale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0
+    mean: Any = (0.0,) * 3
+    std: Any = (1.0,) * 3
+    if document.get("do_normalize", True):
+        mean, std = document.get("image_mean"), document.get("image_std")
+    try:
+        factor = 255 * float(scale)
+        return tuple(float(each) / factor for each in mean), tuple(float(each) / factor for each in std)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise InputError(
+            f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
+        ) from error
+
+
+def _size(document: dict[str, Any]) -> tuple[int, int] | None:
+    size = document.get("size")
+    if isinstance(size, int):  # files of old versions
+        return size, size
+    if isinstance(size, dict) and all(isinstance(size.get(side), int) for side in ("width", "height")):
+        return size["width"], size["height"]
+    return None

@@ -1,4 +1,4 @@
-"""``--model.name pretrained``: the network that a folder of somebody's ``save_pretrained`` describes.
+"""``--model.name pretrained``: the network that a folder of ``save_pretrained`` describes.
 
 Its ``config.json`` says more than our flags can, so the run keeps a copy of it, and the folder may go.
 """

@@ -1,4 +1,4 @@
-"""``--model.start-from``: the weights of somebody's network into one that is to be trained.
+"""``--model.start-from``: puts the weights of a trained network into one that is to be trained.
 
 They may lie in a run folder, in a folder of segmentation-models-pytorch's or transformers' ``save_pretrained``, or in a
 file, a state dict as ``.pth`` or ``.safetensors``. C, C' are numbers of classes, ours and theirs.
@@ -18,17 +18,14 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from seg.config import TrainConfig
 from seg.data.labels import ClassSet, load_classes
-from seg.models.formats.preprocessor import read_preprocessor
-from seg.models.formats.smp_folder import smp_weights
-from seg.models.formats.transformers_folder import classes_of
-from seg.models.formats.weights_file import WeightsFile, read_weights
-from seg.models.load_model import CLASSES_FILE, load_weights, run_classes, saved_weights
-from seg.models.preprocessing import Preprocessing
+from seg.models.folders import classes_of_labels, smp_weights
+from seg.models.load_model import CLASSES_FILE, ENCODER, load_weights, only_encoder, run_classes, saved_weights
+from seg.models.preprocessing import Preprocessing, read_preprocessor
 from seg.models.smp_network import is_smp
 from seg.models.transformers_network import TransformersNetwork, is_transformers, network_of_folder
+from seg.models.weights_file import WeightsFile, read_weights
 
 FLAG = "--model.start-from"
-_ENCODER = "encoder."
 _SHOWN = 4
 
 
@@ -65,7 +62,7 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     notes: list[str] = []
     alone = _of_the_encoder(given, own)
     if alone:
-        given |= {name: value for name, value in own.items() if not name.startswith(_ENCODER)}
+        given |= {name: value for name, value in own.items() if not name.startswith(ENCODER)}
         notes.append(f"{FLAG}: {source} brings an encoder, and the heads begin at random")
     repeated = _over_bands(given, own)
     if repeated:
@@ -109,7 +106,7 @@ def _found(source: Path, model: nn.Module) -> _Found:
             "file of weights itself"
         )
     weights = WeightsFile(source, saved_weights(source))
-    if _only_encoder(weights.tensors):
+    if only_encoder(weights.tensors):
         return _Found(weights)
     config = from_dict(TrainConfig, read_config(source), str(source / "config.yaml"))
     return _Found(weights, run_classes(source, config.classes))
@@ -121,23 +118,19 @@ def _of_transformers(source: Path, config: dict[str, object], model: nn.Module) 
             f"{FLAG}: {source} holds a network of transformers; add --model.name pretrained, which trains that network"
         )
     weights = TransformersNetwork(network_of_folder(source, config)).state_dict()
-    return _Found(WeightsFile(source, weights), classes_of(config), read_preprocessor(source))
-
-
-def _only_encoder(weights: Mapping[str, Tensor]) -> bool:
-    return bool(weights) and all(str(name).startswith(_ENCODER) for name in weights)  # whoever wrote them
+    return _Found(WeightsFile(source, weights), classes_of_labels(config), read_preprocessor(source))
 
 
 def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool:
     """Whether the weights are those of an encoder; where they lack its prefix they get it."""
-    if _only_encoder(given):
+    if only_encoder(given):
         return True
-    inside = {name.removeprefix(_ENCODER) for name in own if name.startswith(_ENCODER)}
+    inside = {name.removeprefix(ENCODER) for name in own if name.startswith(ENCODER)}
     bare = {name for name in given if name not in own}
     if not inside or not inside <= given.keys() or bare - inside:
         return False
     for name in inside:
-        given[f"{_ENCODER}{name}"] = given.pop(name)
+        given[f"{ENCODER}{name}"] = given.pop(name)
     return True
 
 
@@ -148,7 +141,7 @@ def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
     pairs = set()
     for name in different:
         ours, theirs = tuple(own[name].shape), shapes[name]
-        if len(ours) == 0 or len(theirs) != len(ours) or theirs[1:] != ours[1:] or name.startswith(_ENCODER):
+        if len(ours) == 0 or len(theirs) != len(ours) or theirs[1:] != ours[1:] or name.startswith(ENCODER):
             return set(), 0
         pairs.add((ours[0], theirs[0]))
     return (different, next(iter(pairs))[1]) if len(pairs) == 1 else (set(), 0)
@@ -160,7 +153,7 @@ def _over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[
     for name, value in own.items():
         theirs = tuple(given[name].shape) if isinstance(given.get(name), Tensor) else ()
         ours = tuple(value.shape)
-        if len(ours) == len(theirs) == 4 and name.startswith(_ENCODER) and ours[1] != theirs[1]:
+        if len(ours) == len(theirs) == 4 and name.startswith(ENCODER) and ours[1] != theirs[1]:
             found += [name] if (ours[0], *ours[2:]) == (theirs[0], *theirs[2:]) else []
     return found
 

@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.data.pixel_format import PixelFormat
+from seg.config import LEAST_TILE
+from seg.models.preprocessing import Preprocessing
 
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
-LEAST_TILE = 2 * GRID
-TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
-OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 
 
 @dataclass(frozen=True)
@@ -79,13 +77,13 @@ class TilesOfImage:
     Args:
         values: (H, W, B) as read.
         valid: (H, W), False where it holds no data; None is everywhere.
-        pixels: what becomes 0 and 1.
+        preprocessing: what they go through.
         device: where tiles go.
     """
 
     values: NDArray[Any]
     valid: NDArray[np.bool_] | None
-    pixels: PixelFormat
+    preprocessing: Preprocessing
     device: torch.device
 
     @property
@@ -98,7 +96,7 @@ class TilesOfImage:
         """(1, B, h, w) of ``[:, :, rows, columns]``."""
         place = parts[2:]
         valid = None if self.valid is None else self.valid[place]
-        return self.pixels.normalised(self.values[place], valid)[None].to(self.device)
+        return self.preprocessing.normalised(self.values[place], valid)[None].to(self.device)
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Sliceable, cut: Tiling | None) -> Tensor:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dem_apps.runtime.files import required
+from dem_apps.runtime.checkpoint import fitting
 
-#: The checkpoints that are kept besides the last: selected without and with target labels.
-_KEPT = ("selected", "best")
 #: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
 #: A class swells that is predicted on this share of the pixels, so many times as often as it is labelled on source.
@@ -51,7 +49,7 @@ class CheckpointSelector:
         docs/appendix.md#weights-that-are-too-large says how often it speaks and how early.
 
         Args:
-            result: of :func:`seg.evaluate.evaluate`.
+            result: of :func:`seg.scores.evaluation.evaluate`.
             source_share: by class, its share of the source's labelled pixels, as far as training has seen them.
         """
         share = result["label_free"]["largest_class_share"]
@@ -95,12 +93,5 @@ class CheckpointSelector:
         Raises:
             InputError: something else.
         """
-        where = "--resume: the checkpoint's 'choice'"
-        required(state, where, chosen=dict, current=(float, int, type(None)))
-        for name in _KEPT:
-            if name in state["chosen"]:
-                # a target without labels has no mIoU, and a checkpoint that was selected without one
-                miou = (float, int, type(None))
-                required(state["chosen"][name], f"{where}, {name}", step=int, score=(float, int), miou=miou)
-        self._kept = {name: state["chosen"][name] for name in _KEPT if name in state["chosen"]}
-        self._current = state["current"]
+        with fitting("--resume: the checkpoint's 'choice'"):
+            self._kept, self._current = dict(state["chosen"]), state["current"]

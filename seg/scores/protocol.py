@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
 def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_estimated_on: str | None = None) -> str:
-    """Whose images a run's running statistics are of, in a few words.
+    """The images that a run's running statistics are of, in a few words.
 
     Args:
         config: the run's settings.
@@ -43,14 +43,14 @@ def protocol(
     re_estimated_on: str | None = None,
     cut: Tiling | None = None,
 ) -> dict[str, Any]:
-    """How a score came about: what somebody needs to compare it with another.
+    """How a score came about: what is needed to compare it with another.
 
     Args:
         config: the run's settings, its target replaced if other data was scored.
         model: the network that was scored.
         checkpoint: ``last``, ``selected`` or ``best``.
         step: the training step that the checkpoint was saved at.
-        scales: of the scored prediction, see :func:`seg.evaluate.predicted`.
+        scales: of the scored prediction, see :func:`seg.scores.evaluation.predicted`.
         flip: likewise.
         re_estimated_on: see :func:`batch_norm_statistics`.
         cut: tiles that larger images were predicted by.

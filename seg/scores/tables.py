@@ -8,7 +8,7 @@ from rich.table import Table
 
 
 def score_table(result: dict[str, Any], title: str) -> Table:
-    """The scores of :func:`seg.evaluate.evaluate` for a terminal."""
+    """The scores of :func:`seg.scores.evaluation.evaluate` for a terminal."""
     table = Table(title=title)
     table.add_column("class")
     table.add_column("IoU %", justify="right")

@@ -19,9 +19,9 @@ from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.image_io import flat_names
 from seg.data.pixel_format import resized_mask
-from seg.evaluate import OnSample, evaluate
 from seg.maps.panels import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.evaluation import OnSample, evaluate
 from seg.step import TrainState
 
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")

@@ -1,4 +1,4 @@
-"""Commands are found: listed by their packages, run by ``dem-apps``, and hidden by nobody's folder unsaid."""
+"""Commands are found: listed by their packages, and run by ``dem-apps``."""
 
 from __future__ import annotations
 
@@ -55,20 +55,6 @@ def test_the_script_runs_commands_and_says_what_is_none(tmp_path: Path) -> None:
         done = run("-c", SCRIPT, *arguments, cwd=tmp_path)
         assert done.returncode == 2
         assert message in done.stderr
-
-
-def test_a_folder_of_ones_own_that_hides_ours_is_named(tmp_path: Path) -> None:
-    """As in a clone, where PYTHONPATH comes behind the folder of the command."""
-    (tmp_path / "rl").mkdir()
-    assert run("-c", SCRIPT, "rl", "train", "--help", cwd=tmp_path).returncode == 0  # no package, so it hides nothing
-    (tmp_path / "rl" / "__init__.py").write_text("")
-    done = run("-c", SCRIPT, "rl", "train", "--help", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.strip() == (
-        f"error: {tmp_path / 'rl'}: hides the package 'rl' of dem-apps, which has the same name; rename it, or run the "
-        "command from another folder"
-    )
-    assert "warning: " in run("-m", "dem_apps", cwd=tmp_path).stdout
 
 
 def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

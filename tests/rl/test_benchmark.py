@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import re
@@ -22,6 +21,7 @@ import yaml
 import rl.benchmark
 import rl.plots
 from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
@@ -248,5 +248,5 @@ def test_a_killed_grid_of_real_trainings_goes_on_to_the_same_csv(tmp_path: Path)
 
 
 def _under_way(folder: Path) -> bool:
-    pointers = [p for p in folder.rglob("last.json") if not (p.parents[1] / "eval.json").exists()]
-    return any(json.loads(pointer.read_text())["state"]["step"] > 2000 for pointer in pointers)
+    started = [run for run in (p.parents[1] for p in folder.rglob("last.pt")) if not (run / "eval.json").exists()]
+    return any(load_checkpoint(run / "checkpoints", "last")["step"] > 2000 for run in started)

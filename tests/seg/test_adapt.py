@@ -177,7 +177,7 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypa
     document = json.loads((out / "adapt.json").read_text())
     assert document["images"] == 8
     assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
-    assert all(row["reason"] and str(folder) not in row["reason"] for row in document["skipped"])
+    assert all(row["reason"].startswith("the image cannot be read") for row in document["skipped"])
     assert "2 of 10 images left out, which cannot be read:" in (out / "report.html").read_text()
     said = capsys.readouterr()
     assert "1.png" in said.err
@@ -234,13 +234,6 @@ def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, cap
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert "Not adapted: " in capsys.readouterr().out
     assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
-
-
-def test_a_rate_that_ruins_is_caught_by_the_real_rule(config: AdaptConfig) -> None:
-    result = adapt(changed(config, lr=1e4, epochs=3))
-    assert result.outcome.stopped
-    assert result.outcome.used is None or result.outcome.used.step == 0
-    assert result.outcome.batches < result.outcome.planned
 
 
 def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config: AdaptConfig, own, tmp_path: Path) -> None:
@@ -365,7 +358,7 @@ def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nan", r"last\.bias holds NaN"),
+        ("nan", "predicts NaN or infinity"),
         ("probabilities", "sums to one over the classes, so it is probabilities and not logits"),
     ],
 )
@@ -412,7 +405,7 @@ def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there
         with pytest.raises(KeyboardInterrupt):
             adapt(config)
     assert not out.exists()
-    assert not list(out.parent.glob(".out*"))
+    assert not list(out.parent.glob(".*.tmp"))
     adapt(config)
     kept = files(out)
     with pytest.raises(InputError, match=r"--out: .* holds files already, which are never overwritten"):

@@ -18,8 +18,8 @@ from seg.config import TrainConfig
 from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
 from seg.methods.pseudo_labels import PseudoLabels
-from seg.models.load_model import open_trained
 from seg.models.start_from import start_from
+from seg.models.trained import open_run
 from seg.scores.metrics import SegmentationScores
 from seg.scores.unsupervised_scores import LabelFreeScores
 from seg.train import train
@@ -44,11 +44,11 @@ def run(pair, tmp_path_factory) -> Path:
 
 
 def test_a_run_knows_its_bands_and_is_resumed_with_them(pair, run):
-    loaded = open_trained(run, "last", CPU)
-    assert (loaded.pixels.bands, loaded.pixels.dtype) == (6, "uint16")
-    assert loaded.model.encoder.conv1.weight.shape[1] == 6
+    loaded = open_run(run, "last")[0]
+    assert (loaded.preprocessing.pixels.bands, loaded.preprocessing.pixels.dtype) == (6, "uint16")
+    assert loaded.network.encoder.conv1.weight.shape[1] == 6
     resumed = train(flags(pair, run, "--resume", "true"))  # it has come to its end, and scores once more
-    assert open_trained(resumed, "last", CPU).pixels == loaded.pixels
+    assert open_run(resumed, "last")[0].preprocessing.pixels == loaded.preprocessing.pixels
 
 
 @pytest.mark.parametrize("method", ["advent", "self-training"])

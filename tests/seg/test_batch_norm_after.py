@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from torch import nn
 
 import seg.evaluate
 from dem_apps.errors import InputError
@@ -23,13 +20,11 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.run_reader import read_metrics
-from dem_apps.runtime.settings import parse_config
-from seg import build_model
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_unlabelled
 from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
-from seg.models.load_model import open_trained
+from seg.models.trained import open_run
 from seg.step import TrainState, training_step
 from seg.train import build_state, train
 from seg.training.optimization import MicroBatch
@@ -64,7 +59,7 @@ def same(one: dict, other: dict) -> bool:
 
 def evaluated(run: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> dict:
     monkeypatch.setattr(sys, "argv", ["seg.evaluate", "--run", str(run), "--out", str(out), "--device", "cpu", *flags])
-    seg.evaluate._main()
+    seg.evaluate.main()
     return json.loads(out.read_text())
 
 
@@ -84,14 +79,14 @@ def test_training_goes_on_as_without(runs):
 
 def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, config):
     """Every kept checkpoint, since exports and other trainings start from any."""
-    images = [open_unlabelled(config.target, open_trained(runs[1], "last", CPU).classes)[i].image for i in range(5)]
+    images = [open_unlabelled(config.target, open_run(runs[1], "last")[0].classes)[i].image for i in range(5)]
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
     for name in ("last", "selected", "best"):
-        loaded = open_trained(runs[1], name, CPU)
-        assert loaded.re_estimated_on == "target images"
-        expected = dict(re_estimated(loaded.model, [batch]).named_buffers())
-        for buffer, value in loaded.model.named_buffers():
+        loaded = open_run(runs[1], name)[0]
+        assert loaded.training.re_estimated_on == "target images"
+        expected = dict(re_estimated(loaded.network, [batch]).named_buffers())
+        for buffer, value in loaded.network.named_buffers():
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
         state = load_checkpoint(runs[0] / "checkpoints", name)
         assert RE_ESTIMATED_ON not in state
@@ -113,20 +108,12 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, mon
     assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images after training"
 
 
-def test_other_images_are_named(runs, tmp_path, monkeypatch, tiny_pair):
-    flags = ("--batch-norm-after", "target", "--target.root", str(tiny_pair.source_root), "--target.layout", "gta5")
-    other = evaluated(runs[1], tmp_path / "other.json", monkeypatch, *flags)
-    assert other["protocol"]["batch_norm_statistics"] == (
-        f"re-estimated on training images of {tiny_pair.source_root} after training"
-    )
-
-
 def test_an_interrupted_run_goes_on_to_the_same_numbers(runs, config, tmp_path, monkeypatch):
     config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
     save = RunFolder.save_checkpoint
 
-    def interrupted(folder, name, state, step):
-        save(folder, name, state, step)
+    def interrupted(folder, name, state):
+        save(folder, name, state)
         if name == "last":
             raise InputError("interrupted")
 
@@ -142,19 +129,6 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(runs, config, tmp_path, 
     assert same(whole["trained_model"], resumed["trained_model"])
     train(dataclasses.replace(config, resume=True))  # once more, at its end
     assert scores(tmp_path / "run") == scores(runs[1])
-
-
-def test_settings_of_an_older_run_are_read(runs, tmp_path):
-    run = shutil.copytree(runs[0], tmp_path / "run")
-    settings = yaml.safe_load((run / "config.yaml").read_text())
-    del settings["batch_norm_after"]
-    settings["model"]["batch_norm"] = "trainable"
-    (run / "config.yaml").write_text(yaml.safe_dump(settings))
-    loaded = open_trained(run, "last", CPU)
-    assert loaded.config.batch_norm_after == "none"
-    assert loaded.config.batch_norm_policy(loaded.model) == "trainable"
-    assert train(parse_config(TrainConfig, "seg.train", "", ["--resume", str(run)])) == run
-    assert scores(run)["miou"] == scores(runs[0])["miou"]
 
 
 def micro_batch(seed: int) -> list[MicroBatch]:
@@ -222,42 +196,3 @@ def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_pa
     assert not np.allclose(maps["after"], maps["plain"], atol=1e-3)
     # the images are the target's training images: what training with --batch-norm-after came to
     np.testing.assert_allclose(maps["after"], maps["saved"], atol=1e-3)
-
-
-def test_a_network_without_batch_normalisation_says_so(config, runs, tmp_path, monkeypatch):
-    model = ModelConfig(name="fpn", encoder="mit_b0")
-    with pytest.raises(InputError, match=r"^--batch-norm-after: the network has no batch normalisation, so .*none$"):
-        train(dataclasses.replace(config, model=model, run_dir=str(tmp_path / "run")))
-    assert not (tmp_path / "run").exists()
-    run = train(dataclasses.replace(config, model=model, run_dir=str(tmp_path / "run"), batch_norm_after="none"))
-    with pytest.raises(InputError, match=r"^--batch-norm-after: the run's network has no batch normalisation"):
-        evaluated(run, tmp_path / "out.json", monkeypatch, "--batch-norm-after", "target")
-    images = Path(str(config.target.root)) / "leftImg8bit" / "val"
-    with pytest.raises(InputError, match=r"^--batch-norm-after: minent, adadem, balanced has no batch normalisation"):
-        export(ExportConfig([str(run)], str(images), str(tmp_path / "out"), batch_norm_after="images", device="cpu"))
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "policy"),
-    [
-        ("minent", None, "target"), ("advent", None, "target"), ("source", None, "source"),
-        ("minent", "trainable", "trainable"), ("source", "affine-frozen", "affine-frozen"),
-    ],
-)  # fmt: skip
-def test_the_default_policy_is_the_scored_domains(method, given, policy):
-    config = TrainConfig(method=method, model=ModelConfig(batch_norm=given))
-    assert config.batch_norm_policy(nn.BatchNorm2d(2)) == policy
-    state = build_state(dataclasses.replace(config, model=ModelConfig(batch_norm=given)), 4, Accelerator(cpu=True))
-    assert state.predict.batch_norm == policy
-
-
-def test_no_policy_is_made_up_for_a_network_without_batch_normalisation():
-    network = build_model("fpn", "mit_b0", 4)
-    assert TrainConfig().batch_norm_policy(network) == "trainable"
-
-
-def test_source_trainings_cannot_wait_for_target_images():
-    config = TrainConfig(method="source", model=ModelConfig(batch_norm="target"))
-    with pytest.raises(InputError, match=r"^--model.batch-norm: --method source passes no target image, so .*target$"):
-        config.check()
-    dataclasses.replace(config, batch_norm_after="target").check()

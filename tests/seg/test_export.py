@@ -19,16 +19,13 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
-from seg.config import ModelConfig, TargetDataConfig, TrainConfig
+from seg.config import TargetDataConfig, TrainConfig
 from seg.data.image_io import find_images, output_names
 from seg.data.image_pixels import read_pixels
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
-from seg.export import ExportConfig, _gathered, _main, export
-from seg.inference.run_prediction import predict
-from seg.maps.entropy_maps import Prediction
-from seg.maps.entropy_tables import EntropyTables
-from seg.models.load_model import open_trained
+from seg.export import ExportConfig, _gathered, export, main
+from seg.models.trained import open_run
 
 CPU = torch.device("cpu")
 KINDS = ("prediction", "overlay", "entropy", "panel")
@@ -43,7 +40,7 @@ def write_run(path: Path, seed: int, checkpoints: tuple[str, ...] = ("last",), *
         torch.manual_seed(seed + step)
         model = build_model(**config.model.architecture(), num_classes=len(CITYSCAPES_CLASSES))
         state = {name: 30 * value if "main_head" in name else value for name, value in model.state_dict().items()}
-        save_checkpoint(path / "checkpoints", checkpoint, {"model": state, "step": step}, tag=str(step))
+        save_checkpoint(path / "checkpoints", checkpoint, {"model": state, "step": step})
     return path
 
 
@@ -96,9 +93,9 @@ def test_every_image_gets_its_pictures_in_its_own_size_at_its_own_path(run, draw
 def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     file = draw("a.png")
     export(settings(run, tmp_path, raw=["png16", "npz"], label_ids=True))
-    trained = open_trained(run, "last", CPU)
+    trained = open_run(run, "last")[0]
     with torch.no_grad():
-        features = trained.model(normalised(np.asarray(Image.open(file)))[None])["main"]
+        features = trained.network(normalised(np.asarray(Image.open(file)))[None])["main"]
     p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0].double().softmax(0)
     entropy, classes = -(p * p.log()).sum(0).numpy(), p.argmax(0).numpy()
 
@@ -132,24 +129,13 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
 def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_trained(run, "last", CPU), read_pixels(tmp_path / "images" / "a.png")
+    trained, image = open_run(run, "last")[0], read_pixels(tmp_path / "images" / "a.png")
     for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
-        expected = predict(trained, image, seen).entropy
+        expected = dataclasses.replace(trained, size=seen).maps(image).entropy
         assert expected.shape == (24, 40)
         np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
-
-
-def test_logits_are_upsampled_as_the_run_was_trained(draw, tmp_path):
-    image = read_pixels(draw("a.png"))
-    run = write_run(tmp_path / "run", 0, model=ModelConfig(align_corners=False))
-    trained = open_trained(run, "last", CPU)
-    with torch.no_grad():
-        features = trained.model(normalised(image.values)[None])["main"]
-    p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=False)[0].double().softmax(0)
-    expected = -(p * p.log()).sum(0) / math.log(19)
-    np.testing.assert_allclose(predict(trained, image, None).entropy, expected, atol=1e-5)
 
 
 def test_the_selected_checkpoint_is_taken_where_there_is_one(draw, tmp_path, capsys):
@@ -169,7 +155,7 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, c
     folders = ["--images", str(tmp_path / "images"), "--out", str(tmp_path / "out")]
     monkeypatch.setattr("sys.argv", ["seg.export", "--run", str(run), *folders])
     with pytest.raises(SystemExit) as stopped:
-        _main()
+        main()
     assert stopped.value.code == 1
     finished = capsys.readouterr()
     complaints = finished.err.strip().splitlines()
@@ -180,63 +166,14 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, c
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 
-def test_a_name_with_no_room_for_an_ending_is_cut(run, draw, tmp_path, capsys):
-    draw(f"{'x' * 240}.png")
-    draw("a.png")
-    assert export(settings(run, tmp_path, raw=["npz"], label_ids=True)) == 0
-    assert "exported 2 of 2 images" in capsys.readouterr().out
-    assert len(list((tmp_path / "out").glob("xxx*.*"))) == len(list((tmp_path / "out").glob("a_*.*"))) == 6
-
-
-def test_an_image_that_is_too_large_for_pillow_is_one_line(run, draw, tmp_path, capsys, monkeypatch):
-    draw("a.png", (4, 4))
-    draw("large.png", (200, 200))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30000)
-    assert export(settings(run, tmp_path)) == 1
-    assert "large.png: more than 30,000 pixels" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
 )
 def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch, error):
     draw("a.png")
-    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("seg.models.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
-
-
-def test_another_failure_of_the_network_is_not_hidden(run, draw, tmp_path, monkeypatch):
-    draw("a.png")
-    monkeypatch.setattr("seg.evaluate.upsampled", lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
-    with pytest.raises(RuntimeError, match="a bug"):
-        export(settings(run, tmp_path))
-
-
-def test_an_interrupted_export_keeps_the_numbers_of_what_it_did(run, draw, tmp_path, monkeypatch):
-    draw("a.png")
-    draw("b.png")
-
-    def interrupted(*arguments):
-        if (tmp_path / "out" / "a_panel.png").exists():
-            raise KeyboardInterrupt
-        return predict(*arguments)
-
-    monkeypatch.setattr("seg.export.predict", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        export(settings(run, tmp_path))
-    assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png"]
-
-
-def test_a_full_disk_says_what_works_afterwards(run, draw, tmp_path, disk):
-    for index in range(6):
-        draw(f"{index}.png")
-    out = disk("64k") / "out"
-    with pytest.raises(InputError, match=r"out is incomplete; free some space and run again after removing it, "):
-        export(settings(run, tmp_path, out=str(out)))
-    with pytest.raises(InputError, match=r"--out: .* holds files already"):
-        export(settings(run, tmp_path, out=str(out)))
-    assert export(settings(run, tmp_path)) == 0
 
 
 def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_run, draw, tmp_path, capsys):
@@ -258,20 +195,12 @@ def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_r
     assert printed.index("minent, entropy, balanced") < printed.index("minent, adadem, balanced")
 
 
-def test_runs_of_the_same_method_and_loss_are_told_apart(run, draw, tmp_path, capsys):
-    draw("a.png")
-    again = write_run(tmp_path / "second", seed=1, method="minent", loss="entropy")
-    export(settings(run, tmp_path, run=[str(run), str(again)]))
-    printed = capsys.readouterr().out
-    assert "first: minent, entropy" in printed
-    assert "second: minent, entropy" in printed
-
-
 def test_runs_of_different_classes_are_not_compared(run, other_run, draw, tmp_path, monkeypatch):
     draw("a.png")
-    trained = open_trained(run, "last", CPU)
+    trained = open_run(run, "last")[0]
     recoloured = dataclasses.replace(trained, classes=dataclasses.replace(trained.classes, names=("x",) * 19))
-    monkeypatch.setattr("seg.export.open_trained", lambda path, *_: recoloured if path == other_run else trained)
+    opened = {run: (trained, trained.training), other_run: (recoloured, trained.training)}
+    monkeypatch.setattr("seg.inference.export_images.open_run", lambda path, *_: opened[path])
     with pytest.raises(InputError, match="does not predict the classes of"):
         export(settings(run, tmp_path, run=[str(run), str(other_run)]))
 
@@ -352,13 +281,6 @@ def test_photographs_stand_upright(tmp_path):
     assert read_pixels(tmp_path / "a.jpg").values.shape == (20, 10, 3)
 
 
-@pytest.mark.parametrize("values", [np.zeros((2, 2), np.float32), np.full((2, 2), 70000, np.int32)])
-def test_a_network_of_8_bits_refuses_more(tmp_path, values):
-    Image.fromarray(values).save(tmp_path / "a.tif")
-    with pytest.raises(InputError, match=f"a.tif: has 1 band of {values.dtype}, and the network sees 8-bit RGB"):
-        read_pixels(tmp_path / "a.tif")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -384,17 +306,16 @@ def test_raw_alone_is_a_16_bit_png(arguments: list[str]) -> None:
 def test_what_is_not_finite_is_not_published(value, run, draw, tmp_path, monkeypatch, capsys):
     """As class 0, certain everywhere, it would look like a result; of several runs one that fails is enough."""
     draw("a.png")
-    opened = open_trained
 
     def spoilt(path, *arguments):
-        loaded = opened(path, *arguments)
+        loaded = open_run(path, *arguments)
         if path.name == "second":
-            for parameter in loaded.model.parameters():
+            for parameter in loaded[0].network.parameters():
                 parameter.data.fill_(value)
         return loaded
 
     second = write_run(tmp_path / "second", 1)
-    monkeypatch.setattr("seg.export.open_trained", spoilt)
+    monkeypatch.setattr("seg.inference.export_images.open_run", spoilt)
     for number, runs in enumerate(([second], [run, second])):
         out = tmp_path / f"out-{number}"
         assert export(settings(run, tmp_path, run=[str(path) for path in runs], out=str(out))) == 1
@@ -439,15 +360,3 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     first, second = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("p1", "p2"))
     assert second == first
     assert len(first) == 4
-
-
-def test_tables_of_several_processes_are_those_of_one():
-    names, whole = ("first.png", "second.png", "third.png"), EntropyTables(("a", "b"))
-    parts = [EntropyTables(("a", "b")) for _ in range(2)]
-    for index, name in enumerate(names):
-        prediction = Prediction.of(torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(index)))
-        for tables in (whole, parts[index % 2]):
-            tables.add(name, prediction)
-    parts[0].join(list(parts), names)
-    assert (parts[0]._per_image, parts[0]._per_class) == (whole._per_image, whole._per_class)
-    assert parts[0].mean_entropy() == whole.mean_entropy()

@@ -10,9 +10,8 @@ import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from dem_apps.runtime.processes import leave_group
 from seg.models.adaptive_batch_norm import re_estimated
-from seg.models.batch_norm import set_up_batch_norm
+from seg.training.processes import leave_group
 
 #: Images per batch.
 SIZES = (3, 1, 2)
@@ -41,7 +40,7 @@ def run(_index: int, folder: str, rank: int) -> None:
         "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=timedelta(seconds=120)
     )
     try:
-        model = set_up_batch_norm(network(), "trainable", synchronised=True)
+        model = network()
         states = [re_estimated(model, [batches()[k] for k in share[rank]]).state_dict() for share in SHARES]
         leave_group()
     finally:

@@ -1,4 +1,4 @@
-"""One of several processes that compute a loss together; see dem_apps/test_processes.py."""
+"""One of several processes that compute a loss together; see dem_apps/test_several_processes.py."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dem_apps import build_objective
-from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.signals import StopRequest
+from seg.training.processes import leave_group
 
 C, FEATURES, STEPS = 5, 4, 3
 NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max", "robust-entropy")

@@ -12,12 +12,12 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.processes import leave_group
 from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, TrainConfig
 from seg.step import training_step
 from seg.train import build_state
 from seg.training.optimization import MicroBatch
+from seg.training.processes import leave_group
 
 CLASSES = 4
 # batch statistics that are shared would bring the NaN to every process

@@ -13,7 +13,7 @@ import dem_apps
 from dem_apps import DEM, OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
 from dem_apps.entropy import ObjectiveSpec, probabilities
 from dem_apps.errors import InputError
-from dem_apps.objectives import OBJECTIVES, objective_options
+from dem_apps.objectives import objective_class, objective_options
 
 C = 4
 
@@ -23,7 +23,7 @@ def test_names_are_the_promised_ones() -> None:
         "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy",
     )  # fmt: skip
     assert promised == OBJECTIVE_NAMES
-    assert {OBJECTIVES[name].__name__ for name in promised} <= set(dem_apps.__all__)
+    assert {objective_class(name).__name__ for name in promised} <= set(dem_apps.__all__)
 
 
 def test_options_are_the_promised_ones() -> None:
@@ -138,7 +138,7 @@ def test_it_shows_what_it_is() -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_a_class_is_what_its_name_builds(name: str) -> None:
-    made_of = OBJECTIVES[name]
+    made_of = objective_class(name)
     options = {option: inspect.signature(made_of).parameters[option].default for option in objective_options(name)}
     direct = made_of(num_classes=C, backend="eager", balance=0.5, **options)
     assert repr(direct) == repr(build_objective(name, C, "eager", 0.5))
@@ -156,8 +156,8 @@ def test_an_option_means_the_same_wherever_it_is(option: str) -> None:
     declared = []
     for name in OBJECTIVE_NAMES:
         if option in objective_options(name):
-            hint = get_type_hints(OBJECTIVES[name].__init__, include_extras=True)[option]
-            declared.append((hint, inspect.signature(OBJECTIVES[name]).parameters[option].default))
+            hint = get_type_hints(objective_class(name).__init__, include_extras=True)[option]
+            declared.append((hint, inspect.signature(objective_class(name)).parameters[option].default))
     assert declared == [declared[0]] * len(declared)
     assert get_origin(declared[0][0]) is Annotated, "its help stands with its type"
 

@@ -197,12 +197,31 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("max_steps: [1", r"^--config: not valid YAML"),
         ("- 1", r"^--config: expected a mapping"),
         ("# comments alone\n", r"^--config: expected a mapping"),
+        ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
+        ("learning_rate: .nan", r"^--learning-rate: expected a finite number, got nan$"),
+        ("source: other.yaml", r"^--config: source: expected a mapping of keys, got 'other.yaml'$"),
+        ("max_steps: null", r"^--max-steps: expected int, got null$"),
     ],
 )
 def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:
     with pytest.raises(InputError, match=message) as raised:
         parse("--config", yaml_file(text))
     assert "\n" not in str(raised.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Importing:
+    """Import something."""
+
+    import_modules: str | None = option(None, "a module, whose code is run", flag="import", flag_only=True)
+
+
+def test_a_file_cannot_set_what_runs_code(yaml_file: Any) -> None:
+    assert parse_config(Importing, "x", "x", ["--import", "mine"]) == Importing("mine")
+    with pytest.raises(
+        InputError, match=r"^--config: import_modules: can only be given on the command line, as --import$"
+    ):
+        parse_config(Importing, "x", "x", ["--config", yaml_file("import_modules: mine")])
 
 
 def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,10 +41,10 @@ def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
 def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> None:
     wanted = Preprocessing(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), multiple=8)
     images = ImageFolder(folder, wanted, None, CPU)
-    assert images.seen(2).shape == (3, 16, 32)
+    assert images.seen(2)[0].shape == (3, 16, 32)
     exact = ImageFolder(folder, Preprocessing(mean=(0.0,) * 3, std=(1.0,) * 3), None, CPU)
-    np.testing.assert_allclose(exact.seen(0).permute(1, 2, 0).numpy() * 255, exact.picture(0).values, atol=1e-4)
-    assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0).shape == (3, 48, 96)
+    np.testing.assert_allclose(exact.seen(0)[0].permute(1, 2, 0).numpy() * 255, exact.picture(0).values, atol=1e-4)
+    assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0)[0].shape == (3, 48, 96)
 
 
 def labels_of(images: list[Path], folder: Path) -> tuple[Labels, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import subprocess
 import sys
@@ -17,9 +18,7 @@ from dem_apps.errors import InputError
 from seg import load
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.image_pixels import ImagePixels
-from seg.inference.load import ImagePredictor
-from seg.inference.run_prediction import predict
-from seg.models.load_model import open_trained
+from seg.models.trained import TrainedNetwork, open_run
 from seg.train import train
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
@@ -42,7 +41,7 @@ def run(tmp_path_factory, tiny_pair) -> Path:
 
 
 @pytest.fixture(scope="module")
-def predictor(run: Path) -> ImagePredictor:
+def predictor(run: Path) -> TrainedNetwork:
     return load(run, device="cpu")
 
 
@@ -54,8 +53,8 @@ def unet(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_run_predicts_as_its_export_does(run: Path, predictor: ImagePredictor) -> None:
-    exported = predict(open_trained(run, "auto", torch.device("cpu")), ImagePixels(IMAGE), (64, 32))
+def test_a_run_predicts_as_its_export_does(run: Path, predictor: TrainedNetwork) -> None:
+    exported = dataclasses.replace(open_run(run)[0], size=(64, 32)).maps(ImagePixels(IMAGE))
     prediction = predictor.predict(IMAGE)
     assert (prediction.classes == exported.classes).mean() > 0.999  # bands round otherwise than the whole
     np.testing.assert_allclose(prediction.entropy, exported.entropy, atol=1e-5)
@@ -64,7 +63,7 @@ def test_a_run_predicts_as_its_export_does(run: Path, predictor: ImagePredictor)
     assert not np.array_equal(own.entropy, prediction.entropy)
 
 
-def test_probabilities_classes_and_entropy_belong_together(predictor: ImagePredictor) -> None:
+def test_probabilities_classes_and_entropy_belong_together(predictor: TrainedNetwork) -> None:
     prediction = predictor.predict(IMAGE)
     p = prediction.probabilities
     assert p.shape == (19, 45, 70)
@@ -76,7 +75,7 @@ def test_probabilities_classes_and_entropy_belong_together(predictor: ImagePredi
     assert prediction.shares[first] == np.mean(prediction.classes == prediction.names.index(first))
 
 
-def test_every_kind_of_image(predictor: ImagePredictor, tmp_path: Path) -> None:
+def test_every_kind_of_image(predictor: TrainedNetwork, tmp_path: Path) -> None:
     file = tmp_path / "a.png"
     Image.fromarray(IMAGE).save(file)
     alpha = np.dstack([IMAGE, np.zeros((45, 70), np.uint8)])
@@ -117,12 +116,12 @@ def test_every_kind_of_image(predictor: ImagePredictor, tmp_path: Path) -> None:
         ("/nowhere.png", "no such file"),
     ],
 )
-def test_what_is_no_image(image: object, message: str, predictor: ImagePredictor) -> None:
+def test_what_is_no_image(image: object, message: str, predictor: TrainedNetwork) -> None:
     with pytest.raises(InputError, match=message):
         predictor.predict(image)
 
 
-def test_a_notebook_shows_it(predictor: ImagePredictor) -> None:
+def test_a_notebook_shows_it(predictor: TrainedNetwork) -> None:
     prediction = predictor.predict(IMAGE)
     picture = Image.open(io.BytesIO(prediction._repr_png_()))
     assert picture.size == prediction.panel().size

@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import torch
 
-from seg.maps.entropy_maps import coloured_entropy, coloured_label, normalised_entropy, overlay
+from seg.maps.entropy_maps import coloured_entropy, coloured_label, normalised_entropy
 
 RED, GREEN = (230, 40, 10), (10, 200, 30)
 
@@ -15,13 +15,6 @@ def test_entropy_is_on_one_scale_from_certain_to_uniform():
     entropy = normalised_entropy(logits)
     np.testing.assert_allclose(entropy[0], 0.0, atol=1e-6)
     np.testing.assert_allclose(entropy[1], 1.0, atol=1e-6)
-
-
-def test_entropy_of_a_tall_map_is_that_of_its_rows():
-    logits = 3 * torch.randn(5, 300, 4, generator=torch.Generator().manual_seed(0))
-    p = logits.double().softmax(0)
-    expected = -(p * p.log()).sum(0) / np.log(5)
-    np.testing.assert_allclose(normalised_entropy(logits), expected, atol=1e-6)
 
 
 def test_colours_depend_on_the_value_alone():
@@ -35,11 +28,6 @@ def test_colours_are_those_of_matplotlibs_magma():
     values = np.linspace(0, 1, 1001, dtype=np.float32)[None]
     expected = (matplotlib.colormaps["magma"](values)[..., :3] * 255).round().astype(np.uint8)
     np.testing.assert_array_equal(coloured_entropy(values), expected)
-
-
-def test_an_overlay_lies_between_image_and_class():
-    blended = overlay(np.full((2, 4, 3), 200, np.uint8), np.full((2, 4, 3), (0, 100, 200), np.uint8), share=0.25)
-    np.testing.assert_allclose(blended[0, 0], [150, 175, 200], atol=1)
 
 
 def test_ignored_pixels_of_a_label_look_like_no_class():

@@ -5,10 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dem_apps.errors import InputError
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.maps.entropy_maps import coloured_entropy, coloured_prediction
-from seg.maps.panels import Row, comparison, map_pictures, panel, save_panel, save_tiles
+from seg.maps.panels import Row, comparison, map_pictures, panel
 from seg.scores.described_metrics import VIEWS
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
@@ -34,14 +33,6 @@ def test_the_panel_shows_image_prediction_and_entropy_from_left_to_right():
     left, middle, right = (extent(picture, colour) for colour in (RED, GREEN, BLUE))
     assert left[:2] == middle[:2] == right[:2] == (384, 192)
     assert left[2] + 384 < middle[2] < right[2] - 384
-
-
-def test_labels_larger_than_the_image_do_not_spill_over():
-    image = grey(48, 24)
-    prediction = coloured_prediction(np.zeros((48, 96), np.int64), [(1, 2, 3)])
-    entropy = coloured_entropy(np.ones((48, 96), np.float32))
-    small = [tile[::2, ::2] for tile in (prediction, entropy)]
-    np.testing.assert_array_equal(panel(image, prediction, entropy, ""), panel(image, *small, ""))
 
 
 @pytest.mark.parametrize(
@@ -88,27 +79,6 @@ def test_a_legend_is_wrapped_inside_the_picture():
     assert (np.asarray(picture)[plain.height :, -3:] == 255).all()
 
 
-def test_a_long_title_stays_inside_its_cell():
-    def titled(title: str) -> np.ndarray:
-        return np.asarray(comparison(grey(48, 24), [Row(title, grey(48, 24), grey(48, 24), "")]))
-
-    long, short = titled("x" * 200), titled("")
-    differs = np.nonzero((long != short).any(-1))[1]
-    assert differs.max() < 6 + 384 + 1
-
-
-def test_a_panel_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "new" / "a.png"
-    save_panel(path, Image.new("RGB", (4, 4), GREEN))
-    monkeypatch.setattr(
-        "dem_apps.runtime.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
-    )
-    with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
-        save_panel(path, Image.new("RGB", (4, 4), BLUE))
-    assert Image.open(path).getpixel((0, 0)) == GREEN
-    assert [file.name for file in path.parent.iterdir()] == ["a.png"]
-
-
 # -- what a training shows of an image ------------------------------------------------------------------------------
 
 
@@ -128,24 +98,8 @@ def test_tiles_are_the_views_that_a_report_looks_for():
     np.testing.assert_array_equal(tiles["label"], filled(48, 24, CITYSCAPES_CLASSES.colors[0]))
 
 
-def test_without_a_label_there_is_no_tile_of_it():
-    assert list(shown(None)[0]) == ["image", "prediction", "entropy", "overlay"]
-
-
 def test_the_panel_lists_the_predicted_classes_alone():
     _, picture = shown(None)
     below = np.asarray(picture)[-24:].reshape(-1, 3)
     for index, listed in ((0, True), (13, True), (2, False)):
         assert (below == CITYSCAPES_CLASSES.colors[index]).all(-1).any() == listed
-
-
-def test_tiles_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    save_tiles(tmp_path / "a", {"image": grey(4, 4), "label": filled(4, 4, RED)})
-    assert sorted(file.name for file in (tmp_path / "a").iterdir()) == ["image.png", "label.png"]
-    assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED
-    monkeypatch.setattr(
-        "dem_apps.runtime.checkpoint.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full"))
-    )
-    with pytest.raises(InputError, match="no space left on the disk while writing; the file that was there is intact"):
-        save_tiles(tmp_path / "a", {"label": filled(4, 4, BLUE)})
-    assert Image.open(tmp_path / "a" / "label.png").getpixel((0, 0)) == RED

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
-from support import batch_norm_worker as worker
 from timm.layers import BatchNormAct2d
 from torch import nn
 
+from dem_apps.errors import InputError
 from seg.models.batch_norm import (
     BATCH_NORM_POLICIES,
     describe,
@@ -70,36 +68,6 @@ def test_affine_parameters_are_trained_unless_frozen(model, policy):
     assert all(parameter.requires_grad for parameter in model[0].parameters())
 
 
-@pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
-def test_scores_use_the_running_statistics_whatever_was_fed_last(model, images, policy):
-    set_up_batch_norm(model, policy, synchronised=False)
-    for domain in ("source", "target"):
-        model.train()
-        feed_batch_norm(model, policy, domain)
-        model(images)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    fresh = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    fresh.load_state_dict(state)
-    model.eval()
-    torch.testing.assert_close(model(images), fresh(images))
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-
-
-def test_after_a_frozen_step_another_policy_trains_again(model, images):
-    for policy in ("frozen", "trainable"):
-        model.train()
-        feed_batch_norm(model, policy, "source")
-    torch.testing.assert_close(model(images), by_batch(model, images))
-
-
-def test_every_policy_has_a_sentence_of_its_own(model):
-    sentences = [describe(policy, model) for policy in BATCH_NORM_POLICIES]
-    assert len(set(sentences)) == len(BATCH_NORM_POLICIES)
-    assert "parameters fixed" in describe("affine-frozen", model)
-    assert "both domains" in describe("affine-frozen", model)
-    assert "target alone" in describe("target", model)
-
-
 @pytest.mark.parametrize(
     ("policy", "how", "whose"),
     [
@@ -129,16 +97,6 @@ def test_the_default_moves_by_the_domain_that_is_scored(model):
     assert resolved_policy(None, model[0], uses_target=True) == "trainable"
 
 
-@pytest.mark.parametrize("call", [
-    lambda model: set_up_batch_norm(model, "freeze", False),
-    lambda model: feed_batch_norm(model, "freeze", "source"),
-    lambda model: describe("freeze", model),
-])  # fmt: skip
-def test_an_unknown_policy_is_one_sentence(model, call):
-    with pytest.raises(ValueError, match=r"batch_norm: 'freeze' is not one of .*; did you mean 'frozen'"):
-        call(model)
-
-
 def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
     model = nn.Sequential(nn.BatchNorm2d(2), BatchNormAct2d(2), nn.BatchNorm2d(2)).to("meta")
     names, parameters = list(model.state_dict()), list(model.parameters())
@@ -150,33 +108,7 @@ def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """What each of two processes computes, per way to share the images; this process is the first of them."""
-    folder = tmp_path_factory.mktemp("gloo")
-    other = torch.multiprocessing.spawn(worker.run, (str(folder), 1), join=False)
-    worker.run(0, str(folder), 0)
-    other.join()
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
-
-
-@pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
-def test_processes_agree_with_one_on_the_joined_batch(shared):
-    for case in worker.cases():
-        policy, dtype, _shards = case
-        expected = worker.train(policy, dtype, 0, (worker.IMAGES,))
-        parts = [part[case] for part in shared]
-        tolerance = 1e-9 if dtype == torch.float64 else 1e-5
-        for name, value in expected.items():
-            own = [part[name] for part in parts]
-            if name.startswith("gradient"):
-                if dtype != torch.float64:
-                    continue  # images far from 0 leave a difference of large sums
-                own = [torch.stack(own).sum(0)]
-            elif not name.startswith("state"):
-                own = [torch.cat(own)]
-            for got in own:
-                torch.testing.assert_close(
-                    got, value, rtol=tolerance, atol=tolerance, msg=lambda text, w=f"{case} {name}": f"{w}: {text}"
-                )
-        assert all(part.keys() == expected.keys() for part in parts)
+def test_processes_on_cpus_share_no_batch_statistics(model):
+    set_up_batch_norm(model, "frozen", synchronised=True)
+    with pytest.raises(InputError, match=r"--model.batch-norm: processes on CPUs cannot share batch statistics"):
+        set_up_batch_norm(model, "target", synchronised=True)

@@ -10,17 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.run_reader import read_metrics
-from seg import build_model
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_validation
-from seg.evaluate import evaluate
 from seg.export import ExportConfig, export
-from seg.models.batch_norm import describe, set_up_batch_norm
-from seg.models.load_model import open_trained
+from seg.models.trained import open_run
+from seg.scores.evaluation import evaluate
 from seg.scores.protocol import protocol
 from seg.train import train
 
@@ -53,50 +48,13 @@ def test_the_loop_works_with_the_head_that_there_is(run):
     assert list((run / "entropy_maps").glob("*.png"))
 
 
-def test_it_resumes_to_the_same_weights(run, config, tmp_path, monkeypatch):
-    """An interruption right after the first checkpoint."""
-    config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
-    save = RunFolder.save_checkpoint
-
-    def interrupted(folder, name, state, step):
-        save(folder, name, state, step)
-        if name == "last":
-            raise InputError("interrupted")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "save_checkpoint", interrupted)
-        with pytest.raises(InputError, match="interrupted"):
-            train(config)
-    train(dataclasses.replace(config, resume=True))
-    whole, resumed = (load_checkpoint(folder / "checkpoints", "last") for folder in (run, tmp_path / "run"))
-    assert resumed["step"] == 2
-    assert all(value.equal(resumed["model"][name]) for name, value in whole["model"].items())
-    assert read_metrics(tmp_path / "run") == read_metrics(run)
-
-
 def test_it_is_scored_and_exported(run, tiny_pair, tmp_path):
-    loaded = open_trained(run, "last", CPU)
-    assert protocol(loaded.config, loaded.model, "last", 2)["batch_norm"].startswith("none")
-    scores = evaluate(loaded.model, open_validation(loaded.config.target, loaded.classes), loaded.classes, CPU)
+    loaded = open_run(run, "last")[0]
+    config = loaded.training.config
+    assert protocol(config, loaded.network, "last", 2)["batch_norm"].startswith("none")
+    scores = evaluate(loaded.network, open_validation(config.target, loaded.classes), loaded.classes, CPU)
     assert scores["miou"] == json.loads((run / "eval.json").read_text())["miou"]
     (tmp_path / "images").mkdir()
     Image.new("RGB", (50, 31), (90, 120, 60)).save(tmp_path / "images" / "a.png")
     assert export(ExportConfig([str(run)], str(tmp_path / "images"), str(tmp_path / "out"), device="cpu")) == 0
     assert Image.open(tmp_path / "out" / "a_entropy.png").size == (50, 31)
-
-
-def test_a_policy_that_would_change_nothing_is_refused():
-    network, partly = build_model(**MODEL.architecture(), num_classes=4), build_model("segformer", "mit_b0", 4)
-    assert set_up_batch_norm(network, "trainable", synchronised=False) is network
-    with pytest.raises(InputError, match=r"--model.batch-norm: the network has no batch normalisation, so 'target'"):
-        set_up_batch_norm(network, "target", synchronised=False)
-    set_up_batch_norm(partly, "target", synchronised=False)
-    assert describe("target", partly).endswith("moved by target alone; the encoder has none")
-
-
-def test_the_demos_network_is_what_nothing_else_was_said_of():
-    assert ModelConfig().architecture() == {
-        "name": "deeplabv2", "encoder": "resnet18", "depth": 3, "output_stride": 4,
-    }  # fmt: skip
-    assert ModelConfig(depth=5, output_stride=8).architecture()["depth"] == 5
-    assert ModelConfig(name="unet").architecture()["depth"] is None

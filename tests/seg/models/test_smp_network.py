@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from seg import build_model
-from seg.models import NETWORKS
 from seg.models.network import parameter_groups
 
 ARCHITECTURES = sorted(smp.MODEL_ARCHITECTURES_MAPPING)
@@ -28,10 +27,6 @@ def network(request):
     torch.manual_seed(0)
     encoder, options = arguments(request.param)
     return build_model(request.param, encoder, C, **options)
-
-
-def test_the_table_holds_them_all():
-    assert set(ARCHITECTURES) < set(NETWORKS)
 
 
 def test_it_trains(network):
@@ -79,15 +74,6 @@ def test_images_of_any_size_are_continued_and_cut_back(network, size):
     assert logits.shape[2:] == tuple(-(-side // stride) for side in size)
 
 
-@torch.no_grad()
-def test_what_continues_an_image_is_its_own_edge():
-    torch.manual_seed(0)
-    network = build_model("fpn", "resnet18", C).eval()
-    image = torch.randn(1, 3, 60, 90)
-    continued = F.pad(image, (0, 6, 0, 4), mode="replicate")
-    assert network(image)["main"].equal(network(continued)["main"][:, :, :15, :23])
-
-
 def test_options_reach_the_library():
     with torch.device("meta"):
         assert build_model("unet", "resnet18", C, depth=3).decoder.blocks[-1].conv1[0].out_channels == 16
@@ -128,16 +114,3 @@ def test_weights_that_cannot_be_downloaded_name_the_way_out(monkeypatch):
     monkeypatch.setattr("segmentation_models_pytorch.create_model", no_network)
     with pytest.raises(InputError, match=r"'imagenet' weights could not be loaded .*--model.encoder-weights null"):
         build_model("unet", "resnet18", C, weights="imagenet")
-
-
-@pytest.mark.parametrize(
-    ("name", "encoder", "images", "message"),
-    [
-        ("deeplabv3", "resnet18", (1, 3, 64, 64), "cannot take 1 images of 64 × 64: Expected more than 1 value"),
-        ("unet", "tu-swin_tiny_patch4_window7_224", (1, 3, 64, 96), "cannot take 1 images of 96 × 64: .*224"),
-    ],
-)
-def test_a_batch_that_it_cannot_take_is_one_sentence(name, encoder, images, message):
-    network = build_model(name, encoder, C).train()
-    with pytest.raises(InputError, match=message):
-        network(torch.zeros(images))

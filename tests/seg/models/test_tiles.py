@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from seg.models.predictor import upsampled, upsampled_bands
-from seg.models.tiles import GRID, Tiling, _starts, tiled_logits, tiling
+from seg.models.tiles import Tiling, tiled_logits, tiling
 
 
 def network(stride: int, ceil: bool = False) -> nn.Module:
@@ -26,22 +22,6 @@ def network(stride: int, ceil: bool = False) -> nn.Module:
     if ceil:
         layers.append(nn.MaxPool2d(3, 2, 1, ceil_mode=True))
     return nn.Sequential(*layers, nn.Conv2d(channels, 4, 3, 1, 1)).eval()
-
-
-@given(
-    length=st.integers(1, 900), side=st.integers(64, 300), share=st.floats(0, 1),
-    grid=st.sampled_from([GRID, 7 * GRID // 7, 2 * GRID]),
-)  # fmt: skip
-def test_tiles_cover_a_side_on_the_grid(length: int, side: int, share: float, grid: int) -> None:
-    side = max(side, 2 * grid)
-    cut = Tiling(side, int(share * (side - GRID)))
-    starts = _starts(length, cut, grid)
-    assert starts[0] == 0
-    assert all(start % grid == 0 for start in starts)
-    assert starts[-1] + side >= length > starts[-1]
-    assert all(0 < after - before <= side - cut.overlap or after - before == grid for before, after in pairwise(starts))
-    if length > side:  # the last one is no sliver
-        assert length - starts[-1] > side - grid
 
 
 @pytest.mark.parametrize(("stride", "ceil"), [(1, False), (4, False), (8, False), (4, True)])
@@ -67,26 +47,6 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, c
     torch.testing.assert_close(
         upsampled(tiles / scale, size, align_corners), upsampled(whole / scale, size, align_corners), rtol=0, atol=1e-5
     )
-
-
-@torch.no_grad()
-def test_a_narrow_strip_is_cut_along_its_length() -> None:
-    """Nine rows of pixels are two rows of logits at stride 8, which says little about the stride."""
-    model = network(8)
-    strip = torch.randn(1, 3, 9, 500, generator=torch.Generator().manual_seed(0))
-    for images in (strip, strip.transpose(2, 3)):
-        torch.testing.assert_close(tiled_logits(model, images, Tiling(192, 144)), model(images), rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_without_an_overlap_there_are_seams() -> None:
-    """What the overlap is for; and away from the borders of tiles there is no difference even so."""
-    model = network(1)
-    images = torch.randn(1, 3, 128, 128, generator=torch.Generator().manual_seed(0))
-    error = (tiled_logits(model, images, Tiling(64, 0)) - model(images)).abs()[0].amax(0)
-    assert error[:, 63:65].max() > 1e-3
-    assert error[:, :62].reshape(128, -1)[:62].max() < 1e-5
-    assert error.amax(0)[66:126].max() > 1e-3  # rows 63 and 64, another seam
 
 
 @torch.no_grad()

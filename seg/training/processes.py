@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
@@ -23,7 +24,7 @@ def launched_processes(device: str) -> Iterator[PartialState]:
     Args:
         device: of ``--device``; call :func:`dem_apps.runtime.device.torch_device` inside, where each has its own GPU.
     """
-    yield PartialState(cpu=device == "cpu", timeout=_LONGEST_WAIT)
+    yield PartialState(cpu=device == "cpu" or not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
     leave_group()
 
 

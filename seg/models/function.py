@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, first_words, nearest
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, named_classes
-from seg.models.formats.trained_network import TrainedNetwork, plain_logits
-from seg.models.formats.weights_file import WeightsFile, read_weights, weights_content
 from seg.models.preprocessing import Preprocessing
+from seg.models.trained_network import PlainLogits, TrainedNetwork
+from seg.models.weights_file import WeightsFile, read_weights, weights_content
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 #: What a function may say beside its network.
@@ -68,25 +68,16 @@ def _called(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     module_name, _, name = spec.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise InputError(
-                f"{spec}: there is no module '{error.name}'; run the command in the folder that holds it"
-            ) from error
-        raise InputError(f"{spec}: cannot be imported ({first_words(error)})") from error
-    except Exception as error:  # whatever the user's own code raises
-        raise InputError(f"{spec}: cannot be imported ({type(error).__name__}: {first_words(error)})") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
-    try:
-        made = function()
+        function = getattr(module, name, None)
+        made = function() if callable(function) else None
     except InputError:
         raise
-    except Exception as error:  # likewise
-        raise InputError(
-            f"{spec}: failed when called without arguments ({type(error).__name__}: {first_words(error)})"
-        ) from error
+    except Exception as error:  # whatever the user's own code raises
+        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        hint = "; run the command in the folder that holds the module" if missing else ""
+        raise InputError(f"{spec}: cannot be called ({type(error).__name__}: {first_words(error)}){hint}") from error
+    if not callable(function):
+        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
     network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
         raise InputError(
@@ -111,7 +102,8 @@ def _tried(spec: str, network: nn.Module) -> tuple[nn.Module, int]:
         logits = find_logits(output)
         if logits.ndim != 4:
             raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
-        return plain_logits(network, output), max(2, logits.shape[1])
+        plain = isinstance(output, Tensor) or (isinstance(output, dict) and "main" in output)
+        return network if plain and logits.shape[1] > 1 else PlainLogits(network), max(2, logits.shape[1])
     assert last is not None  # for the type checker
     sides = ", ".join(map(str, _SIDES))
     raise InputError(

@@ -107,10 +107,8 @@ def read_weights(file: Path, flag: str = "--weights") -> WeightsFile:
     Raises:
         InputError: it cannot be read, asks for code to be run, or holds no tensors by name.
     """
-    if not file.exists():
-        raise InputError(f"{flag}: {file} cannot be read (no such file)")
-    if not file.is_file():  # a pipe would block
-        raise InputError(f"{flag}: {file} is no file; give a state dict as .pth or .safetensors")
+    if not file.is_file():
+        raise InputError(f"{flag}: {file} cannot be read (no such file); give a state dict as .pth or .safetensors")
     if file.suffix == SAFETENSORS:
         return WeightsFile(file, _read_safetensors(file, flag))
     content = read_torch(file, flag)
@@ -145,13 +143,9 @@ def read_torch(file: Path, flag: str, kind: str = "file") -> Any:
         InputError: it cannot be read, or asks for code to be run.
     """
     try:
-        if file.exists() and not file.is_file():  # a pipe would block
-            raise InputError(f"{flag}: {file} is no file; give a .pth file")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
             return torch.load(file, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
     except OSError as error:
         raise InputError(f"{flag}: {file} cannot be read ({error.strerror}); give a .pth file") from error
     except pickle.UnpicklingError as error:
@@ -165,15 +159,16 @@ def read_torch(file: Path, flag: str, kind: str = "file") -> Any:
 
 def _found(content: Any) -> tuple[dict[str, Tensor] | None, str | None]:
     """The tensors by name and the key under which they lie."""
-    if _by_name(content):
+    if tensors_by_name(content):
         return dict(content), None
     for key in _KEYS:
-        if isinstance(content, Mapping) and _by_name(content.get(key)):
+        if isinstance(content, Mapping) and tensors_by_name(content.get(key)):
             return dict(content[key]), key
     return None, None
 
 
-def _by_name(content: Any) -> bool:
+def tensors_by_name(content: Any) -> bool:
+    """Whether it is a mapping of names to tensors, with one at least."""
     return (
         isinstance(content, Mapping)
         and bool(content)

@@ -1,0 +1,85 @@
+"""The work of ``python -m seg.evaluate``: open a run, score it on its target, write scores and predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from accelerate import PartialState
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.files import write_new
+from dem_apps.runtime.terminal import console
+from seg.config import TargetDataConfig
+from seg.data.domains import open_unlabelled, open_validation
+from seg.inference.settings import EvaluateConfig
+from seg.maps.label_ids import PredictionWriter
+from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
+from seg.models.tiles import tiling
+from seg.models.trained import open_run
+from seg.scores.evaluation import evaluate
+from seg.scores.protocol import protocol
+from seg.scores.tables import score_table
+from seg.training.processes import launched_processes
+
+
+def evaluate_run(config: EvaluateConfig) -> None:
+    """Do what the command does; the processes of a launcher share the images, and the first one writes.
+
+    Raises:
+        InputError: a run, data or a flag that does not fit.
+    """
+    with launched_processes(config.device) as processes:
+        _score(config, processes)
+
+
+def _score(config: EvaluateConfig, processes: PartialState) -> None:
+    cut = tiling(config.tile, config.tile_overlap)
+    if not config.scales:
+        raise InputError("--scales: expected factors such as [0.75,1.0,1.25], got none")
+    if config.out is not None and Path(config.out).exists():
+        raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
+    trained, training = open_run(Path(config.run), config.checkpoint)
+    device, classes, pixels = torch_device(config.device), trained.class_set, trained.preprocessing.pixels
+    trained.network.to(device)
+    writer = PredictionWriter(Path(config.save_predictions), classes) if config.save_predictions else None
+    settings = dataclasses.replace(training.config, target=_target(training.config.target, config))
+    dataset = open_validation(settings.target, classes, settings.validation_part, demo=settings.demo)
+    dataset.pixels = pixels
+    if config.batch_norm_after == "target":
+        check_there_are_statistics(trained.network, "the run's network")
+        unlabelled = open_unlabelled(settings.target, classes, demo=settings.demo)
+        unlabelled.pixels = pixels
+        own = settings.target == training.config.target
+        images = "target images" if own else f"training images of {settings.target.root}"
+        trained, training = trained.with_statistics(re_estimated_on(unlabelled, trained.network, device), images)
+    processes.wait_for_everyone()  # until all have seen that nothing is overwritten
+    result = evaluate(
+        trained.network, dataset, classes, device, align_corners=trained.align_corners,
+        scales=config.scales, flip=config.flip, cut=cut, on_sample=writer,
+    )  # fmt: skip
+    if not processes.is_main_process:
+        return
+    how = protocol(
+        settings, trained.network, training.checkpoint, training.step, config.scales, config.flip,
+        training.re_estimated_on, cut,
+    )  # fmt: skip
+    title = f"{config.run}, checkpoint {training.checkpoint} ({how['chosen_by']}), step {training.step}"
+    console().print(score_table(result, title))
+    print(f"batch norm:  {how['batch_norm']}")
+    if writer is not None:
+        print(f"predictions: {config.save_predictions}")
+    if config.out is not None:
+        document = {**result, "checkpoint": training.checkpoint, "protocol": how}
+        Path(config.out).parent.mkdir(parents=True, exist_ok=True)
+        write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
+        print(f"scores:      {config.out}")
+
+
+def _target(own: TargetDataConfig, config: EvaluateConfig) -> TargetDataConfig:
+    # shrunk to the size of a training image, a large one would be a single tile
+    by_default = {} if config.tile is None else {"size": None}
+    given = {name: value for name, value in dataclasses.asdict(config.target).items() if value is not None}
+    return dataclasses.replace(own, **{**by_default, **given})

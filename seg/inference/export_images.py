@@ -1,0 +1,263 @@
+"""The work of ``python -m seg.export``: predictions, entropy maps and tables of every image in a folder.
+
+Shapes: C classes, H × W pixels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.runtime.device import is_out_of_memory, torch_device
+from dem_apps.runtime.files import claim, refuse_used_folder
+from dem_apps.runtime.progress import track
+from seg.data.datasets import seen
+from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
+from seg.data.image_pixels import first_header, left_out, read_pixels
+from seg.data.rasters import Header
+from seg.data.spread_batches import spread_batches
+from seg.inference.settings import ExportConfig
+from seg.maps import panels
+from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
+from seg.maps.run_pictures import RunPictures, output_path
+from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
+from seg.models.tiles import Tiling, tiling
+from seg.models.trained import TrainedNetwork, Training, open_run
+from seg.scores.protocol import batch_norm_statistics
+from seg.training.processes import launched_processes
+from seg.training.summary import title
+
+#: An image that is made smaller by this factor or more is a thumbnail, which is said.
+_SHRUNK = 4
+
+
+def export_images(config: ExportConfig) -> int:
+    """Export; the processes of a launcher share the images.
+
+    Returns:
+        how many images could not be read, did not fit into memory or have no finite prediction; the others are
+        exported.
+
+    Raises:
+        InputError: a folder, run or flag that does not fit.
+    """
+    with launched_processes(config.device) as processes:
+        return _exported(config, processes)
+
+
+def _exported(config: ExportConfig, processes: PartialState) -> int:
+    source, out, cut = Path(config.images), Path(config.out), tiling(config.tile, config.tile_overlap)
+    refuse_used_folder(out, "--out")
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
+    files = find_images(source)
+    root = source if source.is_dir() else source.parent
+    runs = _open_runs(config, out, cut)
+    first = first_header(files)
+    for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
+        print(note, flush=True)
+    if config.batch_norm_after == "images":
+        runs = [
+            dataclasses.replace(run, trained=with_statistics_of(run.trained, run.title, files, processes))
+            for run in runs
+        ]
+    images = [file.relative_to(root) for file in files]
+    pieces = list(zip(files, images, output_names(images), strict=True))
+    processes.wait_for_everyone()  # until all have seen that the folder is empty
+    if processes.is_main_process:
+        _claim(out, runs[0].folder)
+    processes.wait_for_everyone()
+    try:
+        own = _export_share(runs, pieces, out, processes)
+        failed: int = sum(gather_object([own]))
+        for run in runs:
+            run.tables.join(gather_object([run.tables]), [image.as_posix() for image in images])
+    finally:
+        # also of an export that is interrupted: its pictures are there, so are their numbers
+        for run in runs if processes.is_main_process else ():
+            run.tables.write(run.folder)
+    if processes.is_main_process:
+        _say(runs, len(files), failed)
+    return failed
+
+
+def _claim(out: Path, first: Path) -> None:
+    """Make the folder; of two exports that found it empty one has it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
+    first.mkdir(exist_ok=True)
+    claim(first / ENTROPY_TABLE, "--out")
+
+
+def _export_share(
+    runs: list[RunPictures], pieces: Sequence[tuple[Path, Path, Path]], out: Path, processes: PartialState
+) -> int:
+    """This process's images, each a file, its path in the folder and its output's name; how many cannot be had."""
+    failed = 0
+    with processes.split_between_processes(list(pieces)) as own:
+        for file, image, name in track(own, len(own), "export") if processes.is_main_process else own:
+            problem = _export_image(runs, file, image, name, out)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _say(runs: list[RunPictures], images: int, failed: int) -> None:
+    for run in runs:
+        mean = run.tables.mean_entropy()
+        said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
+        own = trained_by(run)
+        whose = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
+        how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {whose}"
+        print(f"{run.folder}: {run.title} ({how}), {said}")
+    print(f"exported {images - failed} of {images} images" + (f", skipped {failed}" if failed else ""))
+
+
+def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
+    """Notes on what the first image shows: bands left out, the network's size, images made much smaller."""
+    file, header = first
+    bands = left_out(file, header, run.trained.preprocessing.pixels)
+    if bands is not None:
+        yield bands
+    own, size = run.trained.preprocessing.size, run.trained.size
+    if config.size == "auto" and config.tile is not None and own is not None:
+        yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size run)"
+    if size is not None and min(header.size[0] / size[0], header.size[1] / size[1]) >= _SHRUNK:
+        width, height = header.size
+        yield (
+            f"{file.name} has {width}×{height} pixels, and the network sees it at {size[0]}×{size[1]}; "
+            "--tile 512 shows it all of them"
+        )
+
+
+def _open_runs(config: ExportConfig, out: Path, cut: Tiling | None) -> list[RunPictures]:
+    device = torch_device(config.device)
+    paths = [Path(run) for run in config.run]
+    for path, count in Counter(path.resolve() for path in paths).items():
+        if count > 1:
+            raise InputError(f"--run: {path} is given more than once")
+    opened = [open_run(path, config.checkpoint) for path in paths]
+    first = opened[0][0]
+    for path, (trained, _) in zip(paths, opened, strict=True):
+        trained.network.to(device)
+        if trained.classes != first.classes:
+            raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
+        pixels, others = trained.preprocessing.pixels, first.preprocessing.pixels
+        if (pixels.bands, pixels.dtype) != (others.bands, others.dtype):
+            raise InputError(
+                f"--run: {path} sees {pixels.described}, and {paths[0]} {others.described}; export them one after the "
+                "other"
+            )
+    titles = [title(training.config) for _, training in opened]
+    # a run named like the folder of the comparison gives way to it
+    folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
+    return [
+        RunPictures(
+            own if titles.count(own) == 1 else f"{folder}: {own}",
+            dataclasses.replace(trained, size=_size(config, trained.preprocessing.size), cut=cut),
+            out / folder if len(paths) > 1 else out,
+            EntropyTables(trained.class_set.names),
+            frozenset(config.raw),
+            config.label_ids,
+            config.legend,
+        )
+        for own, (trained, _), folder in zip(titles, opened, folders, strict=True)
+    ]
+
+
+def _size(config: ExportConfig, of_run: tuple[int, int] | None) -> tuple[int, int] | None:
+    wanted = config.size
+    if wanted == "auto":
+        wanted = "run" if config.tile is None else None
+    if wanted == "run":
+        return of_run
+    if wanted is None:
+        return None
+    numbers = wanted.split(",") if isinstance(wanted, str) else wanted
+    try:
+        width, height = (int(number) for number in numbers)
+    except ValueError as error:
+        raise InputError(f"--size: expected W,H such as 1024,512, or run, or null, got '{wanted}'") from error
+    if min(width, height) < 1 or max(width, height) > LARGEST_SIDE:
+        raise InputError(f"--size: width and height must be 1 to {LARGEST_SIDE:,}, got '{wanted}'")
+    return width, height
+
+
+def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
+    """Everything of one image; a sentence if it cannot be had."""
+    pixels_seen, classes = runs[0].trained.preprocessing.pixels, runs[0].trained.class_set
+    try:
+        image = read_pixels(file, pixels_seen)
+        predictions = [run.trained.maps(image) for run in runs]
+    except NotFiniteError as error:
+        return f"{file}: {error}"
+    except InputError as error:
+        return str(error)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
+    shown, place = pixels_seen.preview(image.values, image.valid), image.place
+    del image  # of a large scene the largest
+    rows, pixels = [], np.zeros(len(classes), np.int64)
+    for run, prediction in zip(runs, predictions, strict=True):
+        own = run.tables.add(relative.as_posix(), prediction)
+        rows.append(run.write(name, shown, prediction, own, place))
+        pixels += own
+    if len(runs) > 1:
+        picture = panels.comparison(shown, rows, runs[0].names(pixels))
+        panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
+    return None
+
+
+def trained_by(run: RunPictures) -> Training:
+    """How the network of a run was trained."""
+    assert run.trained.training is not None  # of every run
+    return run.trained.training
+
+
+def with_statistics_of(
+    trained: TrainedNetwork, name: str, files: Sequence[Path], processes: PartialState
+) -> TrainedNetwork:
+    """A run with batch norm statistics re-estimated on images; what cannot be read is left out.
+
+    Args:
+        trained: the run's network, with the size at which it sees images.
+        name: of the run, for errors.
+        files: the images.
+        processes: that share the images.
+
+    Raises:
+        InputError: a network without statistics, or images that do not fit into memory.
+    """
+    check_there_are_statistics(trained.network, name)
+    pixels = trained.preprocessing.pixels
+
+    def read(index: int) -> Tensor | None:
+        try:
+            return pixels.normalised(*seen(read_pixels(files[index], pixels), pixels, trained.size))
+        except InputError:  # said where the image would be exported
+            return None
+
+    process = (processes.process_index, processes.num_processes)
+    try:
+        network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(
+            "--batch-norm-after: several images do not fit into memory; give a smaller --size W,H"
+        ) from error
+    return trained.with_statistics(network, "the exported images")[0]

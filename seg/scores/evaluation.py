@@ -1,0 +1,152 @@
+"""Scores of a network on images, with labels or without.
+
+Protocol: the image at the training size, logits upsampled to the label's own size (bilinear, corners aligned as in
+training), argmax, every pixel whose label is not ignored; without labels, logits at the image's size.
+Shapes: C classes, h × w feature resolution, H × W the label's size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps.errors import NotFiniteError
+from dem_apps.reduction import summed_over_processes, world_size
+from seg.data.datasets import Sample
+from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.pixel_format import resized_mask
+from seg.models.predictor import upsampled
+from seg.models.tiles import Tiling, tiled_logits
+from seg.scores.metrics import SegmentationScores
+from seg.scores.unsupervised_scores import LabelFreeScores
+
+OnSample = Callable[[int, Sample, Tensor], None]
+
+
+class Images(Protocol):
+    """What :func:`evaluate` reads: :class:`seg.data.datasets.SegmentationDataset` and whatever looks like it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    dataset: Images,
+    classes: ClassSet,
+    device: torch.device,
+    *,
+    align_corners: bool = True,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = False,
+    cut: Tiling | None = None,
+    on_sample: OnSample | None = None,
+) -> dict[str, Any]:
+    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` and
+    ``predicted_share``, by class.
+
+    With torch.distributed initialised each process takes every n-th image, and every one returns the scores of all
+    images together. The model must hold the same weights in each of them.
+
+    Args:
+        model: as of :func:`seg.build_model`, not wrapped for several processes; in ``eval()`` for the duration.
+        dataset: samples without a label count as ignored everywhere.
+        classes: what the model's C outputs mean.
+        device: where the model is.
+        align_corners: of the upsampling, as the model was trained.
+        scales: see :func:`predicted`; the label-free scores are always those of the plain prediction.
+        flip: see :func:`predicted`.
+        cut: see :func:`predicted`.
+        on_sample: called with (index, sample, logits (C, H, W)) for each image that this process takes.
+
+    Raises:
+        NotFiniteError: a sample for which the network gives NaN or infinity.
+    """
+    was_training = model.training
+    model.eval()
+    scores, label_free = SegmentationScores(classes.names, IGNORE_INDEX), LabelFreeScores(len(classes))
+    rank = dist.get_rank() if world_size() > 1 else 0
+    for index in range(rank, len(dataset), world_size()):
+        sample = dataset[index]
+        ignored = np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
+        label = torch.from_numpy(ignored if sample.label is None else sample.label)
+        size = (label.shape[0], label.shape[1])
+        image = sample.normalised()[None].to(device)
+        features, logits = predicted(model, image, size, align_corners, scales, flip, cut)
+        if not features.isfinite().all():
+            raise NotFiniteError(f"{sample.name}: the network's output is not finite; its weights are no use")
+        valid = None if sample.valid is None else torch.from_numpy(resized_mask(sample.valid, size[::-1]))[None]
+        label_free.update(features, valid)
+        scores.update(logits, label[None], valid)
+        if on_sample is not None:
+            on_sample(index, sample, logits[0])
+    model.train(was_training)
+    if world_size() > 1:
+        # on the device, since not every backend adds up tensors of the CPU
+        joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
+        scores.sums, label_free.sums = (part.cpu() for part in joined)
+    shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
+    return {**scores.result(), "label_free": label_free.result(), "predicted_share": shares}
+
+
+def predicted(
+    model: nn.Module,
+    image: Tensor,
+    size: tuple[int, int],
+    align_corners: bool = True,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = False,
+    cut: Tiling | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The main head's logits on images as they are, (B, C, h, w), and those to score, (B, C, H, W).
+
+    The second are the first at ``size``. With other scales than 1, or with ``flip``, they are the logarithm of the
+    mean of the softmax probabilities at ``size``, over all scales, each one also mirrored.
+
+    Args:
+        model: in ``eval()`` mode.
+        image: (B, 3, height, width), normalised.
+        size: (H, W).
+        align_corners: of the upsampling of logits.
+        scales: factors by which the image is resized (bilinear, corners not aligned).
+        flip: whether the mirrored image counts as well.
+        cut: tiles that larger images go by, see :mod:`seg.models.tiles`; the logits are then on the CPU.
+    """
+
+    def forward(images: Tensor) -> Tensor:
+        return tiled_logits(lambda tile: model(tile)["main"], images, cut)
+
+    plain = forward(image)
+    if tuple(scales) == (1.0,) and not flip:
+        return plain, upsampled(plain, size, align_corners)
+    total = None
+    for scale, mirrored in itertools.product(scales, (False, True) if flip else (False,)):
+        logits = plain
+        if scale != 1.0 or mirrored:
+            logits = _mirrored(forward(_mirrored(_resized(image, scale), mirrored)), mirrored)
+        log_p = upsampled(logits, size, align_corners).log_softmax(1)
+        total = log_p if total is None else torch.logaddexp(total, log_p)
+    if total is None:
+        raise ValueError("scales: expected at least one")
+    return plain, total - math.log(len(scales) * (1 + flip))
+
+
+def _resized(image: Tensor, scale: float) -> Tensor:
+    if scale == 1.0:
+        return image
+    height, width = (max(1, round(scale * side)) for side in image.shape[2:])
+    return F.interpolate(image, size=(height, width), mode="bilinear", align_corners=False)
+
+
+def _mirrored(maps: Tensor, mirrored: bool) -> Tensor:
+    return maps.flip(3) if mirrored else maps
