@@ -14,8 +14,7 @@ MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl",
 #: A package's root holds its commands and its public names; every part lives in a room below it.
 ROOTS = {
     "dem_apps": {
-        "__init__", "__main__", "entropy", "errors", "figures", "objective", "objective_input", "reduction",
-        "test_time",
+        "__init__", "__main__", "entropy", "errors", "objective", "objective_input", "reduction", "test_time",
     },
     "seg": {
         "__init__", "__main__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "export_model",

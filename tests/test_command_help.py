@@ -18,7 +18,7 @@ COMMANDS = (
     "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
     "seg.convert",
     "seg.data check", "seg.data cache", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
-    "dem_apps.report", "dem_apps.figures",
+    "dem_apps.report",
 )  # fmt: skip
 PARSE_CONFIG = dem_apps.runtime.settings.parse_config
 # the commands are run again in this process, where tests of their modules may have imported them
@@ -77,7 +77,7 @@ def test_its_example_is_understood(
     python, flag, module, *arguments = shlex.split(example)
     assert [python, flag, *command.split()] == ["python", "-m", module, *arguments[: command.count(" ")]]
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(dem_apps.report.page, "read_runs", _understood)
+    monkeypatch.setattr(dem_apps.report.page, "write_report", _understood)
     _stop_after(monkeypatch, "parse_config")
     _stop_after(monkeypatch, "parse_search")
     with pytest.raises(Understood):

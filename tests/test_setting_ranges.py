@@ -13,7 +13,6 @@ import pytest
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.figures import FiguresConfig
 from dem_apps.objectives.flags import OPTION_NAMES
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings, fields_of, out_of_range
@@ -38,7 +37,6 @@ from seg.tune import TuneConfig
 SETTINGS = (
     TrainConfig, EvaluateConfig, ExportConfig, ExportModelConfig, ConvertConfig, AdaptConfig, BenchmarkConfig,
     TuneConfig, RLTrainConfig, RLEvaluateConfig, RLExportConfig, RLBenchmarkConfig, PlotsConfig, RLTuneConfig,
-    FiguresConfig,
 )  # fmt: skip
 #: Checked where they are used: a coefficient may be a schedule, objectives check their own; a return may be any.
 _ELSEWHERE = {"ent_coef", "goal_return", "size", *OPTION_NAMES}

@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
     parser = _Parser(
         prog="python -m dem_apps.report",
+        usage="python -m dem_apps.report RUN [RUN ...] [--out FILE] [options]",
         description="Make a self-contained page of one run, or of several compared.",
         epilog="example: python -m dem_apps.report runs/control runs/adadem --out report.html",
         allow_abbrev=False,

@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -21,7 +22,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 DASHES = ("-", "--", "-.", ":")
 
 
-def style(position: int) -> dict[str, str]:
+def style(position: int) -> dict[str, Any]:
     """Colour and dashes of the n-th line of a chart."""
     return {"color": COLOURS[position % len(COLOURS)], "linestyle": DASHES[position % len(DASHES)]}
 

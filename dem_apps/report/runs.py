@@ -123,7 +123,10 @@ def read_run(path: Path, name: str | None = None) -> Run:
     def read(file: str, reader: Callable[[Path], Any], consequence: str) -> Any:
         try:
             if (path / file).is_file():
-                return reader(path / file)
+                found = reader(path / file)
+                if not isinstance(found, (dict, list)):
+                    raise InputError(f"{path / file}: expected a mapping of keys, found {type(found).__name__}")
+                return found
             missing.append(f"{file} is missing: {consequence}.")
         except InputError as error:
             missing.append(f"{str(error)[:300]}: {consequence}.")

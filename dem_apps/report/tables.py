@@ -113,8 +113,10 @@ def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
     header = [main.title, *(score.title for score in more)] if single else [group.name for group in groups]
     table = Table(f"{main.title.removesuffix(' %')} by class, %", ["class", *header])
     for name in names:
-        values = [list(group.by_seed(lambda run, n=name: run.by_class(main.key).get(n)).values()) for group in groups]
-        cells = [Cell(spread(main, each)) for each in values]
+        cells = [
+            Cell(spread(main, [v for run in group.runs if (v := run.by_class(main.key).get(name)) is not None]))
+            for group in groups
+        ]
         if single is not None:
             cells += [Cell(_shown(score, single.by_class(score.key).get(name))) for score in more]
         table.rows.append((f"{name} (tail)" if name in tails else name, cells))

@@ -26,7 +26,6 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "dem_apps": {
         "report": "one page about a run, or about several",
-        "figures": "the paper's analytic curves",
     },
 }
 

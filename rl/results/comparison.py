@@ -11,8 +11,9 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -138,12 +139,9 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
     write_csv(out / "runs.csv", [_row(run, arm) for run, arm in zip(runs, arms, strict=True)])
     write_atomically(out / "table.md", table.encode())
     for actions in ACTIONS:
-        key = f"eval/mean_return_{actions}"
-        _save(
-            curves_figure(compared, lambda run, k=key: run.curve(k), f"return, {actions} actions"),
-            out / f"returns_{actions}",
-        )
-    entropies = curves_figure(compared, lambda run: run.curve("train/policy_entropy"), "policy entropy, nats")
+        figure = curves_figure(compared, f"eval/mean_return_{actions}", f"return, {actions} actions")
+        _save(figure, out / f"returns_{actions}")
+    entropies = curves_figure(compared, "train/policy_entropy", "policy entropy, nats")
     _save(entropies, out / "policy_entropy")
     if any(compared.times(env, arm) for env in compared.envs for arm in compared.arms):
         _save(goal_figure(compared), out / "time_to_goal")
@@ -204,12 +202,12 @@ def _cells(
     return [mean, difference_interval(ours, theirs).text(spec, difference=True) if difference else ""]
 
 
-def curves_figure(compared: Comparison, curve_of: Callable[[Run], dict[int, float]], up: str) -> Figure:
+def curves_figure(compared: Comparison, metric: str, up: str) -> Figure:
     """A panel per environment, a line per arm: mean over seeds, 95 % CI shaded."""
     figure, panels = _panels(compared.envs)
     for env, axes in panels.items():
         for position, arm in enumerate(compared.arms):
-            curves = [curve for run in compared.of(env, arm).values() if (curve := curve_of(run))]
+            curves = [curve for run in compared.of(env, arm).values() if (curve := run.curve(metric))]
             if not curves:
                 continue
             steps = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -233,7 +231,7 @@ def goal_figure(compared: Comparison) -> Figure:
             waiting = stats.ecdf(stats.CensoredData.right_censored(steps, ~reached.astype(bool))).sf
             with warnings.catch_warnings(action="ignore"):  # of shares of 0 and 1, whose interval is NaN
                 ends = waiting.confidence_interval(method="log-log")
-            stair = {"step": "post", "color": style(position)["color"], "alpha": 0.13, "linewidth": 0}
+            stair: dict[str, Any] = {"step": "post", "color": style(position)["color"], "alpha": 0.13, "linewidth": 0}
             axes.plot(
                 np.r_[0.0, waiting.quantiles], np.r_[0.0, 1 - waiting.probabilities], label=arm, drawstyle="steps-post",
                 **style(position),

@@ -10,16 +10,14 @@ import pytest
 from rich.table import Table
 from support import pages
 
+from dem_apps.report.runs import Run
+from rl.results.comparison import Comparison, goal_table, returns_table
+from rl.results.described_metrics import described_metrics
 from rl.results.evaluator import results_table
-from rl.results.goal_table import goal_table
-from rl.results.read_runs import Result
-from rl.results.returns_table import markdown_table
-from rl.results.time_to_goal import GoalTime
-from rl.results.weights import weights_table
 from seg.adaptation.page import _looks_table
 from seg.adaptation.result import shares_table
 from seg.data.check import _class_table, _overview
-from seg.scores.described_metrics import _COLUMNS, SCORES
+from seg.scores.described_metrics import CLASSES, SCORES
 from seg.scores.tables import checkpoints_table, score_table
 
 PAGE = (pages.ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -53,7 +51,7 @@ def segmentation() -> list[str]:
     return [
         *of_rich(table), *rows, *of_rich(checkpoints_table({})), *of_rich(_overview({})),
         *of_rich(_class_table({"target val": []}, ("road",))), *of_rich(shares_table([])),
-        *(score.title for score in SCORES), *(column.title for column in _COLUMNS), *(name for name, _ in looks.header),
+        *(score.title for score in SCORES), *(column.title for column in CLASSES), *(name for name, _ in looks.header),
     ]  # fmt: skip
 
 
@@ -63,13 +61,10 @@ EVIDENCE = SimpleNamespace(
 
 
 def reinforcement() -> list[str]:
-    returns = {"sampled": 0.5, "greedy": 0.5}
-    runs = [
-        Result("E-v0", f"{loss} {weight}", 0, returns, {}, {"loss": loss, "ent_coef": weight}, Path(),
-               GoalTime(1, True))
-        for loss in ("none", "adadem") for weight in (0.1, 0.2, 0.3)
-    ]  # fmt: skip
-    tables = (markdown_table(runs, "none 0.1"), goal_table(runs, "none 0.1"), weights_table(runs))
+    scores = {"sampled": {"mean_return": 0.5}, "greedy": {"mean_return": 0.5}, "steps_without_goal": 1}
+    runs = [Run("", Path(), described_metrics(), {"env": "E-v0", "seed": 0}, evaluation=scores) for _ in range(2)]
+    compared = Comparison(runs, ["none", "adadem"])
+    tables = (returns_table(compared, "none"), goal_table(compared, "none"))
     return [*of_rich(results_table("", [])), *(heading for table in tables for heading in of_markdown(table))]
 
 

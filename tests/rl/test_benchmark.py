@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import re
@@ -19,13 +20,13 @@ import pytest
 import yaml
 
 import rl.benchmark
-import rl.plots
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.config import TrainConfig, resolve
+from rl.results.described_metrics import described_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = "MiniGrid-Empty-Random-5x5-v0"
@@ -47,6 +48,8 @@ os.makedirs(run + "/checkpoints", exist_ok=True)
 with open(run + "/starts", "a") as file:
     file.write("x")
 if not resume:
+    with open(run + "/metrics_info.json", "w") as file:
+        file.write(INFO)
     with open(run + "/config.yaml", "w") as file:
         json.dump({"env": value["--env"], "loss": value["--loss"], "seed": seed, "timesteps": 20}, file)
 pointer = run + "/checkpoints/last.json"
@@ -69,7 +72,7 @@ scores = {"step": step, "episodes": 3, "mean_return": figure, **kinds}
 with open(run + "/eval.json.tmp", "w") as file:
     json.dump({**scores, "best": scores}, file)
 os.replace(run + "/eval.json.tmp", run + "/eval.json")
-""".replace("FIGURES", repr(FIGURES))
+""".replace("FIGURES", repr(FIGURES)).replace("INFO", repr(json.dumps(described_metrics().document())))
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """``benchmark()`` with the stand-in."""
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(rl.plots, "save", lambda _figure, _path: None)  # a second each, and test_plots.py has them
+    monkeypatch.setattr("rl.results.comparison._save", lambda _figure, _path: None)  # slow
     return partial(benchmark, module="stand_in")
 
 
@@ -243,7 +246,7 @@ def test_a_killed_grid_of_real_trainings_goes_on_to_the_same_csv(tmp_path: Path)
         subprocess.run(command(name), cwd=ROOT, check=True)
     resumed = [log for log in (tmp_path / "killed").rglob("*.log") if "resumed at step" in log.read_text()]
     assert resumed
-    for file in ("runs.csv", "curves.csv", "table.md"):
+    for file in ("runs.csv", "table.md"):
         assert (tmp_path / "killed/report" / file).read_bytes() == (tmp_path / "whole/report" / file).read_bytes()
 
 

@@ -53,7 +53,7 @@ def test_the_command_compares_arms_seed_by_seed(runs: Path, tmp_path: Path, caps
 def test_the_figure_shows_the_mean_and_its_interval(runs: Path) -> None:
     found = find_runs([runs])
     compared = Comparison(found, arm_names(found))
-    figure = curves_figure(compared, lambda run: run.curve("eval/mean_return_sampled"), "return")
+    figure = curves_figure(compared, "eval/mean_return_sampled", "return")
     lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
     values = np.array([[mean / 2, mean] for mean in MEANS["adadem"]])
     assert lines["adadem"] == pytest.approx(values.mean(0))

@@ -1,8 +1,7 @@
-"""Runs and grids of unknown origin: evaluate, resume and plots take them whole or say one sentence."""
+"""Runs and grids of unknown origin: evaluate and resume take them whole or say one sentence."""
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rl.evaluate
-import rl.plots
 import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
@@ -123,44 +121,6 @@ def test_expressions_that_are_none(text: str) -> None:
 def test_a_flag_of_a_video_needs_one() -> None:
     with pytest.raises(InputError, match=r"^--video-episodes: belongs to --video, which is not given$"):
         rl.evaluate.main(["--run", "x", "--video-episodes", "2"])
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("eval.json", "[" * 9999, "not valid JSON"),
-        ("eval.json", "3", "expected a mapping"),
-        ("eval.json", "{}", "holds no 'best'"),
-        ("eval.json", '{"best": {}}', "holds no 'step'"),
-        ("eval.json", {"sampled": None}, "'sampled' is of the wrong type"),
-        ("eval.json", {"greedy": {"mean_return": "x"}}, "'mean_return' is of the wrong type"),
-        ("eval.json", {"best": {"step": None}}, "best: 'step' is of the wrong type"),
-        ("config.yaml", {"env": 3}, "'env' is of the wrong type"),
-        ("config.yaml", {"seed": "x"}, "'seed' is of the wrong type"),
-        ("config.yaml", "!!python/object/apply:os.system [x]", "not valid YAML"),
-        ("metrics.jsonl", "3\n{}\n", "line 1: expected a mapping"),
-    ],
-)
-def test_results_of_a_damaged_run(
-    file: str, content: Any, message: str, run: Path, tmp_path: Path, capsys: Any
-) -> None:
-    if isinstance(content, dict):
-        document = yaml.safe_load((run / file).read_text())
-        for key, value in content.items():
-            document[key] = {**document[key], **value} if isinstance(value, dict) else value
-        content = json.dumps(document)
-    (run / file).write_text(content)
-    assert message in refused(rl.plots.main, [str(run), "--out", str(tmp_path / "out")], capsys)
-
-
-def test_names_in_tables_and_figures_do_nothing(run: Path, tmp_path: Path, capsys: Any) -> None:
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    config |= {"env": r"$\frac{a}|evil" + "\x1b[2J", "loss": "$x^{"}
-    (run / "config.yaml").write_text(yaml.safe_dump(config))
-    rl.plots.main([str(run), "--out", str(tmp_path / "out")])
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert r"| $\frac{a}/evil\x1b[2J | $x^{ | 1 |" in shown
 
 
 keys = st.one_of(

@@ -39,7 +39,7 @@ with open(run + "/metrics_info.json", "w") as file:
     file.write(INFO)
 with open(run + "/eval.json", "w") as file:
     json.dump(scores, file)
-""".replace("INFO", repr(json.dumps(described_metrics("im", 19).document())))
+""".replace("INFO", repr(json.dumps(described_metrics(19).document())))
 
 
 @pytest.fixture

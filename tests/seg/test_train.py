@@ -111,22 +111,13 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert named | {"step", "alarm"} == explained("Segmentation: `metrics.jsonl`")
     scores = read_run(run).evaluation
     assert all(read_run(run).score(score.key) is not None for score in info.scores)
-    about_scores = {"checkpoint", "checkpoints", "protocol", "mean_entropy"}
-    assert described_keys(info) == {key for key in scores if key not in about_scores} | {"checkpoints"}
-    views = [view.name for view in info.pictures.views]
-    (folder, *_) = [entry for entry in (run / info.pictures.folder).iterdir() if entry.is_dir()]
-    assert {f"{view}.png" for view in views} == {file.name for file in folder.iterdir()}
-    assert (run / info.pictures.colours).is_file()
-    assert [one.name for one in info.checkpoints] == list(scores["checkpoints"])
-    assert [one.chosen_by for one in info.checkpoints] == [row["chosen_by"] for row in scores["checkpoints"].values()]
-
-
-def described_keys(info):
-    """First parts of the keys of ``eval.json`` that a description names."""
-    keys = [score.key for score in info.scores] + [info.classes.key, info.classes.share]
-    keys += [column.key for column in info.classes.columns]
-    keys += [info.reliability.count, info.reliability.x, info.reliability.y, info.histogram.edges]
-    return {key.split(".")[0] for key in [*keys, *(part.key for part in info.histogram.parts)]}
+    described = {score.key.split(".")[0] for score in (*info.scores, *info.classes)} | {
+        info.reliability,
+        info.histogram,
+    }
+    assert described | {"checkpoint", "protocol", "mean_entropy"} == set(scores)
+    (folder, *_) = [entry for entry in (run / "entropy_maps").iterdir() if entry.is_dir()]
+    assert {f"{view.name}.png" for view in info.views} == {file.name for file in folder.iterdir()}
 
 
 def test_the_same_command_gives_the_same_numbers(finished, tmp_path, tiny_flags, run_command, train_here):

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
-from dem_apps.report.text_tables import markdown
+from dem_apps.report.tables import markdown
 
 CLASSES, BATCHES = 5, 10
 #: CoTTA's network and teacher agree but for mirror images, so its gradients are small.

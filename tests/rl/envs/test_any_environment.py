@@ -82,9 +82,9 @@ def test_it_takes_sb3s_own_path_and_resumes(
 
     save = RunFolder.save_checkpoint
 
-    def interrupted(run: RunFolder, name: str, state: dict[str, Any], step: int) -> Path:
-        path = save(run, name, state, step)
-        if name == "last" and step == 1024:
+    def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
+        path = save(run, name, state)
+        if name == "last" and state["step"] == 1024:
             raise KeyboardInterrupt
         return path
 
