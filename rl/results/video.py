@@ -68,7 +68,6 @@ def record_episodes(
     about: str,
     count: int = 4,
     wrapper: Wrappers = None,
-    frame_stack: int = 1,
 ) -> None:
     """Write the best, the worst and some episodes in between, by return, to a video.
 
@@ -80,7 +79,6 @@ def record_episodes(
         about: the title, such as environment and objective.
         count: how many episodes to show at most.
         wrapper: as in :func:`rl.envs.make.make_env`.
-        frame_stack: likewise as there.
 
     Raises:
         InputError: a file that will not do, an environment that cannot be rendered as an image, actions without
@@ -89,7 +87,7 @@ def record_episodes(
     check_video_file(file, count)
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
-    shown, seen = rendering_env(env_id), make_env(env_id, wrapper, frame_stack)
+    shown, seen = rendering_env(env_id), make_env(env_id, wrapper)
     try:
         shots = [
             shot
