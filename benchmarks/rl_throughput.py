@@ -41,7 +41,7 @@ from torch import nn
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.files import write_atomically
 from rl.config import TrainConfig, resolve
-from rl.train import untrained_model
+from rl.training.run import untrained_model
 
 PARTS = ("environment", "normalisation", "rollout", "update")
 
@@ -187,21 +187,14 @@ def arms(env_id: str, loss: str) -> dict[str, Any]:
         names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "learning_rate", "clip_range")
         return algorithm("MlpPolicy", envs, seed=0, device="cpu", ent_coef=ent_coef, **{n: entry[n] for n in names})
 
-    def ours(engine: str) -> Any:
-        settings = resolve(TrainConfig(env=env_id, loss=loss, engine=engine))
-        return untrained_model(settings)
+    def ours() -> Any:
+        return untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))
 
     found: dict[str, Any] = {
         "SB3 as published": Sb3Arm(lambda: published(PPO)),
         "CleanRL-style loop": CleanRlStyleArm(env_id, entry, ent_coef),
-        f"ours, {loss}, minigrid": Sb3Arm(lambda: ours("minigrid")),
+        f"ours, {loss}": Sb3Arm(ours),
     }
-    try:
-        import envpool  # noqa: F401 (is it there?)
-
-        found[f"ours, {loss}, envpool"] = Sb3Arm(lambda: ours("envpool"))
-    except ImportError:
-        print("envpool is not installed and left out")
     try:
         import sbx
 

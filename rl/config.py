@@ -10,25 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
+from dem_apps.objectives import OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
-from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.settings import LARGEST_SEED, option
+from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 from dem_apps.runtime.validate import check_settings
-from rl.envs.envpool import check_envpool
-from rl.envs.families import goal_return
-from rl.envs.family import import_modules
-from rl.envs.make import check_env_id, episode_limit
-from rl.envs.zoo import hyperparameter
-from rl.hook.terms import TERM_NAMES
-from rl.training.entries import ALGORITHMS, DEFAULT_WEIGHT, DEFAULTS, check_entry, find_entry
 
-LOSSES = (*TERM_NAMES, "none")
+LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
 #: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
 EVALUATION_SHARE = 0.5
 #: Likewise of the scores at the end: of two policies, each under two kinds of actions.
 FINAL_SHARE, FINAL_SCORES = 0.25, 4
-#: What steps the training environments; ``minigrid`` is the first one's old name.
-ENGINES = ("gymnasium", "envpool", "minigrid")
 
 
 def modules_option() -> Any:
@@ -58,11 +50,7 @@ class TrainConfig(ObjectiveSettings):
         "MiniGrid-DoorKey-5x5-v0", "environment, as gymnasium knows it: ID, or MODULE:ID to import it from"
     )
     import_modules: str | None = modules_option()
-    algo: str = option("ppo", "algorithm", choices=tuple(ALGORITHMS), group="training")
-    engine: str = option(
-        "gymnasium", "who steps the environments: Python (minigrid is its old name), or envpool (pip extra 'fast')",
-        choices=ENGINES,
-    )  # fmt: skip
+    algo: str = option("ppo", "algorithm", choices=("ppo", "a2c"), group="training")
     update: str = option("auto", "auto: fast where it can serve; sb3: SB3's own code", choices=("auto", "sb3"))
     timesteps: int | None = option(
         None, "environment steps; default: n_timesteps of the hyperparameter entry", at_least=1
@@ -78,13 +66,6 @@ class TrainConfig(ObjectiveSettings):
     )
     hyperparameters: dict[str, Any] = option(
         {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}"
-    )
-    start_from_zip: str | None = option(
-        None, "zip of SB3's model.save whose weights training starts from; needs --trust-pickled-code", value="FILE",
-        group="start",
-    )  # fmt: skip
-    trust_pickled_code: bool = option(
-        False, "open --start-from-zip although opening it runs whatever code is pickled in it", flag_only=True
     )
     eval_freq: int | None = option(
         None,
@@ -111,10 +92,6 @@ class TrainConfig(ObjectiveSettings):
     )
     resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
 
-    def __post_init__(self) -> None:
-        if self.engine == "minigrid":
-            object.__setattr__(self, "engine", "gymnasium")
-
     @property
     def weight(self) -> float | str:
         """``ent_coef`` of settings that :func:`resolve` has filled in."""
@@ -128,6 +105,10 @@ def resolve(config: TrainConfig) -> TrainConfig:
     Raises:
         InputError: naming the flag or the key, and what would be right.
     """
+    from rl.envs.families import goal_return
+    from rl.envs.make import episode_limit
+    from rl.training.entries import DEFAULT_WEIGHT, check_entry, find_entry
+
     import_environments(config.import_modules)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
@@ -163,6 +144,8 @@ def consequential(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def recipe_in_words(config: TrainConfig) -> str | None:
     """Where the hyperparameters come from, of an environment that nobody has written any for; else None."""
+    from rl.training.entries import DEFAULTS, find_entry
+
     if config.hyperparameters_file is not None:
         return None
     where = find_entry(config.env, config.algo, None)[1]
@@ -196,16 +179,15 @@ def resolved_again(config: TrainConfig) -> TrainConfig:
     Raises:
         InputError: as of :func:`resolve`, or a setting that is not filled in.
     """
-    # a run that has begun opens no zip, and may be looked at without its engine and its device
+    from rl.training.entries import check_entry
+
     refuse_module_of_a_file(config.env)
-    harmless = {"start_from_zip": None, "trust_pickled_code": False, "engine": "gymnasium", "device": "cpu"}
-    _check_flags(dataclasses.replace(config, **harmless))  # type: ignore[arg-type]
-    for name in ("timesteps", "eval_freq", "ent_coef"):
+    _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be looked at without its device
+    for name in ("timesteps", "eval_freq", "ent_coef", "final_episodes"):
         if getattr(config, name) is None:
             raise InputError(f"{name}: is missing")
     check_entry(config.hyperparameters, config.algo, "hyperparameters")
-    # a run that is older than the setting
-    return dataclasses.replace(config, final_episodes=config.final_episodes or config.eval_episodes)
+    return config
 
 
 def refuse_module_of_a_file(env_id: str) -> None:
@@ -224,10 +206,16 @@ def refuse_module_of_a_file(env_id: str) -> None:
 
 def import_environments(modules: str | None) -> None:
     """Import the modules of ``--import``, before gymnasium is asked for what they register."""
+    from rl.envs.family import import_modules
+
     import_modules([] if modules is None else modules.split(","), "--import")
 
 
 def _check_flags(config: TrainConfig) -> None:
+    from dem_apps.runtime.device import torch_device
+    from rl.envs.make import check_env_id
+    from rl.envs.zoo import hyperparameter
+
     check_settings(config)
     if isinstance(config.ent_coef, str) and not config.ent_coef.startswith("lin_"):
         raise InputError(f"--ent-coef: expected a number, or lin_ and a number, not '{config.ent_coef}'")
@@ -236,18 +224,19 @@ def _check_flags(config: TrainConfig) -> None:
     if "ent_coef" in config.hyperparameters:
         raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
     check_options(config)
-    _check_start(config)
     torch_device(config.device)
     check_env_id(config.env)
-    if config.engine == "envpool":
-        check_envpool(config.env)
 
 
-def _check_start(config: TrainConfig) -> None:
-    if config.start_from_zip is not None and not config.trust_pickled_code:
-        raise InputError(
-            f"--start-from-zip: {config.start_from_zip} is refused, since SB3's zip files hold pickled Python objects "
-            "and opening one runs whatever code is in it; if you made it, or trust who did, add --trust-pickled-code"
-        )
-    if config.trust_pickled_code and config.start_from_zip is None:
-        raise InputError("--trust-pickled-code: belongs to --start-from-zip FILE, which is not given")
+def read_run(run_dir: Path) -> TrainConfig:
+    """The resolved settings of a run of ``rl.train``, checked as if they were given now.
+
+    Raises:
+        InputError: no run folder, or settings that no run of ``rl.train`` has.
+    """
+    where = str(run_dir / "config.yaml")
+    config = from_dict(TrainConfig, read_config(run_dir), where)
+    try:
+        return resolved_again(config)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error

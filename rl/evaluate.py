@@ -7,22 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from dem_apps.errors import InputError
-from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import whole_file, write_new
-from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option, parse_config
-from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, import_environments, modules_option, resolved_again
-from rl.hook import with_entropy_objective
-from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
-from rl.results.video import check_video_file, record_episodes
-from rl.training.build import build_envs, build_model, observation_options
-from rl.training.entries import ALGORITHMS
+from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
+from rl.config import import_environments, modules_option, read_run
 
 
 @dataclass(frozen=True)
@@ -47,30 +35,32 @@ class EvaluateConfig:
     out: str | None = option(None, "write the figures to this JSON file; without it nothing is written", value="FILE")
 
 
-def read_run(run_dir: Path) -> TrainConfig:
-    """The resolved settings of a run of ``rl.train``, checked as if they were given now.
-
-    Raises:
-        InputError: no run folder, or settings that no run of ``rl.train`` has.
-    """
-    where = str(run_dir / "config.yaml")
-    config = from_dict(TrainConfig, read_config(run_dir), where)
-    try:
-        return resolved_again(config)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read a run, play, print, and write only where asked to."""
     config = parse_config(
         EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
     )
-    torch_device(config.device)
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists already; name another file")
     if config.video is None and config.video_episodes != EvaluateConfig.video_episodes:
         raise InputError("--video-episodes: belongs to --video, which is not given")
+    _evaluate(config)
+
+
+def _evaluate(config: EvaluateConfig) -> None:
+    import torch
+
+    from dem_apps.objectives.flags import given_options
+    from dem_apps.runtime.device import torch_device
+    from dem_apps.runtime.files import whole_file, write_new
+    from dem_apps.runtime.terminal import console
+    from rl.hook import with_entropy_objective
+    from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
+    from rl.results.video import check_video_file, record_episodes
+    from rl.training.build import build_envs, build_model, observation_options
+    from rl.training.entries import ALGORITHMS
+
+    torch_device(config.device)
     if config.video is not None:
         check_video_file(Path(config.video), config.video_episodes)  # before minutes of evaluation
     run_dir = Path(config.run)
@@ -78,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     training = read_run(run_dir)
     torch.set_num_threads(training.threads)
     entry = training.hyperparameters
-    # the hook, for the state of its objective in the checkpoint; episodes are gymnasium's, whatever the training ran on
+    # with the hook, for the state of its objective in the checkpoint
     algorithm = with_entropy_objective(ALGORITHMS[training.algo], training.loss, **given_options(training))
     envs = build_envs(training.env, entry)
     model = build_model(algorithm, envs, entry, training.weight, training.seed, config.device)
@@ -90,16 +80,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         **observation_options(entry),
     )  # fmt: skip
     result = evaluate_checkpoint(model, run_dir / "checkpoints", config.checkpoint, evaluator)
-    title = f"{training.env}, {training.loss}, {episodes} episodes"
-    console().print(results_table(title, [result]))
+    console().print(results_table(f"{training.env}, {training.loss}, {episodes} episodes", [result]))
     if config.out is not None:
         document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
         write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
         print(f"written to {config.out}")
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
-        video = Path(config.video)
-        with whole_file(video, "--video") as own:
+        with whole_file(Path(config.video), "--video") as own:
             record_episodes(
                 model, training.env, evaluator.episodes(model, False), own, about, config.video_episodes,
                 **observation_options(entry),

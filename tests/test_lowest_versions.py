@@ -27,7 +27,7 @@ def pyproject() -> dict[str, Any]:
 CORE = {"torch", "torchvision", "numpy"}
 #: Extras of their own, and what comes with optuna and transformers.
 NOT_NAMED = {
-    "envpool", "imageio-ffmpeg", "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub",
+    "imageio-ffmpeg", "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub",
     "onnx", "onnxruntime", "onnxscript",
 }  # fmt: skip
 
@@ -57,7 +57,7 @@ def test_every_dependency_is_there_with_its_lower_bound(pyproject: dict[str, Any
 def test_the_extras_are_those_that_are_promised(pyproject: dict[str, Any]) -> None:
     table = pyproject["project"]
     assert {Requirement(line).name for line in table["dependencies"]} == CORE
-    names = {"seg", "rl", "cluster", "hf", "geo", "fast", "video", "dev", "all"}
+    names = {"seg", "rl", "cluster", "hf", "geo", "video", "dev", "all"}
     assert names <= set(table["optional-dependencies"])
     everything = set(lines_of(table, "all"))
     assert all(set(lines_of(table, name)) <= everything for name in names - {"dev"})

@@ -15,6 +15,7 @@ buffer keeps the values exactly.
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 import gymnasium as gym
@@ -26,11 +27,10 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
-from rl.envs.checked_env import CheckedEnv, CodeOf
+from rl.envs.checked_env import CheckedEnv
 from rl.envs.episode_restore import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules, load
-from rl.envs.frame_stack import FrameStack
 from rl.fast.compact_normalize import CompactNormalize
 
 #: Of SB3's NatureCNN.
@@ -39,14 +39,13 @@ _SMALLEST_PICTURE = 36
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
-def make_env(env_id: str, wrapper: Wrappers, frame_stack: int = 1) -> RestorableEpisode:
+def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
     """One environment. Arrays of whole numbers become floats; pictures, dictionaries and numbers stay as they are.
 
     Args:
         env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``, perhaps with a module that registers it in
             front: ``my_envs:Corridor-v0``.
         wrapper: keys of :data:`rl.envs.families.WRAPPERS` in one of the forms of :data:`Wrappers`.
-        frame_stack: pictures that are one observation, see :class:`rl.envs.frame_stack.FrameStack`.
 
     Raises:
         InputError: an unknown name or wrapper, a package that the environment needs is missing, or observations that
@@ -54,11 +53,10 @@ def make_env(env_id: str, wrapper: Wrappers, frame_stack: int = 1) -> Restorable
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
-    with CodeOf(f"--env {env_id}", "__init__"):
-        try:
-            env = gym.make(env_id)
-        except gym.error.Error as error:
-            raise InputError(f"--env {env_id}: {error}") from error
+    try:
+        env = gym.make(env_id)
+    except (gym.error.Error, ImportError) as error:
+        raise InputError(f"--env {env_id}: {error}") from error
     if family.innermost is not None:
         env = load(family.innermost)(env)
     for name, arguments in wrappers:
@@ -74,8 +72,6 @@ def make_env(env_id: str, wrapper: Wrappers, frame_stack: int = 1) -> Restorable
         )
     if _becomes_float(env.observation_space) and family.dtype is not None:
         env = DtypeObservation(env, family.dtype)
-    if frame_stack > 1:
-        env = FrameStack(env, frame_stack)
     return RestorableEpisode(Monitor(CheckedEnv(env, env_id)))
 
 
@@ -95,19 +91,13 @@ def _becomes_float(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating) and not is_picture(space)
 
 
-def make_training_envs(
-    env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float, frame_stack: int = 1
-) -> VecEnv:
+def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
     """``count`` environments in this process, with running normalisation of observations and rewards if asked for."""
-    made = [make_env(env_id, wrapper, frame_stack) for _ in range(count)]
+    made = [make_env(env_id, wrapper) for _ in range(count)]
     # SB3's own where observations are no single array
     kind = StackedEnvs if isinstance(made[0].observation_space, spaces.Box) else DummyVecEnv
-    envs: VecEnv = kind([functools.partial(_given, env) for env in made])
+    envs: VecEnv = kind([functools.partial(operator.getitem, made, index) for index in range(count)])
     return normalised(envs, gamma) if normalise else envs
-
-
-def _given(env: gym.Env) -> gym.Env:
-    return env
 
 
 def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
@@ -117,9 +107,8 @@ def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: b
     """
     space = envs.observation_space
     compact = isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
-    normalise = CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
-    normalise.norm_obs, normalise.norm_reward = observations, rewards
-    return normalise
+    kind = CompactNormalize if compact else VecNormalize
+    return kind(envs, gamma=gamma, norm_obs=observations, norm_reward=rewards)
 
 
 class StackedEnvs(DummyVecEnv):
@@ -165,7 +154,7 @@ def episode_limit(env_id: str) -> int | None:
         return limit
     try:
         limit = getattr(gym.make(env_id).unwrapped, "max_steps", None)
-    except Exception:  # of the environment's own code; who makes it to train says what is wrong
+    except (gym.error.Error, ImportError):  # make_env says so
         return None
     return limit if isinstance(limit, int) and limit > 0 else None
 

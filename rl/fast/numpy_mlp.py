@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from rl.fast.mlp_kernel import KernelChain, load_mlp_kernel
-from rl.hook.policy import EntropyObjectivePolicy
+from rl.hook.policy import acts_by_action_net
 
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
 
@@ -194,17 +194,10 @@ def drawn(p: np.ndarray) -> np.ndarray:
 
 def is_mlp_policy(policy: Any) -> bool:
     """Whether the policy computes what SB3's own MlpPolicy does."""
-    own = type(policy)
-    if not isinstance(policy, ActorCriticPolicy):
-        return False
-    evaluate = (ActorCriticPolicy.evaluate_actions, EntropyObjectivePolicy.evaluate_actions)
     return (
-        own.forward is ActorCriticPolicy.forward
-        and own.predict_values is ActorCriticPolicy.predict_values
-        and own.evaluate_actions in evaluate
+        acts_by_action_net(policy)
         and type(policy.features_extractor) is FlattenExtractor
         and type(policy.mlp_extractor) is MlpExtractor
-        and isinstance(policy.action_net, nn.Linear)
     )
 
 

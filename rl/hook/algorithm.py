@@ -26,11 +26,18 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 
-from dem_apps import EntropyObjective
+from dem_apps import OBJECTIVE_NAMES, EntropyObjective
 from dem_apps.errors import InputError, nearest
 from rl.hook import contrib
-from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy, action_sizes, build_term, policy_with_objective
-from rl.hook.terms import TERM_NAMES
+from rl.hook.policy import (
+    NONE,
+    POLICY_TERMS,
+    STOCK,
+    EntropyObjectivePolicy,
+    action_sizes,
+    build_term,
+    policy_with_objective,
+)
 
 __all__ = ["NONE", "STOCK", "EntropyObjectivePolicy", "with_entropy_objective"]
 
@@ -45,7 +52,7 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
 
     Args:
         algorithm: ``stable_baselines3.PPO`` or ``A2C``, ``sb3_contrib.MaskablePPO`` or ``RecurrentPPO``, or a subclass.
-        objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`rl.hook.terms.POLICY_TERMS`, or ``"none"``.
+        objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`rl.hook.policy.POLICY_TERMS`, or ``"none"``.
             ``"entropy"`` is SB3's own term and gives SB3's own numbers, bit for bit.
         **options: options of the objective, such as ``tau`` and ``alpha`` of ``"dem"``.
 
@@ -186,7 +193,7 @@ def _kl_of_the_update(model: OnPolicyAlgorithm) -> float:
 
 
 def _check_objective(objective: str, options: dict[str, Any]) -> None:
-    known = (*TERM_NAMES, NONE)
+    known = (*OBJECTIVE_NAMES, *POLICY_TERMS, NONE)
     if objective not in known:
         raise InputError(
             f"unknown entropy objective '{objective}'{nearest(objective, known)}; known are {', '.join(known)}"

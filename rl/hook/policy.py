@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.distributions import Distribution
-from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor, nn
 
 from dem_apps import EntropyObjective, build_objective
 from dem_apps.errors import InputError
+from rl.hook.adaptive_entropy import AdaptiveEntropy
+from rl.hook.complexity import Complexity
 from rl.hook.contrib import class_masks
-from rl.hook.terms import POLICY_TERMS
+
+#: Terms beside those of the core.
+POLICY_TERMS: dict[str, type[EntropyObjective]] = {"complexity": Complexity, "adaptive-entropy": AdaptiveEntropy}
 
 #: No entropy term at all, whatever ``ent_coef`` says.
 NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
 STOCK = "entropy"
+
+#: A logit at which, or below which, an action is masked; the number of sb3-contrib's MaskableCategorical.
+MASKED = -1e8
+#: What a policy may override to act by other logits than those of its ``action_net``.
+_ACTING = (
+    "forward", "evaluate_actions", "get_distribution", "_get_action_dist_from_latent", "_predict", "predict_values",
+    "extract_features",
+)  # fmt: skip
 
 
 class EntropyObjectivePolicy(BasePolicy):
@@ -58,31 +72,29 @@ class EntropyObjectivePolicy(BasePolicy):
 
         The term is (rows,), or a scalar, their mean, where an objective makes it and all rows count.
         """
-        # The distribution keeps normalised logits only, on which CADF would be the entropy; so listen to the layer.
-        outputs: list[Tensor] = []
-        with self.action_net.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)):
+        with acting_logits(self.action_dist) as made_from:
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
-        term = self._entropy_term(outputs, log_prob, entropy)
+        term = self._entropy_term(made_from, log_prob, entropy)
         if term is not None and entropy is not None:
             self.entropy_totals += (self._mean(term), self._mean(entropy), 1)
         return values, log_prob, term
 
-    def _entropy_term(self, outputs: list[Tensor], log_prob: Tensor, entropy: Tensor | None) -> Tensor | None:
+    def _entropy_term(self, made_from: list[Tensor], log_prob: Tensor, entropy: Tensor | None) -> Tensor | None:
         if self.objective == STOCK:
             return entropy
         if self.objective == NONE:
             return torch.zeros_like(log_prob)
-        if not outputs:
+        if not made_from:
             raise InputError(
-                f"{type(self).__name__}.evaluate_actions did not call its action_net, on whose logits the entropy "
+                f"{type(self).__name__}.evaluate_actions did not make its action_dist, on whose logits the entropy "
                 f"objective '{self.objective}' acts; use a policy that does, or the objective '{STOCK}'"
             )
         sizes = action_sizes(self.action_space)
-        heads = outputs[-1].reshape(-1, sum(sizes)).split(sizes, dim=1)
+        heads = made_from[-1].reshape(-1, sum(sizes)).split(sizes, dim=1)
         choices = [
-            (head, class_mask)
+            (head, _with_impossible(head, class_mask))
             for head, class_mask in zip(heads, class_masks(self.action_dist, len(heads)), strict=True)
             if head.shape[1] > 1
         ]
@@ -102,6 +114,48 @@ class EntropyObjectivePolicy(BasePolicy):
         if term.dim() == 0 or self.counted_rows is None:
             return term.mean().item()
         return term[self.counted_rows].mean().item()
+
+
+@contextmanager
+def acting_logits(distribution: Distribution) -> Iterator[list[Tensor]]:
+    """Inside, collects the logits that a policy acts by: those that its distribution is made from, (rows, choices).
+
+    The distribution itself keeps normalised logits only, on which CADF would be the entropy.
+    """
+    made_from: list[Tensor] = []
+    make: Any = distribution.proba_distribution
+
+    def make_and_note(action_logits: Tensor, *args: Any, **kwargs: Any) -> Distribution:
+        made_from.append(action_logits)
+        made: Distribution = make(action_logits, *args, **kwargs)
+        return made
+
+    distribution.proba_distribution = make_and_note  # type: ignore[method-assign]
+    try:
+        yield made_from
+    finally:
+        del distribution.proba_distribution
+
+
+def acts_by_action_net(policy: Any) -> bool:
+    """Whether the logits of :func:`acting_logits` are those of a linear ``action_net``, as in SB3's own policies."""
+    if not isinstance(policy, ActorCriticPolicy):
+        return False
+    classes = type(policy).__mro__
+    above = [kind for kind in classes[: classes.index(ActorCriticPolicy)] if kind is not EntropyObjectivePolicy]
+    return (
+        not any(name in vars(kind) for kind in above for name in _ACTING)
+        and type(policy.action_dist) is CategoricalDistribution
+        and type(policy.action_net) is nn.Linear
+    )
+
+
+def _with_impossible(logits: Tensor, class_mask: Tensor | None) -> Tensor | None:
+    """The class mask with the actions that the policy masks by their logit: -inf, or :data:`MASKED` and below."""
+    impossible = logits <= MASKED
+    if not impossible.any():
+        return class_mask
+    return impossible if class_mask is None else class_mask | impossible
 
 
 def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:

@@ -44,18 +44,17 @@ class Evaluator:
         episodes: how many.
         seed: the run's seed.
         purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.
-        frame_stack: likewise as there.
         goal: the return that counts as reached, as in :func:`summary`.
     """
 
     def __init__(
-        self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int, frame_stack: int = 1,
+        self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int,
         goal: float | None = None,
     ) -> None:  # fmt: skip
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
         self._env_id, self._goal = env_id, goal
-        self._envs = [make_env(env_id, wrapper, frame_stack) for _ in range(min(episodes, SIDE_BY_SIDE))]
+        self._envs = [make_env(env_id, wrapper) for _ in range(min(episodes, SIDE_BY_SIDE))]
 
     def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float]]:
         """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`.

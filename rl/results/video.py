@@ -59,7 +59,6 @@ def record_episodes(
     about: str,
     count: int = 4,
     wrapper: Wrappers = None,
-    frame_stack: int = 1,
 ) -> None:
     """Write the best, the worst and some episodes in between, by return, to a video.
 
@@ -71,7 +70,6 @@ def record_episodes(
         about: the title.
         count: how many episodes to show at most.
         wrapper: as in :func:`rl.envs.make.make_env`.
-        frame_stack: likewise.
 
     Raises:
         InputError: a file that will not do, an environment that cannot be rendered, actions without probabilities.
@@ -79,7 +77,7 @@ def record_episodes(
     check_video_file(file, count)
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
-    shown, seen = _rendering_env(env_id), make_env(env_id, wrapper, frame_stack)
+    shown, seen = _rendering_env(env_id), make_env(env_id, wrapper)
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
     ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(count, len(ranked)))})
     try:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeVar
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_state
 from dem_apps.runtime.files import required
-from rl.envs.envpool import make_envpool_envs
 from rl.envs.make import make_training_envs, normalised
 from rl.envs.zoo import hyperparameter, normalisation
 from rl.fast.ppo import FastPPO
@@ -24,21 +22,16 @@ Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 def observation_options(entry: dict[str, Any]) -> dict[str, Any]:
     """What a hyperparameter entry says of the observations, as arguments of :func:`rl.envs.make.make_env`."""
-    return {"wrapper": entry.get("env_wrapper"), "frame_stack": int(entry.get("frame_stack", 1))}
+    return {"wrapper": entry.get("env_wrapper")}
 
 
-def build_envs(env_id: str, entry: dict[str, Any], engine: str = "gymnasium", seed: int = 0) -> VecEnv:
-    """The training environments, as many and normalised as the hyperparameter entry says.
-
-    ``seed`` is EnvPool's, which takes it only here; gymnasium's environments get theirs from the algorithm.
-    """
-    count, gamma = int(entry.get("n_envs", 1)), entry.get("gamma", 0.99)
+def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
+    """The training environments, as many and normalised as the hyperparameter entry says."""
+    gamma = entry.get("gamma", 0.99)
     normalise = normalisation(entry.get("normalize", False))
-    envs: VecEnv
-    if engine == "envpool":
-        envs = make_envpool_envs(env_id, entry.get("env_wrapper"), count, seed)
-    else:
-        envs = make_training_envs(env_id, count=count, normalise=False, gamma=gamma, **observation_options(entry))
+    envs = make_training_envs(
+        env_id, count=int(entry.get("n_envs", 1)), normalise=False, gamma=gamma, **observation_options(entry)
+    )
     return envs if normalise is None else normalised(envs, gamma, *normalise)
 
 
@@ -48,7 +41,7 @@ def build_model(
     """An algorithm of SB3, with the hook or without, on its environments, everything seeded.
 
     Args:
-        algorithm: what the entry holds arguments of.
+        algorithm: takes the entry's arguments.
         envs: of :func:`build_envs` with the same entry.
         entry: checked hyperparameters of the environment.
         ent_coef: weight of the entropy term, or ``lin_`` and a number.
@@ -70,12 +63,7 @@ def build_model(
 
 
 def update_in_words(model: OnPolicyAlgorithm, update: str) -> str:
-    """Which code trains the model, and why, as one line of the log.
-
-    Args:
-        model: as :func:`build_model` made it.
-        update: what was asked for, ``auto`` or ``sb3``.
-    """
+    """Which code trains the model, and why, as one line of the log; ``update`` is the setting, ``auto`` or ``sb3``."""
     if not isinstance(model, FastPPO):
         return "SB3's own (--update sb3)" if update == "sb3" else "SB3's own (the fast one knows only PPO)"
     if model.not_fast is not None:
@@ -92,13 +80,12 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
 
 
-def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any], envs: VecNormalize | None = None) -> None:
+def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     """Put back what :func:`policy_state` returned.
 
     Args:
-        model: gets the weights.
+        model: gets the weights, and its environments the running statistics.
         state: of the checkpoint.
-        envs: get the statistics; those of the model when None.
 
     Raises:
         InputError: the state is that of another network or of other observations.
@@ -106,15 +93,14 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any], envs: VecNor
     where = "the checkpoint does not fit this run, policy"
     required(state, where, policy=dict)
     load_state(model.policy, state["policy"], where)
-    envs = model.get_vec_normalize_env() if envs is None else envs
+    envs = model.get_vec_normalize_env()
     if envs is not None:
         where = "the checkpoint does not fit this run, normalisation"
         required(state, where, normalisation=dict)
-        required(state["normalisation"], where, observations=dict, returns=dict)
         shape = envs.observation_space.shape or ()
         # one array of observations, so one running mean (SB3's type allows for one per key)
-        envs.obs_rms = running(state["normalisation"]["observations"], shape, where)  # type: ignore[assignment]
-        envs.ret_rms = running(state["normalisation"]["returns"], (), where)
+        envs.obs_rms = _running(state["normalisation"]["observations"], shape, where)  # type: ignore[assignment]
+        envs.ret_rms = _running(state["normalisation"]["returns"], (), where)
 
 
 def _statistics(running: Any) -> dict[str, Any]:
@@ -125,26 +111,12 @@ def _statistics(running: Any) -> dict[str, Any]:
     }
 
 
-def running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> RunningMeanStd:
-    """Running moments out of a checkpoint.
-
-    Args:
-        statistics: their ``mean``, ``var`` and ``count``.
-        shape: that mean and variance should have.
-        where: how to call the statistics in errors.
-
-    Raises:
-        InputError: another shape, other values than numbers, or numbers that cannot be moments.
-    """
-    required(statistics, where, mean=(float, int, np.ndarray), var=(float, int, np.ndarray), count=(float, int))
+def _running(statistics: dict[str, Any], shape: tuple[int, ...], where: str) -> RunningMeanStd:
+    """Running moments out of a checkpoint, of the given shape."""
     moments = RunningMeanStd()
     moments.mean, moments.var = (np.asarray(statistics[name]) for name in ("mean", "var"))
     moments.count = statistics["count"]
     for name, values in (("mean", moments.mean), ("var", moments.var)):
-        if values.shape != shape or values.dtype.kind not in "fi":
-            raise InputError(f"{where}: {name} is {values.dtype} of shape {values.shape} instead of {shape}")
-    if not (np.isfinite(moments.mean).all() and np.isfinite(moments.var).all() and moments.var.min() >= 0):
-        raise InputError(f"{where}: mean and var hold NaN, infinite or negative values")
-    if not 0 <= moments.count < math.inf:
-        raise InputError(f"{where}: count is {moments.count}")
+        if values.shape != shape:
+            raise InputError(f"{where}: {name} has shape {values.shape} instead of {shape}")
     return moments

@@ -19,10 +19,10 @@ from rl.envs.make import is_picture, make_env
 
 ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 #: Keys of an entry that describe the environment; all others are arguments of the algorithm.
-ENVIRONMENT_KEYS = ("env_wrapper", "frame_stack", "normalize", "n_envs", "n_timesteps", "policy")
+ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
 #: Arguments of the algorithm that have a flag of their own, or none.
 _NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
-_WHOLE_NUMBERS = ("frame_stack", "n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
+_WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
 _MOST_ENVS = 4096
 DEFAULTS = "SB3's defaults"
 #: Steps of an environment that nobody has an entry for.

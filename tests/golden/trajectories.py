@@ -1,7 +1,7 @@
 """Short seeded runs of everything that trains, and the numbers of each that have to stay what they are.
 
 A run returns named lists of numbers: a value per step, or several values of the end. They go through the functions
-that users call: :func:`dem_apps.build_objective`, :func:`seg.train.train` and :func:`rl.train.train`.
+that users call: :func:`dem_apps.build_objective`, :func:`seg.train.train` and :func:`rl.training.run.train`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-import rl.train
 import seg.train
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.runtime.checkpoint import load_checkpoint
@@ -29,7 +28,8 @@ from dem_apps.runtime.run_reader import read_metrics
 from rl.config import TrainConfig as RlConfig
 from rl.config import resolve
 from rl.envs.make import make_env
-from rl.training import between_rollouts
+from rl.training import callback
+from rl.training.run import train as train_policy
 from seg.config import ModelConfig, OptimizerConfig, SourceConfig, TargetDataConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair
@@ -123,7 +123,7 @@ def reinforcement(**changes: Any) -> Values:
     with tempfile.TemporaryDirectory() as folder, _quietly(), _every_update_logged():
         config = resolve(dataclasses.replace(RL, run_dir=str(Path(folder) / "run"), **changes))
         threads = torch.get_num_threads()
-        rl.train.train(config)
+        train_policy(config)
         torch.set_num_threads(threads)
         values = _columns(read_metrics(Path(config.run_dir or "")), leave_out=("eval/", "train/ent_coef"))
         result = json.loads((Path(config.run_dir or "") / "eval.json").read_text())
@@ -227,11 +227,11 @@ def _pictures() -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def _every_update_logged() -> Iterator[None]:
-    before, between_rollouts.STEPS_PER_LINE = between_rollouts.STEPS_PER_LINE, 1
+    before, callback.STEPS_PER_LINE = callback.STEPS_PER_LINE, 1
     try:
         yield
     finally:
-        between_rollouts.STEPS_PER_LINE = before
+        callback.STEPS_PER_LINE = before
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from rl.envs.frame_stack import FrameStack
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 import rl.evaluate
@@ -18,9 +19,8 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import RunFolder
 from rl.config import TrainConfig, resolve
-from rl.envs.frame_stack import FrameStack
 from rl.envs.make import make_env
-from rl.train import untrained_model
+from rl.training.run import untrained_model
 
 
 class Drawn(gym.Env):  # type: ignore[type-arg]

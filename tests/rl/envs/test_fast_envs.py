@@ -11,11 +11,11 @@ import pytest
 from gymnasium.wrappers import DtypeObservation
 from minigrid.core.world_object import Key
 from minigrid.wrappers import FlatObsWrapper
+from rl.envs.envpool import EnvPoolEnvs, check_envpool, is_envpool, make_envpool_envs
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError
-from rl.envs.envpool import EnvPoolEnvs, check_envpool, is_envpool, make_envpool_envs
 from rl.envs.flat_observation import FlatObservation, mission_one_hot
 from rl.envs.make import make_env, make_training_envs, normalised
 from rl.fast.compact_normalize import CompactNormalize, widened

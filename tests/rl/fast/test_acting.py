@@ -11,7 +11,7 @@ import torch
 from rl.config import TrainConfig, resolve
 from rl.fast.acting import Acting
 from rl.results.episodes import normalised
-from rl.train import untrained_model
+from rl.training.run import untrained_model
 
 
 def model_of(**settings: Any) -> Any:

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from dem_apps.errors import InputError
 from rl import save_plain, with_entropy_objective
 from rl.config import TrainConfig, resolve
-from rl.train import untrained_model
+from rl.training.run import untrained_model
 
 SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu", "ent_coef": 0.01}
 

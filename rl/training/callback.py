@@ -1,37 +1,41 @@
-"""What a training does between two rollouts: evaluate, log, save, and stop where it was asked to or has gone wrong."""
+"""The callback of a training: between two rollouts it evaluates, logs, saves, stops on request and checks for NaN."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from dem_apps.errors import NotFiniteError
+from dem_apps.runtime.checkpoint import all_finite
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
 from rl.results.described_metrics import ACTIONS
 from rl.results.evaluator import HEADLINE, Evaluator
 from rl.training.build import policy_state
-from rl.training.nan_checks import check_rollout, check_step, check_update
 from rl.training.resume import train_state
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000
-#: Most probable actions are evaluated at every fifth evaluation and the last one: a policy that turns in circles under
-#: them, as many do until late, plays every episode to its limit.
+#: Greedy actions are evaluated at every fifth evaluation and the last one: a greedy policy that turns in circles, as
+#: many do until late, plays every episode to its limit.
 GREEDY_EVERY = 5
 #: Lines of the log between two checkpoints, if no evaluation comes first.
 LINES_PER_CHECKPOINT = 10
+#: Logged values of an update that must be finite; explained variance is NaN where the returns do not vary.
+_LOSSES = ("loss", "value_loss", "policy_loss", "policy_gradient_loss", "entropy_loss", "entropy_objective")
 
 
-class BetweenRollouts(BaseCallback):
-    """Evaluates, logs and saves after an update and before the next rollout: the only moment without loose ends.
+class TrainingCallback(BaseCallback):
+    """Evaluates, logs and saves after an update and before the next rollout, when the rollout buffer is empty.
 
-    What happens at a step depends on the step alone, never on what happened before, so a resumed run does the same
-    things at the same steps.
+    What happens at a step depends on the step alone, so a resumed run does the same things at the same steps.
 
     Args:
         env_id: for errors.
@@ -41,6 +45,10 @@ class BetweenRollouts(BaseCallback):
         run: gets the log and the checkpoints ``last`` and ``best``.
         stop: says when to save and end.
         checkpoint: what the run goes on from; None at its beginning.
+
+    Raises:
+        NotFiniteError: a reward, an observation, an advantage, a loss or a weight is NaN or infinite. NaN spreads: one
+            reward makes the running variance NaN, and after one more update no weight is a number.
     """
 
     def __init__(
@@ -52,7 +60,7 @@ class BetweenRollouts(BaseCallback):
         self._evaluator, self._run, self._stop = evaluator, run, stop
         # mean return of the best evaluation so far, in a list as checkpoints have it
         self._best: list[float] | None = checkpoint["best"] if checkpoint else None
-        self._unlogged = checkpoint.get("unlogged") if checkpoint else None
+        self._unlogged = checkpoint["unlogged"] if checkpoint else None
         self._progress: Progress | None = None
 
     def _on_training_start(self) -> None:
@@ -63,31 +71,61 @@ class BetweenRollouts(BaseCallback):
         rollout = self.algorithm.n_steps * self.algorithm.n_envs
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
         if self.model.num_timesteps == 0:
-            self._save()  # so that a run can be resumed from its first moment
+            self._save()  # a run can be resumed from its first step on
         done = self.model.num_timesteps
         # a rollout that has begun is finished
         total = done + -(-max(self._timesteps - done, 0) // rollout) * rollout
         self._progress = Progress(total, done)
 
     def _on_step(self) -> bool:
-        check_step(self.locals["rewards"], self.locals["new_obs"], self._env_id, self.model.num_timesteps)
+        observations = self.locals["new_obs"]
+        parts = observations.values() if isinstance(observations, dict) else [observations]
+        for what, values in (("reward", self.locals["rewards"]), *(("observation", part) for part in parts)):
+            if not np.isfinite(values).all():
+                wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+                raise self._not_finite(
+                    f"the {what} of environment {_numbered(wrong)} is NaN or infinite; training has stopped before it "
+                    "learnt from it"
+                )
         return True
 
     def _on_rollout_end(self) -> None:
-        check_rollout(self.algorithm, self._env_id)
+        finite = np.isfinite(self.algorithm.rollout_buffer.advantages)
+        if not finite.all():
+            raise self._not_finite(
+                f"the advantages of environment {_numbered(~finite.all(axis=0))} are NaN or infinite, so its rewards "
+                "or the policy's values are; training has stopped before this update"
+            )
 
     def _on_rollout_start(self) -> None:
-        check_update(self.algorithm, self.logger.name_to_value, self._env_id)
+        self._check_update()
         self._stop_if_asked()
         if self.model.num_timesteps % self._stride == 0:
             self._update_done(last=False)
             self._stop_if_asked()  # not after another rollout: an evaluation may have taken its time
 
     def _on_training_end(self) -> None:
-        check_update(self.algorithm, self.logger.name_to_value, self._env_id)
+        self._check_update()
         self._stop_if_asked()
         self._update_done(last=True)
         self._stop_if_asked()
+
+    def _check_update(self) -> None:
+        logged = self.logger.name_to_value
+        for name in (f"train/{loss}" for loss in _LOSSES):
+            if name in logged and not math.isfinite(logged[name]):
+                raise self._not_finite(f"{name} of the update is {float(logged[name])}")
+        if not all_finite(self.model.policy.state_dict().values()):
+            raise self._not_finite("the update has left weights that are NaN or infinite")
+
+    def _not_finite(self, problem: str) -> NotFiniteError:
+        if self._run.saved_step is None:
+            return NotFiniteError(f"{self._env_id}, step {self.model.num_timesteps:,}: {problem}")
+        last = self._run.checkpoints / "last"
+        return NotFiniteError(
+            f"{self._env_id}, step {self.model.num_timesteps:,}: {problem}; the checkpoint {last} of step "
+            f"{self._run.saved_step:,} is from before, and --resume continues from it"
+        )
 
     def _stop_if_asked(self) -> None:
         if self._stop.asked():
@@ -129,16 +167,9 @@ class BetweenRollouts(BaseCallback):
     def _save(self) -> None:
         state = {**train_state(self.algorithm), "best": self._best, "unlogged": None}
         if self._done_step < self.model.num_timesteps:
-            # between two lines of the log: what the next one will say is known in part
+            # between two lines of the log: part of the next line is known
             state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
         self._run.save_checkpoint("last", state)
-
-    def way_back(self) -> str:
-        """Which checkpoint is from before something went wrong."""
-        if self._run.saved_step is None:
-            return "no checkpoint had been saved yet"
-        last = self._run.checkpoints / "last"
-        return f"the checkpoint {last} of step {self._run.saved_step:,} is from before, and --resume continues from it"
 
     @property
     def algorithm(self) -> OnPolicyAlgorithm:
@@ -147,13 +178,13 @@ class BetweenRollouts(BaseCallback):
         return self.model
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Close the progress bar."""
         if self._progress is not None:
             self._progress.close()
 
 
 class MetricsWriter(KVWriter):
-    """Forwards what SB3 logs to the run folder, which whoever opened it closes."""
+    """Writes what SB3 logs to the run folder's ``metrics.jsonl``."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -163,7 +194,11 @@ class MetricsWriter(KVWriter):
         self._run.log(step, **_numbers(key_values))
 
     def close(self) -> None:
-        """Nothing is left to close."""
+        """Nothing: the run folder is closed by the command."""
+
+
+def _numbered(wrong: np.ndarray) -> str:
+    return ", ".join(map(str, np.flatnonzero(wrong)))
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float]:

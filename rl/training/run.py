@@ -1,0 +1,166 @@
+"""One training of :mod:`rl.train`: set up, learn, score the last and the best policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from dem_apps.objectives.flags import given_options
+from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.reproducibility import deterministic_algorithms
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
+from dem_apps.runtime.run_reader import read_metrics
+from dem_apps.runtime.settings import to_dict
+from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
+from dem_apps.runtime.terminal import console
+from rl.config import TrainConfig, recipe_in_words
+from rl.fast.ppo import FastPPO
+from rl.hook import with_entropy_objective
+from rl.results.described_metrics import described_metrics
+from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.results.video import record_episodes
+from rl.training.build import build_envs, build_model, observation_options, restore_policy, update_in_words
+from rl.training.callback import MetricsWriter, TrainingCallback
+from rl.training.entries import ALGORITHMS
+from rl.training.resume import restore_train_state
+from rl.training.verdict import goal_figures, verdict
+
+
+def train(config: TrainConfig) -> None:
+    """Set up → loop → save, for a resolved configuration."""
+    with deterministic_algorithms(config.deterministic):
+        _train(config)
+
+
+def _train(config: TrainConfig) -> None:
+    torch.set_num_threads(config.threads)
+    checkpoint = checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
+    model = untrained_model(config)
+    # before the run folder is touched, which a checkpoint that does not fit must leave as it is
+    if checkpoint is not None:
+        restore_train_state(model, checkpoint)
+    run = _open_run(config, checkpoint)
+    model.set_logger(Logger(None, [MetricsWriter(run)]))
+    _print_start(config, run, model)
+    resume = _resume_command(config, run)
+    try:
+        with going_on_with(f"continue with: {resume}"):
+            with StopRequest(resume) as stop:
+                _learn(config, run, model, checkpoint, stop)
+            _evaluate_run(config, run, model)
+    finally:
+        run.close()
+
+
+def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
+    """The algorithm with the objective as its entropy term, on its environments; it has not learnt anything yet."""
+    fast = config.algo == "ppo" and config.update == "auto"
+    algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
+    algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
+    envs = build_envs(config.env, config.hyperparameters)
+    return build_model(algorithm, envs, config.hyperparameters, config.weight, config.seed, config.device)
+
+
+def _resume_command(config: TrainConfig, run: RunFolder) -> str:
+    modules = [*(config.import_modules or "").split(","), config.env.rpartition(":")[0]]
+    command = resume_command("rl.train", run.path)
+    return f"{command} --import {','.join(dict.fromkeys(filter(None, modules)))}" if any(modules) else command
+
+
+def _learn(
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
+) -> None:
+    timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
+    callback = TrainingCallback(
+        config.env, timesteps, eval_freq, _evaluator(config, DURING_TRAINING), run, stop, checkpoint
+    )
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):  # the callback stops the training with a sentence
+            model.learn(
+                total_timesteps=timesteps - model.num_timesteps,
+                callback=callback,
+                log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
+                reset_num_timesteps=checkpoint is None,
+            )
+    finally:
+        callback.close()
+
+
+def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
+    if config.resume and config.run_dir is not None:
+        step = checkpoint["step"] if checkpoint is not None else None
+        return RunFolder.resume(Path(config.run_dir), step, described_metrics())
+    env = config.env.replace("/", "-").replace(":", "-")
+    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
+    return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
+
+
+def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+    threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
+    print(
+        f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
+    )
+    print(
+        f"  on      {config.env}, {model.n_envs} environments, {config.timesteps:,} steps, {config.device}, {threads}"
+    )
+    print(f"  update  {update_in_words(model, config.update)}")
+    if not config.resume and (recipe := recipe_in_words(config)) is not None:
+        print(f"  recipe  {recipe}")
+    print(f"  results {run.path}", flush=True)
+    if config.resume:
+        print(f"  resumed at step {model.num_timesteps:,}", flush=True)
+
+
+def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+    """Score the last and the best policy on episodes that no evaluation during training has seen."""
+    evaluator = _evaluator(config, FINAL)
+    episodes = _filled_in(config.final_episodes)
+    last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
+    about = {
+        "episodes": episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
+        "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
+        "deterministic": config.deterministic,
+    }  # fmt: skip
+    key = f"eval/mean_return_{HEADLINE}"
+    returns = {line["step"]: line[key] for line in read_metrics(run.path) if key in line}
+    figures = goal_figures(returns, config.goal_return)
+    file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
+    console().print(results_table(f"{config.env}, {config.loss}, {episodes} episodes", [last, best]))
+    if config.video:
+        _record(config, run, model, evaluator)
+    print("\n".join(verdict(config, returns, last["mean_return"], figures)))
+    print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
+    print(f"report      {report_command(run.path)}")
+
+
+def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evaluator: Evaluator) -> None:
+    """The last policy's best and worst episodes; a finished run that is resumed has them already."""
+    video = run.path / "videos" / "last.gif"
+    if video.exists():
+        return
+    video.parent.mkdir(exist_ok=True)
+    restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
+    about = f"{config.env}, {config.loss}, last policy"
+    episodes = evaluator.episodes(model, False)
+    record_episodes(model, config.env, episodes, video, about, **observation_options(config.hyperparameters))
+    print(f"video       {video}")
+
+
+def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
+    episodes = _filled_in(config.final_episodes) if purpose == FINAL else config.eval_episodes
+    return Evaluator(
+        config.env, episodes=episodes, seed=config.seed, purpose=purpose, goal=config.goal_return,
+        **observation_options(config.hyperparameters),
+    )  # fmt: skip
+
+
+def _filled_in(value: int | None) -> int:
+    """A setting that :func:`rl.config.resolve` has filled in."""
+    assert value is not None
+    return value
