@@ -15,7 +15,6 @@ buffer keeps the values exactly.
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 import gymnasium as gym
@@ -96,8 +95,12 @@ def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bo
     made = [make_env(env_id, wrapper) for _ in range(count)]
     # SB3's own where observations are no single array
     kind = StackedEnvs if isinstance(made[0].observation_space, spaces.Box) else DummyVecEnv
-    envs: VecEnv = kind([functools.partial(operator.getitem, made, index) for index in range(count)])
+    envs: VecEnv = kind([functools.partial(_given, env) for env in made])
     return normalised(envs, gamma) if normalise else envs
+
+
+def _given(env: gym.Env) -> gym.Env:
+    return env
 
 
 def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
@@ -107,8 +110,9 @@ def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: b
     """
     space = envs.observation_space
     compact = isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
-    kind = CompactNormalize if compact else VecNormalize
-    return kind(envs, gamma=gamma, norm_obs=observations, norm_reward=rewards)
+    normalise = CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
+    normalise.norm_obs, normalise.norm_reward = observations, rewards
+    return normalise
 
 
 class StackedEnvs(DummyVecEnv):

@@ -26,17 +26,15 @@ class CompactNormalize(VecNormalize):
     Args:
         venv: E environments with observations of K floats.
         gamma: discount of the returns whose variance scales the rewards.
-        norm_obs: whether observations are normalised.
-        norm_reward: whether rewards are.
     """
 
-    def __init__(self, venv: VecEnv, gamma: float, norm_obs: bool = True, norm_reward: bool = True) -> None:
+    def __init__(self, venv: VecEnv, gamma: float) -> None:
         #: (D,) indices of the columns in use, rising.
         self.columns = np.arange(0)
         self._mean, self._var = np.empty(0), np.empty(0)
         self._unused_var, self._count = 1.0, 0.0
         self._bits = np.dtype(f"u{np.dtype(venv.observation_space.dtype).itemsize}")
-        super().__init__(venv, gamma=gamma, norm_obs=norm_obs, norm_reward=norm_reward)
+        super().__init__(venv, gamma=gamma)
 
     @property
     def obs_rms(self) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
-from rl.config import TrainConfig, resolve, resolved_again
+from rl.config import TrainConfig, resolve
 
 DOORKEY, EMPTY = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-Random-5x5-v0"
 
@@ -58,8 +57,3 @@ def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation() -> 
         assert resolve(TrainConfig(env="Endless-v0", timesteps=100_000)).final_episodes == 10
     finally:
         del gym.registry["Endless-v0"]
-
-
-def test_a_run_older_than_the_setting_was_scored_on_the_episodes_of_its_evaluations() -> None:
-    older = dataclasses.replace(resolve(TrainConfig(eval_episodes=7)), final_episodes=None)
-    assert resolved_again(older).final_episodes == 7

@@ -1,4 +1,4 @@
-"""Environments that nobody has prepared anything for: pictures, dictionaries, numbers, and games of MinAtar."""
+"""Environments without an entry: pictures, dictionaries, numbers; games of MinAtar; presets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rl.envs.frame_stack import FrameStack
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 import rl.evaluate
 import rl.train
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import RunFolder
 from rl.config import TrainConfig, resolve
@@ -82,9 +79,9 @@ def test_it_takes_sb3s_own_path_and_resumes(
 
     save = RunFolder.save_checkpoint
 
-    def interrupted(run: RunFolder, name: str, state: dict[str, Any], step: int) -> Path:
-        path = save(run, name, state, step)
-        if name == "last" and step == 1024:
+    def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
+        path = save(run, name, state)
+        if name == "last" and state["step"] == 1024:
             raise KeyboardInterrupt
         return path
 
@@ -96,26 +93,6 @@ def test_it_takes_sb3s_own_path_and_resumes(
     assert Path("broken/metrics.jsonl").read_text() == Path("whole/metrics.jsonl").read_text()
     one, two = (load_checkpoint(Path(run) / "checkpoints", "last")["policy"] for run in ("whole", "broken"))
     assert all(np.array_equal(one[name], two[name]) for name in one)
-
-
-def test_pictures_are_left_alone_and_stacked_as_sb3_does() -> None:
-    assert make_env("Drawn-picture-v0", None).observation_space.dtype == np.uint8
-    ours = make_env("Drawn-picture-v0", None, frame_stack=3)
-    theirs = VecFrameStack(DummyVecEnv([lambda: make_env("Drawn-picture-v0", None)]), 3, channels_order="last")
-    assert ours.observation_space == theirs.observation_space
-    theirs.seed(5)
-    expected = theirs.reset()[0]
-    assert np.array_equal(ours.reset(seed=5)[0], expected)
-    for _ in range(20):
-        observation, _, terminated, _, _ = ours.step(1)
-        if terminated:
-            observation = ours.reset()[0]
-        assert np.array_equal(observation, theirs.step(np.array([1]))[0][0])
-
-
-def test_frames_of_a_dictionary_are_not_stacked() -> None:
-    with pytest.raises(InputError, match="frame_stack: stacks arrays, and the observations are Dict"):
-        FrameStack(gym.make("Drawn-dict-v0"), 2)
 
 
 def test_minatar_trains_resumes_and_takes_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
-"""Environments that do what no environment should."""
+"""Environments with wrong spaces, observations or rewards."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,18 +17,14 @@ from rl.envs.make import make_env, make_training_envs
 from rl.results import episodes
 from rl.results.evaluator import FINAL, Evaluator
 
-ID = "Strange-v0"
+ID = "Faulty-v0"
 
 
-class Strange(gym.Env):
+class Faulty(gym.Env):
     """Four numbers and two actions; ``fault`` says what is wrong."""
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
-        if fault == "init":
-            raise KeyError("no display")
-        if fault == "init exit":
-            sys.exit(3)
         self.observation_space = spaces.Box(-1, 1, (0,) if fault == "empty" else (4,), np.float32)
         self.action_space: spaces.Space = spaces.Discrete(2)
         if fault == "start":
@@ -39,17 +34,9 @@ class Strange(gym.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if self.fault == "reset":
-            raise OSError("the simulator is gone")
         return self._observation("reset shape"), {}
 
     def step(self, action: Any) -> Any:
-        if self.fault == "step":
-            raise ZeroDivisionError
-        if self.fault == "exit":
-            sys.exit("goodbye")
-        if self.fault == "four values":
-            return self._observation(""), 0.0, False, {}
         reward = {"None": None, "list": [1.0, 2.0], "array": np.ones(1)}.get(self.fault, 1.0)
         return self._observation("step shape"), reward, False, False, {}
 
@@ -61,10 +48,7 @@ class Strange(gym.Env):
 
 @pytest.fixture
 def register() -> Iterator[Callable[..., None]]:
-    yield lambda fault: gym.register(
-        ID, entry_point="no.such:Class" if fault == "entry point" else Strange, disable_env_checker=True,
-        kwargs={} if fault == "entry point" else {"fault": fault},
-    )  # fmt: skip
+    yield lambda fault: gym.register(ID, entry_point=Faulty, disable_env_checker=True, kwargs={"fault": fault})
     gym.registry.pop(ID, None)
 
 
@@ -76,18 +60,11 @@ def train() -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("entry point", r"__init__\(\) failed with ModuleNotFoundError: No module named 'no'"),
-        ("init", r"__init__\(\) failed with KeyError: 'no display' \(.*test_checked_env\.py, line \d+\)$"),
-        ("init exit", r"__init__\(\) failed with SystemExit: 3"),
-        ("empty", r"shape \(0,\), which holds no value"),
+        ("empty", r"shape \(0,\), which is empty"),
         ("start", r"Discrete\(3, start=5\).* counts actions from 0"),
         ("starts", r"counts actions from 0"),
-        ("reset", r"reset\(\) failed with OSError: the simulator is gone \(.*line \d+\)$"),
         ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
         ("None observation", r"reset\(\) gave an observation of shape \(\), "),
-        ("step", r"step\(\) failed with ZeroDivisionError \(.*test_checked_env\.py, line \d+\)$"),
-        ("exit", r"step\(\) failed with SystemExit: goodbye"),
-        ("four values", r"step\(\) failed with ValueError: not enough values to unpack"),
         ("step shape", r"step\(\) gave an observation of shape \(1,\)"),
         ("None", r"step\(\) gave the reward None, which is no number$"),
         ("list", r"step\(\) gave the reward \[1\.0, 2\.0\], which is no number$"),

@@ -22,7 +22,7 @@ import rl.train
 import rl.tune
 from dem_apps.errors import InputError
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import from_dict, parse_config, parse_search
+from dem_apps.runtime.settings import parse_config, parse_search
 from rl.config import TrainConfig, resolve
 from rl.envs import families
 from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
@@ -227,24 +227,3 @@ def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs: list[st
 def test_a_module_that_cannot_be_imported_is_told(name: str, my_envs: list[str]) -> None:
     with pytest.raises(InputError, match=r"^--import: \S+ cannot be imported \(No module named"):
         rl.train.main([*my_envs, "--import", name])
-
-
-def test_the_engine_minigrid_is_the_old_name_of_gymnasium(tmp_path: Path) -> None:
-    (tmp_path / "old.yaml").write_text("engine: minigrid\n")
-    for flags in ([], ["--engine", "minigrid"], ["--engine", "gymnasium"], ["--config", str(tmp_path / "old.yaml")]):
-        assert parse_config(TrainConfig, "x", "x", flags).engine == "gymnasium"
-    assert from_dict(TrainConfig, {"engine": "minigrid"}, "an old run").engine == "gymnasium"
-
-
-def test_a_run_of_the_old_name_is_evaluated_and_resumed(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"CartPole-v1": {**ENTRY, "n_timesteps": 64}}))
-    run = tmp_path / "run"
-    flags = ["--env", "CartPole-v1", "--hyperparameters-file", str(tmp_path / "mine.yaml"), "--eval-episodes", "1"]
-    rl.train.main([*flags, "--run-dir", str(run)])
-    config = {key: value for key, value in read_config(run).items() if key != "import_modules"}
-    (run / "config.yaml").write_text(yaml.safe_dump({**config, "engine": "minigrid"}))
-    logged = (run / "metrics.jsonl").read_text()
-    rl.evaluate.main(["--run", str(run), "--episodes", "1"])
-    for engine in ("gymnasium", "minigrid"):
-        rl.train.main(["--resume", str(run), "--engine", engine])
-    assert (run / "metrics.jsonl").read_text() == logged, "a finished run that is resumed trains no step"

@@ -1,8 +1,7 @@
-"""The fast environments give MiniGrid's and VecNormalize's numbers; EnvPool's agree with MiniGrid's."""
+"""The fast environments give MiniGrid's and VecNormalize's numbers."""
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import gymnasium as gym
@@ -11,13 +10,12 @@ import pytest
 from gymnasium.wrappers import DtypeObservation
 from minigrid.core.world_object import Key
 from minigrid.wrappers import FlatObsWrapper
-from rl.envs.envpool import EnvPoolEnvs, check_envpool, is_envpool, make_envpool_envs
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from dem_apps.errors import InputError
 from rl.envs.flat_observation import FlatObservation, mission_one_hot
-from rl.envs.make import make_env, make_training_envs, normalised
+from rl.envs.make import make_env, make_training_envs
 from rl.fast.compact_normalize import CompactNormalize, widened
 
 DOORKEY = "MiniGrid-DoorKey-5x5-v0"
@@ -28,8 +26,6 @@ NINE = [
 ]  # fmt: skip
 #: Often forwards, and using what is there: keys are carried and doors opened.
 ACTIONS = [0, 1, 2, 2, 2, 3, 4, 5, 5]
-
-needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="envpool is not installed")
 
 
 def stock_envs(env_id: str, count: int) -> VecNormalize:
@@ -169,56 +165,3 @@ def test_wrappers_as_the_zoo_writes_them() -> None:
         make_env(DOORKEY, {FLAT: 3})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="cannot wrap CartPole-v1"):
         make_env("CartPole-v1", FLAT)
-
-
-@needs_envpool
-def test_envpool_has_the_observations_limits_and_ends_of_minigrid() -> None:
-    ours, python = EnvPoolEnvs(DOORKEY, 3, 0), make_training_envs(DOORKEY, FLAT, 3, normalise=False, gamma=0.99)
-    assert ours.observation_space == python.observation_space
-    assert ours.action_space == python.action_space
-    first, expected = ours.reset(), python.reset()
-    assert first.dtype == expected.dtype
-    assert np.array_equal(first[:, 147:], expected[:, 147:])  # one mission
-    assert set(np.unique(first[:, :147])) <= set(range(11))  # kinds of cells, colours and states
-    turning = np.zeros(3, np.int64)
-    for _ in range(249):
-        dones = ours.step(turning)[2]
-        assert not dones.any()
-    observations, rewards, dones, infos = ours.step(turning)
-    assert dones.all()
-    assert rewards.dtype == np.float32
-    for index, info in enumerate(infos):
-        assert info["TimeLimit.truncated"]
-        assert info["episode"]["l"] == 250
-        assert info["episode"]["r"] == 0
-        assert info["terminal_observation"].shape == observations[index].shape
-    # the next step belongs to the new episode: 249 more do not end it, the 250th does
-    for _ in range(249):
-        assert not ours.step(turning)[2].any()
-    assert ours.step(turning)[2].all()
-
-
-@needs_envpool
-def test_envpool_ends_single_environments_and_pays_as_minigrid() -> None:
-    envs: VecEnv = normalised(make_envpool_envs("MiniGrid-Empty-Random-5x5-v0", FLAT, 4, 1), 0.99)
-    assert is_envpool(envs)
-    envs.reset()
-    random, episodes = np.random.default_rng(0), []
-    for _ in range(400):
-        _, _, dones, infos = envs.step(random.choice([0, 1, 2, 2], 4))
-        episodes += [info["episode"] for info in infos if "episode" in info]
-        assert [("episode" in info) for info in infos] == dones.tolist()
-    assert len(episodes) > 5
-    for episode in episodes:
-        assert episode["r"] == pytest.approx(1 - 0.9 * episode["l"] / 100, abs=1e-5) or episode["l"] == 100
-
-
-def test_envpool_mistakes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec("envpool") is not None:
-        with pytest.raises(InputError, match=r"has no 'CartPole-v1'.*--engine gymnasium has every environment"):
-            check_envpool("CartPole-v1")
-        with pytest.raises(InputError, match="knows env_wrapper"):
-            make_envpool_envs(DOORKEY, None, 2, 0)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r'envpool is not installed; pip install -e "\.\[fast\]"'):
-        check_envpool(DOORKEY)

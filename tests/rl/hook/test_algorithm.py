@@ -21,6 +21,7 @@ from support.toy_env import ToyEnv
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
+from rl.hook.policy import acts_by_action_net
 
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
@@ -311,8 +312,27 @@ def test_a_policy_without_logits_is_told() -> None:
 
     model = with_entropy_objective(PPO, "adadem")(Mute, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"])
     model.policy.set_training_mode(True)
-    with pytest.raises(ValueError, match=re.escape("Mute.evaluate_actions did not call its action_net")):
+    with pytest.raises(ValueError, match=re.escape("Mute.evaluate_actions did not make its action_dist")):
         model.policy.evaluate_actions(*batch(model))
+
+
+@pytest.mark.parametrize("change", [lambda z: z / 0.05, lambda z: z.index_fill(1, torch.tensor([2]), -torch.inf)])
+def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(change: Any) -> None:
+    """dem with tau = alpha = 1 is the entropy, also where a policy changes its logits after action_net."""
+
+    class Changed(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
+        def _get_action_dist_from_latent(self, latent: torch.Tensor) -> Any:
+            return self.action_dist.proba_distribution(action_logits=change(self.action_net(latent)))
+
+    trained = [
+        with_entropy_objective(PPO, name)(
+            Changed, ToyEnv(spaces.Discrete(5)), ent_coef=0.5, seed=0, device="cpu", **SMALL["PPO"]
+        ).learn(64)
+        for name in ("entropy", "dem")
+    ]
+    entropy, dem = (model.logger.name_to_value["train/entropy_objective"] for model in trained)
+    assert dem == pytest.approx(entropy, abs=1e-4)
+    assert not acts_by_action_net(trained[0].policy)
 
 
 def test_other_policies_work() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rl.hook.terms import POLICY_TERMS
 from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
@@ -17,7 +16,7 @@ from rl.config import TrainConfig, resolve
 from rl.fast.ppo import by_equations
 from rl.hook.adaptive_entropy import AdaptiveEntropy
 from rl.hook.complexity import Complexity, complexity
-from rl.hook.policy import build_term
+from rl.hook.policy import POLICY_TERMS, build_term
 from rl.training.run import untrained_model
 
 C = 5
