@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dem_apps.errors import InputError, disk_error, first_words
 
 
@@ -59,6 +57,8 @@ def read_yaml(file: Path) -> Any:
 
 def parsed_yaml(text: str, where: str) -> Any:
     """The value of a YAML text; ``where`` names it in errors."""
+    import yaml  # here, for the objectives and the hook run with torch and numpy alone
+
     try:
         return yaml.safe_load(text)
     # PyYAML raises most of these for an impossible number, date or key
