@@ -89,10 +89,6 @@ def test_a_resumed_optimiser_goes_on_as_the_unbroken_one() -> None:
     for optimizer, weights in ((unbroken, ours), (resumed, twins)):
         step(optimizer, weights, 1, 0.1)
     assert all(torch.equal(a, b) for a, b in zip(ours, twins, strict=True))
-    state = unbroken.state_dict()
-    del state["state"][1]["momentum_buffer"]
-    with pytest.raises(InputError, match="moments are not those"):
-        load_state(resumed, state, "the checkpoint")
 
 
 def test_the_groups_list_what_advents_generator_lists() -> None:
