@@ -48,7 +48,7 @@ def test_the_script_runs_commands_and_says_what_is_none(tmp_path: Path) -> None:
     for arguments, message in (
         (
             ("sge", "train"),
-            "error: dem-apps: 'sge' is not one of seg, rl, dem_apps, report, figures; did you mean 'seg'?",
+            "error: dem-apps: 'sge' is not one of seg, rl, dem_apps, report; did you mean 'seg'?",
         ),
         (("rl", "trian"), "error: dem-apps rl: 'trian' is not one of benchmark, "),
     ):

@@ -51,7 +51,7 @@ def segmentation() -> list[str]:
     return [
         *of_rich(table), *rows, *of_rich(checkpoints_table({})), *of_rich(_overview({})),
         *of_rich(_class_table({"target val": []}, ("road",))), *of_rich(shares_table([])),
-        *(score.title for score in SCORES), *(column.title for column in CLASSES), *(name for name, _ in looks.header),
+        *(score.title for score in SCORES), *(column.title for column in CLASSES), *looks.header,
     ]  # fmt: skip
 
 
