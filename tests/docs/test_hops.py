@@ -1,4 +1,4 @@
-"""From a command to the equation in three hops, as docs/method.md says: each file imports the next."""
+"""From a command to the equation in few hops, as docs/method.md says: each file imports the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from support.pages import ROOT, defined
 
 PAGE = ROOT / "docs" / "method.md"
-MOST_HOPS = 3
+#: rl.train has one more: its arguments are read before anything imports torch.
+MOST_HOPS = {"seg.train": 3, "rl.train": 4}
 #: Where equations are: the paper's as pure functions, and every objective's own file.
 EQUATIONS = ("dem_apps/entropy.py", "dem_apps/objectives/")
 
@@ -44,7 +45,7 @@ def test_the_hops_are_there(command: str) -> None:
     stops = chain(command)
     assert stops[0].startswith(command.replace(".", "/") + ".py")
     assert stops[-1].startswith(EQUATIONS)
-    assert 0 < len(stops) - 1 <= MOST_HOPS
+    assert 0 < len(stops) - 1 <= MOST_HOPS[command]
     files = [ROOT / stop.partition("::")[0] for stop in stops]
     for stop, file in zip(stops, files, strict=True):
         name = stop.partition("::")[2]
