@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,18 +127,6 @@ def resolve(config: TrainConfig) -> TrainConfig:
         final_episodes=config.final_episodes or _final_episodes(timesteps, config.eval_episodes, limit),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
     )
-
-
-def consequential(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run's settings those that change something.
-
-    Not so the weight of no entropy term, and an entry's number of steps, in whose place ``timesteps`` counts.
-    """
-    kept = {key: value for key, value in settings.items() if key != "ent_coef" or settings.get("loss") != "none"}
-    entry = kept.get("hyperparameters")
-    if isinstance(entry, dict):
-        kept["hyperparameters"] = {key: value for key, value in entry.items() if key != "n_timesteps"}
-    return kept
 
 
 def recipe_in_words(config: TrainConfig) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,27 @@ def style(position: int) -> dict[str, Any]:
     return {"color": COLOURS[position % len(COLOURS)], "linestyle": DASHES[position % len(DASHES)]}
 
 
+def mean_curve(
+    axes: Axes, runs: Iterable[Run], metric: str, position: int, label: str, scale: float = 1.0, few: str = ""
+) -> None:
+    """Draw a metric's mean over runs against the steps that all have, with its 95 % CI; nothing where none has it.
+
+    Args:
+        position: of the line among those of the chart, for its style.
+        scale: what the values are multiplied with.
+        few: marker of the points where there are less than 30.
+    """
+    curves = [curve for run in runs if (curve := run.curve(metric))]
+    if not curves:
+        return
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    values = scale * np.array([[curve[step] for step in steps] for curve in curves])
+    axes.plot(steps, values.mean(0), label=label, marker=few if len(steps) < 30 else "", **style(position))
+    if len(curves) > 1 and steps:
+        _, low, high = mean_band(values)
+        axes.fill_between(steps, low, high, color=style(position)["color"], alpha=0.15, linewidth=0)
+
+
 def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
     """A chart for each heading: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
     logged = {name for group in groups for run in group.runs for line in run.metrics for name in line}
@@ -41,7 +62,8 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
     for heading, members in charts.items():
         figure, axes = _figure(heading, "step", members[0].unit or members[0].note)
         for position, (group, metric) in enumerate((group, metric) for metric in members for group in groups):
-            _draw(axes, group, metric, group.name if len(groups) > 1 else metric.title, position)
+            label = group.name if len(groups) > 1 else metric.title
+            mean_curve(axes, group.runs, metric.name, position, label, scale=metric.scale, few=".")
         drawn.append(_svg(figure, axes))
     return drawn
 
@@ -70,19 +92,6 @@ def histogram_chart(runs: Sequence[Run], key: str) -> str | None:
             axes.plot(middles, np.asarray(counts) / total, label=label, **style(position))
             position += 1
     return _svg(figure, axes) if found else None
-
-
-def _draw(axes: Axes, group: Group, metric: Metric, label: str, position: int) -> None:
-    curves = [curve for run in group.runs if (curve := run.curve(metric.name))]
-    if not curves:
-        return
-    # seeds of one length share every step
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-    values = metric.scale * np.array([[curve[step] for step in steps] for curve in curves])
-    axes.plot(steps, values.mean(0), label=label, marker="." if len(steps) < 30 else "", **style(position))
-    if len(curves) > 1 and steps:
-        _, low, high = mean_band(values)
-        axes.fill_between(steps, low, high, color=COLOURS[position % len(COLOURS)], alpha=0.15, linewidth=0)
 
 
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:

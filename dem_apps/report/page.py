@@ -14,7 +14,7 @@ from dem_apps.errors import InputError
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
-from dem_apps.report.runs import Group, Run, differing, flat, grouped, read_runs
+from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
 from dem_apps.report.tables import (
     Cell,
     Table,
@@ -26,6 +26,7 @@ from dem_apps.report.tables import (
     values_of,
 )
 from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.metrics_info import Score
 
 #: Bytes of all pictures and videos of a page, so that it can be sent by mail.
 MOST_BYTES = 9_000_000
@@ -111,16 +112,16 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], bu
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
     return [
         Section(info.heading, "text", [f"{run.name}: {run.info.summary}" for run in shown if run.info.summary]),
-        Section("Summary", "text", _summary(groups, reference)),
+        Section("Summary", "text", _summary(scores, groups, reference)),
         Section("", "facts", [] if several else _facts(runs[0])),
         Section("Missing", "notes", [f"{run.name}: {sentence}" for run in runs for sentence in run.missing]),
         Section("Alarms", "notes", alarms),
         Section("Settings that differ", "table", _differences(groups)),
         Section("Pictures", "gallery", pictures),
-        Section("", "colours", next((run.colours for run in runs if run.colours), []) if pictures else []),
+        Section("", "colours", next(filter(None, (run.colours for run in runs)), []) if pictures else []),
         Section("About the pictures", "notes", notes),
         Section("Videos", "videos", videos),
-        Section("Scores", "table", _scores_table(groups, reference) if scores else None),
+        Section("Scores", "table", _scores_table(scores, groups, reference) if scores else None),
         Section("Classes", "table", class_table(groups, tail)),
         Section("Curves", "charts", curve_charts(groups, info.metrics)),
         Section("Certainty", "charts", [chart for chart in certainty if chart]),
@@ -128,9 +129,8 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], bu
     ]
 
 
-def _summary(groups: Sequence[Group], reference: Group) -> list[str]:
+def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> list[str]:
     """Score, difference to the baseline and significance, a sentence an arm."""
-    scores = scores_of([run for group in groups for run in group.runs])
     if not scores:
         return []
     first, control = scores[0], groups[0].runs[0].info.control
@@ -150,9 +150,8 @@ def _summary(groups: Sequence[Group], reference: Group) -> list[str]:
     return lines
 
 
-def _scores_table(groups: Sequence[Group], reference: Group) -> Table:
+def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> Table:
     """Arms as rows; of one arm, and of a few, scores as rows."""
-    scores = scores_of([run for group in groups for run in group.runs])
     table = comparison_table(scores, groups, reference)
     if len(groups) > 5:
         return table
@@ -170,7 +169,7 @@ def _differences(groups: Sequence[Group]) -> Table | None:
     if len(groups) < 2:
         return None
     rows = differing([flat(group.runs[0].config) for group in groups])
-    rows = {key: values for key, values in rows.items() if key not in ("seed", "run_dir", "resume")}
+    rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
     rows["seeds"] = [", ".join(group.seeds) for group in groups]
     cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
     return Table("", ["setting", *(group.name for group in groups)], cells)

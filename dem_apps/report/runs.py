@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import read_json
+from dem_apps.runtime.files import read_json, required
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo, read_metrics_info
 from dem_apps.runtime.run_reader import read_config, read_metrics
+from dem_apps.runtime.settings import dotted
 
 #: Settings in which two runs of one group may differ.
 NOT_OF_AN_ARM = ("seed", "run_dir", "resume")
@@ -123,22 +124,25 @@ def read_run(path: Path, name: str | None = None) -> Run:
     def read(file: str, reader: Callable[[Path], Any], consequence: str) -> Any:
         try:
             if (path / file).is_file():
-                found = reader(path / file)
-                if not isinstance(found, (dict, list)):
-                    raise InputError(f"{path / file}: expected a mapping of keys, found {type(found).__name__}")
-                return found
+                return reader(path / file)
             missing.append(f"{file} is missing: {consequence}.")
         except InputError as error:
             missing.append(f"{str(error)[:300]}: {consequence}.")
         return None
 
-    environment = read("environment.json", read_json, "versions and command are unknown")
-    evaluation = read("eval.json", read_json, "the run has not finished, so there are no final scores")
+    environment = read("environment.json", _mapping, "versions and command are unknown")
+    evaluation = read("eval.json", _mapping, "the run has not finished, so there are no final scores")
     metrics = read("metrics.jsonl", lambda file: read_metrics(file.parent), "there are no curves")
     return Run(
         name or path.resolve().name, path, read_metrics_info(path / FILE), config, environment or {},
         evaluation or {}, metrics or [], tuple(missing),
     )  # fmt: skip
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = read_json(file)
+    required(document, str(file))
+    return document
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
@@ -169,15 +173,11 @@ def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
 
 
-def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(document: Mapping[str, Any]) -> dict[str, str]:
     """Nested settings as dotted keys and short texts."""
-    texts: dict[str, str] = {}
-    for key, value in document.items():
-        if isinstance(value, Mapping) and value:
-            texts |= flat(value, f"{prefix}{key}.")
-        else:
-            texts[f"{prefix}{key}"] = f"{value:g}" if isinstance(value, float) else str(value)[:400]
-    return texts
+    return {
+        key: f"{value:g}" if isinstance(value, float) else str(value)[:400] for key, value in dotted(document).items()
+    }
 
 
 def at(document: Any, key: str) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import parsed_json, read_text, read_yaml
+from dem_apps.runtime.files import parsed_json, read_text, read_yaml, required
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -18,9 +18,8 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / "config.yaml"
     if not file.is_file():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    config = read_yaml(file)
-    if not isinstance(config, dict):
-        raise InputError(f"{file}: expected a mapping of keys, found {type(config).__name__}")
+    config: dict[str, Any] = read_yaml(file)
+    required(config, str(file))
     return config
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -265,8 +265,8 @@ def _resumed(config: Any, given: Namespace) -> Any:
     run_dir = Path(config.run_dir)
     saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
     mine = {name: getattr(config, name) for name in flag_only(type(config))}
-    now, before = _flat(to_dict(config)), _flat(to_dict(saved))
-    for key in _flat(given.as_dict()):
+    now, before = dotted(to_dict(config)), dotted(to_dict(saved))
+    for key in dotted(given.as_dict()):
         if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(
                 f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
@@ -281,11 +281,12 @@ def flag_only(config_class: type) -> dict[str, str]:
     return {field.name: field.metadata["flag"] or field.name for field in fields}
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings with one dotted key for each value; an empty mapping is a value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        nested = isinstance(value, dict) and value
-        flat.update(_flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+        nested = isinstance(value, Mapping) and value
+        flat.update(dotted(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
     return flat
 
 

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.report.charts import style
-from dem_apps.report.intervals import difference_interval, mean_band, mean_interval
+from dem_apps.report.charts import mean_curve, style
+from dem_apps.report.intervals import difference_interval, mean_interval
 from dem_apps.report.runs import Run, differing, flat, read_run
 from dem_apps.report.tables import markdown, write_csv
 from dem_apps.runtime.files import write_atomically
@@ -62,16 +62,12 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
 def arm_names(runs: Sequence[Run]) -> list[str]:
     """A name per run: its loss, and what tells runs of one loss and environment apart."""
     names = []
-    for run in runs:
-        alike = [flat(other.config) for other in runs if _same(other, run)]
+    settings = [flat(run.config) for run in runs]
+    for mine, run in zip(settings, runs, strict=True):
+        alike = [theirs for theirs in settings if (theirs["loss"], theirs["env"]) == (mine["loss"], mine["env"])]
         keys = [key for key in differing(alike) if key.partition(".")[0] not in _NOT_OF_THE_ARM]
-        mine = flat(run.config)
         names.append(", ".join([run.config["loss"], *(f"{key.replace('_', '-')} {mine.get(key)}" for key in keys)]))
     return names
-
-
-def _same(one: Run, other: Run) -> bool:
-    return (one.config["loss"], one.config["env"]) == (other.config["loss"], other.config["env"])
 
 
 class Comparison:
@@ -207,15 +203,7 @@ def curves_figure(compared: Comparison, metric: str, up: str) -> Figure:
     figure, panels = _panels(compared.envs)
     for env, axes in panels.items():
         for position, arm in enumerate(compared.arms):
-            curves = [curve for run in compared.of(env, arm).values() if (curve := run.curve(metric))]
-            if not curves:
-                continue
-            steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-            values = np.array([[curve[step] for step in steps] for curve in curves])
-            axes.plot(steps, values.mean(0), label=arm, **style(position))
-            if len(curves) > 1 and steps:
-                _, low, high = mean_band(values)
-                axes.fill_between(steps, low, high, color=style(position)["color"], alpha=0.13, linewidth=0)
+            mean_curve(axes, compared.of(env, arm).values(), metric, position, arm)
     return _finished(figure, "environment steps (line: mean over seeds; band: 95 % CI)", up)
 
 
@@ -231,7 +219,7 @@ def goal_figure(compared: Comparison) -> Figure:
             waiting = stats.ecdf(stats.CensoredData.right_censored(steps, ~reached.astype(bool))).sf
             with warnings.catch_warnings(action="ignore"):  # of shares of 0 and 1, whose interval is NaN
                 ends = waiting.confidence_interval(method="log-log")
-            stair: dict[str, Any] = {"step": "post", "color": style(position)["color"], "alpha": 0.13, "linewidth": 0}
+            stair: dict[str, Any] = {"step": "post", "color": style(position)["color"], "alpha": 0.15, "linewidth": 0}
             axes.plot(
                 np.r_[0.0, waiting.quantiles], np.r_[0.0, 1 - waiting.probabilities], label=arm, drawstyle="steps-post",
                 **style(position),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import read_json
+from dem_apps.runtime.files import read_json, required
 from seg.data.normalisation import IMAGENET_MEAN, IMAGENET_STD, normalisation_table, normalised
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 
@@ -109,8 +109,7 @@ def read_preprocessor(folder: Path) -> Preprocessing | None:
     if not file.is_file():
         return None
     document = read_json(file)
-    if not isinstance(document, dict):
-        raise InputError(f"{file}: expected a mapping, found {type(document).__name__}")
+    required(document, str(file))
     if (folder / PIXELS_FILE).is_file():
         size = _size(document) if document.get("do_resize") else None
         return Preprocessing.of(read_format(folder), size, str(file))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import read_json
+from dem_apps.runtime.files import read_json, required
 from seg.models import smp_network, transformers_network
 from seg.models.network import SegmentationNetwork
 from seg.models.transformers_network import TransformersNetwork
@@ -31,9 +31,8 @@ def network_document(folder: Path) -> dict[str, Any]:
             f"--model.name: pretrained takes the network of a folder of save_pretrained, and {folder} holds no "
             "config.json; name the network by --model.name and --model.encoder"
         )
-    document = read_json(file)
-    if not isinstance(document, dict):
-        raise InputError(f"{file}: expected a mapping, found {type(document).__name__}")
+    document: dict[str, Any] = read_json(file)
+    required(document, str(file))
     return document
 
 
