@@ -64,7 +64,8 @@ def gallery(pictures: Sequence[Picture], budget: int) -> tuple[Gallery, int, lis
             used = sum(map(len, uris.values()))
             if used <= budget:
                 if scale is not None:
-                    notes.append(f"Pictures are shown at {scale:.0%} of their size, to keep the page small.")
+                    how = "compressed" if scale == 1 else f"shown at {scale:.0%} of their size"
+                    notes.append(f"Pictures are {how}, to keep the page small.")
                 return _by_image(uris, names), used, notes
         notes = [f"{len(names) - len(names) // 2} images do not fit into the page; they are in the run folders."]
         names = names[: len(names) // 2]
