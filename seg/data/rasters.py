@@ -1,6 +1,6 @@
 """TIFF and GeoTIFF by rasterio (extra ``geo``): any number of bands of any numbers, nodata, coordinates.
 
-Only GDAL's reader of TIFF is let at a file: by its name alone GDAL would also open descriptions that point elsewhere.
+Only GDAL's reader of TIFF opens a file: other readers of GDAL follow descriptions that point elsewhere.
 Shapes: H × W pixels, B bands.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,10 +71,8 @@ class Header:
 
 
 def is_tiff(file: Path) -> bool:
-    """Whether a file begins as a TIFF does, whatever its name; a pipe, which would block, is none."""
+    """Whether a file begins as a TIFF does, whatever its name."""
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            return False
         with open(file, "rb") as opened:
             return opened.read(4) in _MAGIC
     except OSError:
@@ -249,8 +246,6 @@ def _opened(file: Path) -> Iterator[Any]:
                 yield source
     except InputError:
         raise
-    except MemoryError as error:
-        raise InputError(f"{file}: the image does not fit into memory") from error
     except Exception as error:  # GDAL's errors have as many classes as it has readers
         raise InputError(
             f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
