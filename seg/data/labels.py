@@ -280,10 +280,12 @@ def _document(file: str) -> dict[str, Any]:
 
 def _with_colors(rows: list[Any]) -> list[Any]:
     """The rows with chosen colours, where none has one of its own."""
-    if not all(isinstance(row, dict) and "color" not in row for row in rows):
+    if any(isinstance(row, dict) and "color" in row for row in rows):
         return rows
-    colors = named_classes([str(row.get("name")) for row in rows]).colors
-    return [{**row, "color": list(color)} for row, color in zip(rows, colors, strict=True)]
+    colors = named_classes([str(row.get("name")) if isinstance(row, dict) else "" for row in rows]).colors
+    return [
+        {**row, "color": list(color)} if isinstance(row, dict) else row for row, color in zip(rows, colors, strict=True)
+    ]
 
 
 def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int, int], int]:
@@ -293,7 +295,7 @@ def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int
     name, color, label_id = row.get("name"), row.get("color"), row.get("id", position)
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
         raise InputError(f"{where}, name: expected a text of 1 to {_LONGEST_NAME} characters, found {shown(name)}")
-    if not _is_color(color):
+    if not isinstance(color, list) or not _is_color(color):
         raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {shown(color)}")
     if not _is_byte(label_id):
         raise InputError(f"{where}, id: expected a number from 0 to 255, found {shown(label_id)}")
