@@ -33,7 +33,8 @@ from dem_apps.runtime.device import processor
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import LABEL_ID_PALETTE
 from seg.data.normalisation import MEAN, STD, normalised
-from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+from seg.demo.street.looks import CAMERA_STREET, GAME_STREET, Domain
+from seg.demo.street.world import draw_street
 
 Parts = tuple[Tensor, Tensor | None]
 PLAIN, OURS = "plain PIL", "ours"

@@ -18,8 +18,8 @@ from seg.data.labels import (
     id_tables,
 )
 from seg.demo import demo_pair as demo
-from seg.demo.street.looks import target_look
-from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+from seg.demo.street.looks import CAMERA_STREET, GAME_STREET, Domain, target_look
+from seg.demo.street.world import draw_street
 
 _UNKNOWN = 254
 SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
@@ -105,7 +105,7 @@ def test_layouts_and_modes(tmp_path: Path) -> None:
             drawn = draw_street(CAMERA_STREET, split, index, size=(64, 32))
             np.testing.assert_array_equal(np.asarray(image), drawn[0])
             np.testing.assert_array_equal(np.asarray(label), drawn[1])
-    assert len(_files(tmp_path)) == 2 * (3 + 2 + 2) + 1
+    assert len(_files(tmp_path / "pair")) == 2 * (3 + 2 + 2) + 1
 
 
 @pytest.mark.parametrize("domain", [GAME_STREET, CAMERA_STREET], ids=["source", "target"])
@@ -131,7 +131,7 @@ def test_a_validation_picture_is_drawn_finer_by_its_name(tmp_path: Path) -> None
 
 
 def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(folder: Path, job: demo._Job, *arguments: Any) -> None:
+    def interrupt(folder: Path, job: Any, *arguments: Any) -> None:
         genuine(folder, job, *arguments)
         if job.split == "val":
             raise KeyboardInterrupt
@@ -140,11 +140,11 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(demo, "_write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         demo.write_demo_pair(tmp_path / "pair", **SMALL)
-    assert list(tmp_path.iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == [".pair.lock"]
 
 
 def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[demo._Job] = []
+    seen: list[Any] = []
     genuine = demo._write
     monkeypatch.setattr(demo, "_write", lambda *arguments: (seen.append(arguments[1]), genuine(*arguments)))
     pair = demo.ensure_demo_pair(tmp_path, **SMALL)
@@ -164,7 +164,7 @@ def test_ensure_draws_a_pair_of_another_world_anew(tmp_path: Path) -> None:
     (root / "gta5/images/00001.png").write_bytes(b"old")
     demo.ensure_demo_pair(tmp_path, **SMALL)
     assert _files(root) == good
-    assert list(tmp_path.iterdir()) == [root]
+    assert [file for file in tmp_path.iterdir() if file.suffix != ".lock"] == [root]
 
 
 def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
