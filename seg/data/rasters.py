@@ -22,7 +22,7 @@ from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import write_atomically
 from seg.data.pixel_format import MOST_BANDS
 
-#: Pixels of a scene; what is larger is better cut up than read.
+#: Of a scene.
 MOST_PIXELS = 1 << 28
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
@@ -184,7 +184,7 @@ def write_geotiff(
         path: of the file; its folder is made.
         values: uint8 or float32.
         place: where they lie.
-        nodata: the number that stands for none.
+        nodata: stands for no data.
         description: of the band.
         colours: of the numbers 0, 1, … for viewers.
     """
