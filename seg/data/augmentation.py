@@ -23,6 +23,8 @@ import albumentations
 Augmentation: TypeAlias = albumentations.Compose
 #: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
 _FOREIGN = ("FrequencyMasking", "TimeMasking")
+#: What tutorials end a list with, to make input for a network.
+_MAKE_TENSORS = ("ToTensorV2", "ToTensor3D")
 #: Two labels that a transform is tried on: others in the result show that it mixes labels.
 _TRIED = (3, 200)
 #: How a mask of the pixels that hold data travels beside a label.
@@ -98,6 +100,8 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
 
 
 def _check_name(name: Any) -> None:
+    if name in _MAKE_TENSORS:
+        raise InputError(f"augmentation '{name}': images become tensors after the augmentation anyway; leave it out")
     if name in _FOREIGN:
         raise InputError(f"augmentation '{name}': it writes 0 into labels, which is a class; use XYMasking")
     known = [key for key in dir(albumentations) if _is_transform(getattr(albumentations, key))]
@@ -134,9 +138,7 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
             result = _transform(name, {**arguments, "p": 1.0})(image=image, mask=label)
         except Exception:  # a crop larger than this image, …: the images of the training will tell
             return
-    problem = _problem(result["image"], result.get("mask"), RGB)
-    if problem is None and "mask" not in result:
-        problem = "gives no label back; leave it out"
+    problem = _problem(result["image"], result["mask"], RGB)
     if problem is not None:
         raise InputError(f"augmentation '{name}': {problem}")
     strange = set(np.unique(result["mask"]).tolist()) - {*_TRIED, IGNORE_INDEX, *given}
