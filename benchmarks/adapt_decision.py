@@ -32,8 +32,8 @@ from seg.adaptation.evidence import Probe
 from seg.adaptation.watched import WatchedAdapter, deployed_copy, plain_forward
 from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
-from seg.demo.street.looks import target_look
-from seg.demo.street.world import GAME_STREET, draw_street
+from seg.demo.street.looks import GAME_STREET, target_look
+from seg.demo.street.world import draw_street
 from seg.models.trained import TrainedNetwork, open_run
 
 IMAGES, PROBE, BATCH, CHECKS, RECOMMENDED = 24, 12, 2, 2, 1e-1

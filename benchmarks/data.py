@@ -1,4 +1,4 @@
-"""Reading training images at ADVENT's sizes: decode + resize per step, as everybody does, beside the resized copies.
+"""Reading training images at ADVENT's sizes: plain decoding and resizing beside our data set.
 
     python benchmarks/data.py [--threads 1] [--images 4] [--repeats 9] [--out docs/results/data.json]
 
@@ -30,15 +30,14 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.runtime.device import processor
-from seg.data.build_cache import fill_cache
-from seg.data.cache import ResizedCopies
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import LABEL_ID_PALETTE
 from seg.data.normalisation import MEAN, STD, normalised
-from seg.demo.street.world import CAMERA_STREET, GAME_STREET, Domain, draw_street
+from seg.demo.street.looks import CAMERA_STREET, GAME_STREET, Domain
+from seg.demo.street.world import draw_street
 
 Parts = tuple[Tensor, Tensor | None]
-PLAIN, UNCACHED, CACHED = "plain PIL", "ours without copies", "ours with copies"
+PLAIN, OURS = "plain PIL", "ours"
 WORK = {"pixels": "uint8 image and train ids", "tensors": "the same as normalised float32 and int64 tensors"}
 #: Standard deviation of the added noise, in grey levels; found by trying, for files of some 2.3 MB.
 NOISE = 1.3
@@ -105,20 +104,15 @@ def _label_tensor(label: NDArray[np.uint8] | None) -> Tensor | None:
 
 def measure(dataset: SegmentationDataset, repeats: int, tensors: bool) -> dict[str, list[float]]:
     """Seconds per image of each contestant, one number a repeat; contestants take turns."""
-    copies = dataset.copies
-    nothing = ResizedCopies(dataset.root, "no copies", dataset.size)
-    contestants: dict[str, tuple[Callable[..., Any], ResizedCopies]] = {
-        PLAIN: (plain, copies), UNCACHED: (ours, nothing), CACHED: (ours, copies),
-    }  # fmt: skip
+    contestants: dict[str, Callable[..., Any]] = {PLAIN: plain, OURS: ours}
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for repeat in range(repeats + 1):
-        for name, (read, dataset.copies) in contestants.items():
+        for name, read in contestants.items():
             started = time.perf_counter()
             for index in range(len(dataset)):
                 read(dataset, index, tensors)
             if repeat:  # the first round warms up
                 times[name].append((time.perf_counter() - started) / len(dataset))
-    dataset.copies = copies
     return times
 
 
@@ -146,12 +140,10 @@ def environment(threads: int) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Draw, copy, measure."""
+    """Draw, measure."""
     result: dict[str, Any] = {"environment": environment(options.threads), "rows": []}
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["DEM_APPS_CACHE"] = f"{folder}/cache"
         datasets = write_images(Path(folder), options.images)
-        fill_cache(datasets)
         for title, dataset in datasets.items():
             check_equal(dataset)
             stored = [sum(file.stat().st_size for file in pair if file) / 1e6 for pair in dataset.files]
@@ -164,7 +156,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                         "work": work,
                         "original_mb": round(statistics.mean(stored), 3),
                         "images_per_second": {name: round(1 / value, 2) for name, value in medians.items()},
-                        "speedup": round(medians[PLAIN] / medians[CACHED], 2),
+                        "speedup": round(medians[PLAIN] / medians[OURS], 2),
                         "seconds_per_image": {name: [round(t, 6) for t in each] for name, each in times.items()},
                     }
                 )
@@ -173,11 +165,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The table of docs/benchmarks.md."""
-    header = ["data", "work", "originals", *(f"{name}, images/s" for name in (PLAIN, UNCACHED, CACHED)), "speed-up"]
+    header = ["data", "work", "originals", *(f"{name}, images/s" for name in (PLAIN, OURS)), "speed-up"]
     rows = [
         [
             row["data"], row["work"], f"{row['original_mb']:.1f} MB",
-            *(f"{row['images_per_second'][name]:.1f}" for name in (PLAIN, UNCACHED, CACHED)), f"{row['speedup']:.1f}x",
+            *(f"{row['images_per_second'][name]:.1f}" for name in (PLAIN, OURS)), f"{row['speedup']:.1f}x",
         ]
         for row in result["rows"]
     ]  # fmt: skip

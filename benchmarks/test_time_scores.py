@@ -39,8 +39,8 @@ from seg.data.domains import open_pair
 from seg.data.labels import IGNORE_INDEX
 from seg.data.layouts import LAYOUTS
 from seg.data.normalisation import normalised
-from seg.demo.street.looks import target_look
-from seg.demo.street.world import GAME_STREET, draw_street
+from seg.demo.street.looks import GAME_STREET, target_look
+from seg.demo.street.world import draw_street
 from seg.models.trained import TrainedNetwork, open_run
 
 CORRUPTIONS = ("fog", "rain", "snow", "gaussian blur", "motion blur", "gaussian noise", "sensor noise", "low contrast")

@@ -17,7 +17,7 @@ from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dic
 from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from dem_apps.test_time_methods.options import REDUCTIONS
-from seg.data.image_io import LARGEST_SIDE
+from seg.data.files import LARGEST_SIDE
 
 if TYPE_CHECKING:
     from seg.adaptation.result import Result

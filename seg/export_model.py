@@ -15,7 +15,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.validate import check_settings
-from seg.data.image_io import LARGEST_SIDE
+from seg.data.files import LARGEST_SIDE
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,10 @@ from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
 from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
-from seg.data.labelled import labelled_sampler
 from seg.data.labels import ClassSet
 from seg.data.loader import batches
 from seg.data.pixel_format import PIXELS_FILE
-from seg.data.sampling import Sampler
+from seg.data.sampling import Sampler, labelled_sampler
 from seg.data.style import TargetStyle
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives

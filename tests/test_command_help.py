@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = (
     "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
     "seg.convert",
-    "seg.data check", "seg.data cache", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
+    "seg.data check", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
     "dem_apps.report",
 )  # fmt: skip
 PARSE_CONFIG = dem_apps.runtime.settings.parse_config

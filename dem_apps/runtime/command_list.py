@@ -11,7 +11,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "adapt": "a trained network adapted to a folder of images without labels, and whether it helped",
         "export_model": "a run's network as a folder that others load, and as ONNX",
         "data check": "every fault of the data before any training",
-        "data cache": "decoded, resized copies of the images, for speed",
         "benchmark": "a grid of trainings: arms by seeds",
         "tune": "a search over settings, such as DEM*'s tau and alpha",
         "convert": "a checkpoint of ADVENT becomes a run",

@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.data.datasets import seen, spans
-from seg.data.image_io import find_images, output_names, read_index_image
-from seg.data.image_pixels import ImagePixels, read_header, read_pixels, refuse_other
-from seg.data.label_colors import read_colored_ids
+from seg.data.files import find_images, find_labels, output_names
 from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.layouts.layout import Layout
 from seg.data.pixel_format import resized_mask
+from seg.data.read import ImagePixels, read_header, read_image, read_label, refuse_other, seen
 from seg.models.preprocessing import Preprocessing
 
 
@@ -95,7 +92,7 @@ class ImageFolder:
         Raises:
             InputError: the file is damaged.
         """
-        return read_pixels(self.files[index], self.preprocessing.pixels)
+        return read_image(self.files[index], self.preprocessing.pixels)
 
     def preview(self, index: int) -> NDArray[np.uint8]:
         """(H, W, 3) for people."""
@@ -159,7 +156,7 @@ class Labels:
     """Label images of some of the images that are adapted to.
 
     Args:
-        folder: holds ``a/b.png`` for the image ``a/b.jpg``: one id per pixel, in the numbering of the class set.
+        folder: holds ``a/b.png`` for the image ``a/b.jpg``, see :func:`seg.data.files.find_labels`.
         images: paths of the images below their folder.
         classes: whose ids the label images hold.
 
@@ -168,18 +165,13 @@ class Labels:
     """
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet) -> None:
-        places = {image: folder / image.with_suffix(".png") for image in images}
+        places = find_labels(folder, images)
         self.files = {image: file for image, file in places.items() if file.is_file()}
-        owners: dict[Path, Path] = {}
-        for image, file in self.files.items():
-            if owners.setdefault(file, image) != image:
-                raise InputError(f"--labels: {owners[file]} and {image} share the label {file}; rename one of them")
         if not self.files:
             raise InputError(
                 f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
             )
-        self._set, self._classes = classes, len(classes)
-        self._train_ids, self._known = Layout(pairs=lambda _root, _split: []).train_ids(classes)
+        self._classes = classes
 
     def confusion(
         self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None
@@ -196,17 +188,13 @@ class Labels:
         """
         if image not in self.files:
             return None
-        file = self.files[image]
-        ids = read_colored_ids(file, self._set) if self._set.by_color else read_index_image(file)
-        if not self._known[ids].all():
-            unknown = int(ids[~self._known[ids]].min())
-            raise InputError(f"{file}: label id {unknown} is of no class; the class set has {spans(self._known)}")
-        label = self._train_ids[ids]
+        label = read_label(self.files[image], self._classes)
         size = (label.shape[1], label.shape[0])
         if predicted.shape != label.shape:
             predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST), np.uint8)
         counted = label != IGNORE_INDEX
         if valid is not None:
             counted &= resized_mask(valid, size)
-        pairs = label[counted].astype(np.int64) * self._classes + predicted[counted]
-        return np.bincount(pairs, minlength=self._classes**2).reshape(self._classes, -1)
+        number = len(self._classes)
+        pairs = label[counted].astype(np.int64) * number + predicted[counted]
+        return np.bincount(pairs, minlength=number**2).reshape(number, -1)

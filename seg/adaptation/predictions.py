@@ -18,8 +18,8 @@ from torch import Tensor
 from dem_apps.errors import NotFiniteError
 from seg.adaptation.evidence import Forward
 from seg.adaptation.images import ImageFolder, Labels
-from seg.data.image_pixels import ImagePixels
 from seg.data.labels import ClassSet
+from seg.data.read import ImagePixels
 from seg.maps import entropy_maps, panels
 from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.predictor import upsampled

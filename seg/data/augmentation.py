@@ -25,7 +25,7 @@ Augmentation: TypeAlias = albumentations.Compose
 _FOREIGN = ("FrequencyMasking", "TimeMasking")
 #: What tutorials end a list with, to make input for a network.
 _MAKE_TENSORS = ("ToTensorV2", "ToTensor3D")
-#: Two labels that a transform is tried on; what is between them shows that it mixes labels.
+#: Two labels that a transform is tried on: others in the result show that it mixes labels.
 _TRIED = (3, 200)
 #: How a mask of the pixels that hold data travels beside a label.
 _VALID = "valid"
@@ -127,7 +127,7 @@ def _transform(name: str, arguments: dict[str, Any]) -> Any:
 
 
 def _try(name: str, arguments: dict[str, Any]) -> None:
-    """Once, on an image of our own: what is wrong with every image is said before any is read."""
+    """Try it on a made-up image, so that what is wrong with every image is said before any is read."""
     image = np.random.default_rng(0).integers(256, size=(96, 128, 3), dtype=np.uint8)
     label = np.full((96, 128), _TRIED[0], np.uint8)
     label[::2, 64:] = _TRIED[1]
@@ -136,7 +136,7 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
         warnings.simplefilter("ignore")
         try:
             result = _transform(name, {**arguments, "p": 1.0})(image=image, mask=label)
-        except Exception:  # larger than this image, or in need of more: the images of the training will tell
+        except Exception:  # a crop larger than this image, …: the images of the training will tell
             return
     problem = _problem(result["image"], result["mask"], RGB)
     if problem is not None:

@@ -1,21 +1,22 @@
-"""``python -m seg.data check``: everything that could go wrong with the files, before any training.
+"""``python -m seg.data check``: every fault of the files before any training, and the class file that reads the labels.
 
-An *error* stops training at some step; a *warning* does not, but somebody should know. Of the target's training labels
-those of the labelled part are opened, and no others: adaptation never sees them.
+An *error* stops training at some step; a *warning* does not. Of the target's training labels those of the labelled part
+are opened, and no others: adaptation never sees them.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -23,20 +24,20 @@ from rich.table import Table
 
 from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
-from seg.data.datasets import SegmentationDataset, spans
+from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
-from seg.data.fitting_classes import MOST_IDS, fitting_classes, white_is_ignored
-from seg.data.image_pixels import ImagePixels, left_out, read_header, read_pixels
-from seg.data.label_colors import label_colors
-from seg.data.labels import IGNORE_INDEX
-from seg.data.parallel_map import in_order
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, spans
 from seg.data.pixel_format import PixelFormat
-from seg.data.rasters import Header, available, held_ids, is_tiff
+from seg.data.rasters import available, held_ids, is_tiff
+from seg.data.read import Color, ImagePixels, label_colors, left_out, read_header, read_image
+from seg.data.statistics import each_file
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
 #: Files that have one and the same problem get a line each up to this number, and beyond it one together.
 _MOST_ALIKE = 3
+#: Ids, or colours, that are listed as classes at most.
+_MOST_IDS = 40
 
 
 @dataclass
@@ -51,7 +52,6 @@ class FileReport:
         counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
         unknown: ids of its label that are not in the table.
         held: all ids that its label holds, without what the file calls no data.
-        white: whether its warnings say that 255 is ignored.
         colors: of its label, where that cannot be read as it is meant and is a picture.
         no_data: numbers in its label that the file calls no data.
     """
@@ -63,8 +63,7 @@ class FileReport:
     counts: NDArray[np.int64] | None = None
     unknown: frozenset[int] = frozenset()
     held: frozenset[int] = frozenset()
-    white: bool = False
-    colors: frozenset[tuple[int, int, int]] = frozenset()
+    colors: frozenset[Color] = frozenset()
     no_data: frozenset[int] = frozenset()
 
 
@@ -78,12 +77,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     """
     console = console or Console(soft_wrap=True, markup=False, emoji=False)
     reports: dict[str, list[FileReport]] = {}
+    unfit = False
     for title, dataset, indices in _work(pair):
-        reports[title] = []
         check = functools.partial(_check_one_of, dataset, indices)
-        for report in in_order(check, len(indices), workers, f"checking {title}"):
-            reports[title].append(report)
-        _warn_of_white(reports[title], dataset)
+        reports[title] = list(each_file(check, len(indices), workers, f"checking {title}"))
+        unfit |= _warn_of_ignored(reports[title], dataset) or any(report.unknown for report in reports[title])
         _print_lines(reports[title], dataset.root, title, console)
     if not pair.target_val.labelled:
         root = pair.target_val.root
@@ -92,11 +90,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     console.print(_overview(reports))
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
-    held, no_data, colors = (
-        frozenset[Any]().union(*(getattr(report, name) for report in checked)) for name in ("held", "no_data", "colors")
-    )
-    told = any(report.unknown or report.white for report in checked)
-    if (advice := fitting_classes(held, no_data, colors, pair.classes, told)) is not None:
+    if (advice := _fitting_classes(checked, pair.classes, unfit)) is not None:
         console.print(advice, markup=False, emoji=False, highlight=False)
     wrong = sum(1 for report in checked if report.errors or report.warnings)
     if wrong:
@@ -106,20 +100,6 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     else:
         console.print(f"{len(checked):,} images checked, nothing wrong")
     return wrong
-
-
-def _warn_of_white(reports: list[FileReport], dataset: SegmentationDataset) -> None:
-    """One warning for all labels of a split, at the first that it concerns."""
-    if dataset.layout.ids is not None or dataset.classes.by_color:
-        return
-    held = frozenset[int]().union(*(report.held for report in reports))
-    if white_is_ignored(held, dataset.classes):
-        white = [report for report in reports if IGNORE_INDEX in report.held]
-        white[0].white = True
-        white[0].warnings.append(
-            f"255 is in {len(white):,} of {len(reports):,} labels and ignored, since --classes does not name it; if it "
-            "is a class, give that class a row with id: 255 in a file, else list 255 there under ignored"
-        )
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
@@ -148,9 +128,9 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     valid = None
     try:
         header = read_header(image_file)
-        image = read_pixels(image_file, dataset.pixels)
+        image = read_image(image_file, dataset.pixels)
         report.size, valid = (image.values.shape[1], image.values.shape[0]), image.valid
-        report.warnings += _damage(image_file, header)
+        report.warnings += _damage(image_file)
         if (note := left_out(image_file, header, dataset.pixels)) is not None:
             report.notes.append(note)
         if label_file is not None and image.turned != 1:
@@ -180,7 +160,7 @@ def _check_label(
     except InputError as error:
         report.errors.append(str(error))
         with suppress(InputError):
-            report.colors = frozenset(label_colors(file, MOST_IDS))
+            report.colors = frozenset(label_colors(file, _MOST_IDS))
         return
     report.warnings += _damage(file)
     size = (ids.shape[1], ids.shape[0])
@@ -208,10 +188,10 @@ def _check_label(
         report.warnings.append(f"{file}: every pixel of the label is ignored")
 
 
-def _damage(file: Path, header: Header | None = None) -> list[str]:
+def _damage(file: Path) -> list[str]:
     """A sentence when checksums inside the file do not fit, although its pixels could be decoded."""
-    if header is not None and not header.is_rgb and is_tiff(file):
-        return []  # Pillow does not know all of them, and GDAL has read every block
+    if is_tiff(file):
+        return []  # has no checksums
     with opened_image(file) as picture:
         try:
             picture.verify()
@@ -222,11 +202,81 @@ def _damage(file: Path, header: Header | None = None) -> list[str]:
 
 def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
     if not pixels.is_rgb:
-        seen = image.values if image.valid is None else image.values[image.valid]
-        return bool((seen.reshape(-1, pixels.bands).min(0) == seen.reshape(-1, pixels.bands).max(0)).all())
+        seen = (image.values if image.valid is None else image.values[image.valid]).reshape(-1, pixels.bands)
+        return bool((seen.min(0) == seen.max(0)).all())
     counts = np.cumsum(Image.fromarray(image.values).convert("L").histogram())
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
+
+
+def _warn_of_ignored(reports: list[FileReport], dataset: SegmentationDataset) -> bool:
+    """A warning at the first label with 255, where the classes do not mention it and one of them is in no label."""
+    classes = dataset.classes
+    if dataset.layout.ids is not None or classes.by_color or IGNORE_INDEX in (*classes.ids, *classes.ignored):
+        return False
+    held = frozenset[int]().union(*(report.held for report in reports))
+    absent = [name for name, label_id in zip(classes.names, classes.ids, strict=True) if label_id not in held]
+    ignored = [report for report in reports if IGNORE_INDEX in report.held]
+    if not absent or not ignored:
+        return False
+    ignored[0].warnings.append(
+        f"255 is in {len(ignored):,} of {len(reports):,} labels and ignored, since --classes does not name it, and "
+        f"'{absent[0]}' is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
+        "there under ignored"
+    )
+    return True
+
+
+def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) -> str | None:
+    """A class file for labels that the classes do not fit, with their names where there are as many."""
+    colors = frozenset[Color]().union(*(report.colors for report in reports))
+    held = frozenset[int]().union(*(report.held for report in reports))
+    no_data = frozenset[int]().union(*(report.no_data for report in reports))
+    if len(colors) > _MOST_IDS:
+        return (
+            f"the labels are pictures in more than {_MOST_IDS} colours: no masks, or some that were smoothed, "
+            "resized or saved as JPEG; save one colour per class, as PNG"
+        )
+    if len(colors) > 1:
+        rows = [f"color: {list(color)}" for color in sorted(colors)]
+        return (
+            f"the labels are pictures in {len(colors)} colours; {_proposal(classes, rows)} (--classes "
+            "FILE; a colour that nothing counts goes to a list 'ignored' instead):\n\n"
+            f"labels: colors\nclasses:\n{_rows(rows, classes)}"
+        )
+    others = held - {IGNORE_INDEX}
+    # 255 is a class where the names count it, or where hardly anything else could be one
+    ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
+    if not unfit or not 2 <= len(ids) <= _MOST_IDS:
+        return None
+    beside = f", and {', '.join(map(str, sorted(no_data)))} as no data, which is ignored" if no_data else ""
+    rows = [f"id: {label_id}" for label_id in ids]
+    return (
+        f"the labels hold the ids {', '.join(map(str, sorted(held)))}{beside}; {_proposal(classes, rows)} "
+        f"(--classes FILE):\n\nclasses:\n{_rows(rows, classes)}"
+    )
+
+
+def _names(classes: ClassSet, rows: list[str]) -> list[str] | None:
+    """Those that were given, where there are as many."""
+    return list(classes.names) if classes is not CITYSCAPES_CLASSES and len(classes) == len(rows) else None
+
+
+def _proposal(classes: ClassSet, rows: list[str]) -> str:
+    if _names(classes, rows) is None:
+        return "with names of yours this file reads them"
+    return "this file reads them, if your names are in this order"
+
+
+def _rows(rows: list[str], classes: ClassSet) -> str:
+    names = _names(classes, rows) or [f"class {place}" for place in range(len(rows))]
+    return "".join(f"- {{name: {_quoted(name)}, {row}}}\n" for name, row in zip(names, rows, strict=True))
+
+
+def _quoted(name: str) -> str:
+    """A name as YAML has it: ``no`` alone would be false."""
+    plain = re.fullmatch(r"[^\W\d][\w -]*", name) and isinstance(yaml.safe_load(name), str)
+    return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 def _print_lines(reports: list[FileReport], root: Path, title: str, console: Console) -> None:

@@ -7,19 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir
 from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
-from seg.data.band_statistics import measured_format
 from seg.data.datasets import SegmentationDataset
-from seg.data.image_io import LARGEST_SIDE
-from seg.data.image_pixels import first_header, refuse_other
+from seg.data.files import LARGEST_SIDE
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts.find import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
+from seg.data.read import first_header, refuse_other
+from seg.data.statistics import measured_format
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
 
 #: The domains, and how the built-in world keeps them.
@@ -35,8 +36,8 @@ class DomainPair:
         target_train: every training image of the target, without labels.
         target_val: for scores, with labels where there are any.
         classes: of all of them.
-        target_labelled: the training images of the target whose labels may be read; None, as ever, for none.
-        pixels: what the network sees of the images of all of them.
+        target_labelled: the training images of the target whose labels may be read; None for none.
+        pixels: what the network sees of all images.
         finer: of the demo pair, the file of a validation image to a larger picture of it and its label ids.
     """
 
@@ -86,7 +87,7 @@ def open_pair(
         bands: how many are asked for, and which are shown; None leaves both to the images.
         pixels: what the network sees, where that is known; None looks at the images, and measures those that are no
             8-bit RGB.
-        measure: False is for who only looks at the files: nothing is measured or refused.
+        measure: False measures and refuses nothing, as the check does.
         workers: processes that measure.
 
     Raises:
@@ -96,16 +97,23 @@ def open_pair(
     instead = target.replaces_source()
     source_root, target_root = _roots(source, target, demo, needs_source=not instead)
     classes = load_classes(classes_file)
-    source_train = None if instead else SegmentationDataset(
-        source_root, _layout(source, source_root, "train", classes, _DEMO_SOURCE), "train", labelled=True,
-        size=_size(source, "source"), classes=classes, exclude=source.exclude, labels_must_exist=labels_must_exist,
-    )  # fmt: skip
+    source_train = None
+    if not instead:
+        source_train = _open(
+            source, source_root, "train", classes, _DEMO_SOURCE, True, labels_must_exist=labels_must_exist
+        )
     # the target's training labels are never opened, but for those of the labelled part
     target_train = open_unlabelled(target, classes, target_root)
     target_val = open_validation(target, classes, validation_part, target_root, labels_must_exist)
     target_labelled = None
     if target.labelled_part:
-        target_labelled = _open_labelled(target, target.labelled_part, classes, target_root, labels_must_exist)
+        try:  # the first part of a fixed shuffle, so that a small part lies in a larger
+            target_labelled = _open(
+                target, target_root, "train", classes, _DEMO_TARGET, True,
+                part=(0.0, target.labelled_part), labels_must_exist=labels_must_exist,
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(f"--target.labelled-part: {error}") from error
         _refuse_scored(target_labelled, target_val, target.labelled_part)
     world = demo or DemoConfig()
     finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
@@ -118,11 +126,11 @@ def open_pair(
 
 
 def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:
-    """What the images are, by the first labelled one; the first ones of the other splits have to be of its kind."""
+    """The format of the first labelled image; the first ones of the other splits have to be of its kind."""
     files = [image for image, _ in pair.labelled[0].files]
     first = first_header(files)
     if first is None:
-        return RGB  # whoever reads them says what is wrong
+        return RGB  # reading them says what is wrong
     file, header = first
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
@@ -152,18 +160,23 @@ def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, need
     return Path(source.root), Path(target.root)
 
 
-def _open_labelled(
-    target: DataConfig, part: float, classes: ClassSet, root: Path, labels_must_exist: bool
-) -> SegmentationDataset:
-    """The first ``part`` of a fixed shuffle of the target's training images, so that a small part lies in a larger."""
-    try:
-        return SegmentationDataset(
-            root, _layout(target, root, "train", classes, _DEMO_TARGET), "train", labelled=True,
-            size=_size(target, "target"), classes=classes, exclude=target.exclude,
-            part=(0.0, part), labels_must_exist=labels_must_exist,
-        )  # fmt: skip
-    except InputError as error:
-        raise InputError(f"--target.labelled-part: {error}") from error
+def _open(
+    data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str], labelled: bool | None,
+    **options: Any,
+) -> SegmentationDataset:  # fmt: skip
+    """One split of a domain; ``of_demo`` is the domain's name and the layout of the demo's."""
+    domain, layout = of_demo
+    if data.layout != AUTO:
+        layout = data.layout
+    elif data.root is not None:
+        layout = found_layout(root, split, classes.names, f"--{domain}.layout")
+    size = data.size
+    if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE):
+        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {size}")
+    return SegmentationDataset(
+        root, layout, split, labelled, None if size is None else (size[0], size[1]), classes=classes,
+        exclude=data.exclude, **options,
+    )  # fmt: skip
 
 
 def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, part: float) -> None:
@@ -191,12 +204,7 @@ def open_unlabelled(
     Raises:
         InputError: a folder that is missing or empty.
     """
-    root = _target_root(target, root, demo)
-    layout = _layout(target, root, "train", classes, _DEMO_TARGET)
-    return SegmentationDataset(
-        root, layout, "train", labelled=False, size=_size(target, "target"),
-        classes=classes, exclude=target.exclude,
-    )  # fmt: skip
+    return _open(target, _target_root(target, root, demo), "train", classes, _DEMO_TARGET, labelled=False)
 
 
 def open_validation(
@@ -225,20 +233,10 @@ def open_validation(
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
-    root = _target_root(target, root, demo)
-    return SegmentationDataset(
-        root, _layout(target, root, "val", classes, _DEMO_TARGET), "val",
-        labelled=None, size=_size(target, "target"), resize_labels=False,
-        classes=classes, exclude=target.exclude, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
+    return _open(
+        target, _target_root(target, root, demo), "val", classes, _DEMO_TARGET, None,
+        resize_labels=False, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
-
-
-def _layout(data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str]) -> str:
-    """The layout of a domain: as it is asked for, the demo's where there is no root, else by looking at the folder."""
-    domain, layout = of_demo
-    if data.layout != AUTO:
-        return data.layout
-    return layout if data.root is None else found_layout(root, split, classes.names, f"--{domain}.layout")
 
 
 def _target_root(target: DataConfig, root: Path | None, demo: DemoConfig | None) -> Path:
@@ -256,11 +254,3 @@ def _demo_pair(world: DemoConfig | None) -> DemoPair:
         raise InputError(
             f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"
         ) from error
-
-
-def _size(data: DataConfig, domain: str) -> tuple[int, int] | None:
-    if data.size is None:
-        return None
-    if len(data.size) != 2 or min(data.size) < 1 or max(data.size) > LARGEST_SIDE:
-        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {data.size}")
-    return data.size[0], data.size[1]

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.files import read_json, read_yaml
 from dem_apps.runtime.shipped_configs import found
-from dem_apps.runtime.terminal import control_character
 from dem_apps.runtime.validate import shown
-from seg.data.image_io import distinct
+from seg.data.files import distinct
 
 IGNORE_INDEX = 255
 _LONGEST_NAME = 100
@@ -142,6 +142,46 @@ LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channe
 """256 RGB colours in a row, indexed by label id: what ``Image.putpalette`` takes."""
 
 
+def id_tables(
+    classes: ClassSet, numbering: Mapping[int, str] | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Look-up tables, (256,) each: id in a label image → train id, and whether the id is known at all.
+
+    Ids that the classes do not have become ``IGNORE_INDEX``; 255 is always known.
+
+    Args:
+        classes: of the network.
+        numbering: id → class name of a data set's own ids; None where label images hold the class set's.
+
+    Raises:
+        InputError: a class that the data set does not have, which would never be learnt or scored.
+    """
+    table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
+    known[IGNORE_INDEX] = True
+    if numbering is None:
+        known[[*classes.ids, *classes.ignored]] = True
+        table[list(classes.ids)] = np.arange(len(classes), dtype=np.uint8)
+        return table, known
+    known[list(numbering)] = True
+    id_of = {name: label_id for label_id, name in numbering.items()}
+    for train_id, name in enumerate(classes.names):
+        if name not in id_of:
+            raise InputError(
+                f"--classes: '{name}' is no class of this layout{nearest(name, id_of)} "
+                f"(its classes: {', '.join(id_of)})"
+            )
+        table[id_of[name]] = train_id
+    return table, known
+
+
+def spans(known: NDArray[np.bool_]) -> str:
+    """True positions for people: ``0 to 33 and 255``."""
+    positions = np.flatnonzero(known)
+    runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
+    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return " and ".join([*([", ".join(texts[:-1])] if texts[:-1] else []), texts[-1]])
+
+
 def named_classes(names: Sequence[str]) -> ClassSet:
     """The class set of these names, whose ids are their positions; of Cityscapes' names with Cityscapes' colours.
 
@@ -187,24 +227,13 @@ def load_classes(file: str | None) -> ClassSet:
         return CITYSCAPES_CLASSES
     if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
         return _named(file)
-    document = _read_yaml(file)
-    _known_keys(file, document, ("labels", "classes", "ignored"))
-    kind = document.get("labels", "ids")
-    if kind not in ("ids", "colors"):
-        raise InputError(
-            f"{file}, labels: expected ids, or colors of pictures in the classes' colours, found {shown(kind)}"
-        )
-    by_color = kind == "colors"
-    rows = document.get("classes")
-    if not isinstance(rows, list) or not 2 <= len(rows) <= 255:
-        count = f"{len(rows)} of them" if isinstance(rows, list) else f"{type(rows).__name__}"
-        raise InputError(f"{file}, classes: expected a list of 2 to 255 classes, found {count}")
-    rows = _with_colors([{"name": row} if isinstance(row, str) else row for row in rows])
+    document = _document(file)
+    by_color = document.get("labels", "ids") == "colors"
+    rows = _with_colors([{"name": row} if isinstance(row, str) else row for row in document["classes"]])
     parsed = [_class_row(f"{file}, classes[{index}]", row, index) for index, row in enumerate(rows)]
     names, colors, ids = (tuple(column) for column in zip(*parsed, strict=True))
-    ignored = [] if document.get("ignored") is None else document["ignored"]
-    fits = _is_color if by_color else _is_byte
-    if not isinstance(ignored, list) or not all(fits(item) for item in ignored):
+    ignored = document.get("ignored") or []
+    if not isinstance(ignored, list) or not all(map(_is_color if by_color else _is_byte, ignored)):
         what = "colours [R, G, B]" if by_color else "ids from 0 to 255"
         raise InputError(f"{file}, ignored: expected a list of {what}, found {shown(ignored)}")
     for what, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
@@ -228,6 +257,27 @@ def _named(names: str) -> ClassSet:
     return named_classes(split)
 
 
+def _document(file: str) -> dict[str, Any]:
+    """What the file holds, with a list of 2 to 255 classes."""
+    path = found(file)
+    if not path.exists():
+        raise InputError(f"--classes: {file} cannot be read (no such file); it should be a YAML file")
+    # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
+    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if not isinstance(document, dict):
+        raise InputError(f"{file}: expected a key 'classes' with a list, found {type(document).__name__}")
+    _known_keys(file, document, ("labels", "classes", "ignored"))
+    kind, rows = document.get("labels", "ids"), document.get("classes")
+    if kind not in ("ids", "colors"):
+        raise InputError(
+            f"{file}, labels: expected ids, or colors of pictures in the classes' colours, found {shown(kind)}"
+        )
+    if not isinstance(rows, list) or not 2 <= len(rows) <= 255:
+        count = f"{len(rows)} of them" if isinstance(rows, list) else f"{type(rows).__name__}"
+        raise InputError(f"{file}, classes: expected a list of 2 to 255 classes, found {count}")
+    return document
+
+
 def _with_colors(rows: list[Any]) -> list[Any]:
     """The rows with chosen colours, where none has one of its own."""
     if any(isinstance(row, dict) and "color" in row for row in rows):
@@ -238,26 +288,13 @@ def _with_colors(rows: list[Any]) -> list[Any]:
     ]
 
 
-def _read_yaml(file: str) -> dict[str, Any]:
-    path = found(file)
-    if not path.exists():
-        raise InputError(f"--classes: {file} cannot be read (no such file); it should be a YAML file")
-    # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
-    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
-    if not isinstance(document, dict):
-        raise InputError(f"{file}: expected a key 'classes' with a list, found {type(document).__name__}")
-    return document
-
-
 def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int, int], int]:
     if not isinstance(row, dict):
         raise InputError(f"{where}: expected {{name: …, color: [R, G, B], id: …}}, found {shown(row)}")
     _known_keys(where, row, ("name", "color", "id"))
     name, color, label_id = row.get("name"), row.get("color"), row.get("id", position)
-    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
         raise InputError(f"{where}, name: expected a text of 1 to {_LONGEST_NAME} characters, found {shown(name)}")
-    if control_character(name) is not None or "\n" in name:
-        raise InputError(f"{where}, name: holds a control character, as in {name!r}")
     if not isinstance(color, list) or not _is_color(color):
         raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {shown(color)}")
     if not _is_byte(label_id):
@@ -272,7 +309,7 @@ def _known_keys(where: str, mapping: dict[str, Any], known: tuple[str, ...]) -> 
 
 
 def _is_color(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(_is_byte(channel) for channel in value)
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_byte, value))
 
 
 def _is_byte(value: object) -> bool:

@@ -1,7 +1,6 @@
 """An endless, shuffled, augmented stream of training batches that is a function of its seed and position alone.
 
-That is what makes a resumed run see what the unbroken one would have seen, with any number of workers: position n
-of a stream is the same sample with the same augmentation, whoever asks for it.
+A resumed run sees what the unbroken one would have seen, with any number of workers and processes.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +45,7 @@ def batches(
     ``draw``; ``valid`` (B, H, W) bool where an image has pixels without data.
 
     ``draw`` (B,) int64 holds a random number from 0 to 2**62 - 1 per sample, a function of ``seed`` and the sample's
-    position in the stream alone: what a method draws for a sample (which classes it pastes, how it changes colours) is
-    seeded with it, and is then the same for any number of processes and workers and after resuming.
+    position alone: it seeds what a method draws for a sample (which classes it pastes, how it changes colours).
 
     With several processes B is this one's share. The processes' shares of a step, in the order of their ranks, are
     the batch that a single process would have had.
@@ -63,8 +61,8 @@ def batches(
         sampler: which sample stands at which position; without one every sample comes once per pass, in a new order
             each pass.
         style: changes the images before the augmentation.
-        styled: of that many samples of ``dataset``, from the first on; None for all. Labelled target images, which come
-            after the source's, have the target's style already.
+        styled: how many samples of ``dataset``, from the first on, get the style; None for all. Labelled target
+            images, which come after the source's, have it already.
         pixels: of the images, for the augmentation.
 
     Raises:
@@ -74,15 +72,15 @@ def batches(
     share, rest = divmod(batch_size, processes)
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
-    positions = _Positions(steps, batch_size, rank * share, share)
+    shares = (batch_size, rank * share, share)
     sampler = sampler or Passes(len(dataset), (*seed, Draws.ORDER))
     transform = build_augmentation(augmentation, pixels) if augmentation else None
     styled = 0 if style is None else len(dataset) if styled is None else styled
     loader = DataLoader(
-        _Stream(dataset, sampler, positions, seed, transform, style, styled), batch_size=share, num_workers=workers,
-        pin_memory=torch.cuda.is_available(), collate_fn=_collated,
+        _Stream(dataset, sampler, steps, shares, seed, transform, style, styled), batch_size=share,
+        num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
-        # of its own: it would draw from the global one when it starts, and a resumed run starts it once more
+        # the global one would be drawn from at each start, and a resumed run starts once more
         generator=torch.Generator(),
     )  # fmt: skip
     for batch in loader:
@@ -92,10 +90,7 @@ def batches(
 
 
 def _leave_signals_to_the_main_process(_worker: int) -> None:
-    """Ctrl-C and a launcher's SIGTERM reach every process of the group, and the main one still has a step to finish.
-
-    A SIGTERM of the main process itself, which is how it ends its workers when it exits, still ends this one.
-    """
+    """Ctrl-C and a launcher's SIGTERM do not end a worker, for the main process has a step to finish; its own does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # nothing else in Python says who sent a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -109,11 +104,7 @@ def _end_with_the_main_process() -> None:
 
 
 def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
-    """A batch, or the first error among its samples.
-
-    Errors travel as values: a loader whose worker raised takes 5 s per worker to shut down, and the sentence would
-    arrive within a stack trace.
-    """
+    """A batch, or the first error among its samples: a loader whose worker raised takes 5 s per worker to end."""
     for sample in samples:
         if isinstance(sample, InputError):
             return sample
@@ -131,54 +122,24 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     return batch
 
 
-class _Positions(Sequence[int]):
-    """The positions of one process's samples, step by step; a list of those of 10⁹ steps would fill the memory.
+class _Stream(Dataset[Batch | InputError]):
+    """Samples by their place among those of this process: ``share`` a step, from ``first`` on of ``batch_size``."""
 
-    Args:
-        steps: the steps to serve.
-        batch_size: positions of a step, of all processes.
-        first: the first of this process's in a step.
-        share: how many of a step are this process's.
-    """
-
-    def __init__(self, steps: range, batch_size: int, first: int, share: int) -> None:
-        self._steps, self._batch_size, self._first, self._share = steps, batch_size, first, share
+    def __init__(
+        self, dataset: Samples, sampler: Sampler, steps: range, shares: tuple[int, int, int], seed: tuple[int, int],
+        augmentation: Augmentation | None, style: Style | None, styled: int,
+    ) -> None:  # fmt: skip
+        self._dataset, self._sampler, self._steps, self._seed = dataset, sampler, steps, seed
+        self._batch_size, self._first, self._share = shares
+        self._augmentation, self._style, self._styled = augmentation, style, styled
 
     def __len__(self) -> int:
         return len(self._steps) * self._share
 
-    def __getitem__(self, item: Any) -> Any:
-        step, place = divmod(range(len(self))[item], self._share)
-        return self._steps[step] * self._batch_size + self._first + place
-
-
-class _Stream(Dataset[Batch | InputError]):
-    """Maps positions of the stream to samples."""
-
-    def __init__(
-        self,
-        dataset: Samples,
-        sampler: Sampler,
-        positions: Sequence[int],
-        seed: tuple[int, int],
-        augmentation: Augmentation | None,
-        style: Style | None,
-        styled: int,
-    ) -> None:
-        self._dataset = dataset
-        self._sampler = sampler
-        self._positions = positions
-        self._seed = seed
-        self._augmentation = augmentation
-        self._style = style
-        self._styled = styled
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
     def __getitem__(self, item: int) -> Batch | InputError:
+        step, place = divmod(item, self._share)
         try:
-            return self._at(self._positions[item])
+            return self._at(self._steps[step] * self._batch_size + self._first + place)
         except InputError as error:
             return error
 
@@ -186,8 +147,7 @@ class _Stream(Dataset[Batch | InputError]):
         index = self._sampler.index(position)
         sample = self._dataset[index]
         if self._style is not None and index < self._styled:
-            # before the augmentation, as FDA does: of the whole image, without the borders that a rotation brings in,
-            # and so that what the augmentation does to colours is not undone
+            # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
             sample = replace(sample, image=self._style(sample.image, self._random(Draws.STYLE, position)))
         if self._augmentation is not None:
             seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))

@@ -22,7 +22,7 @@ from seg.data.normalisation import normalised
 
 #: In a run's folder, of a run that does not see 8-bit RGB.
 PIXELS_FILE = "pixels.json"
-#: Of a file; what an image is drawn from is more than what a network has.
+#: Of a file.
 MOST_BANDS = 512
 #: Percentiles of a band that become black and white where people look at it.
 _BLACK, _WHITE = 2.0, 98.0

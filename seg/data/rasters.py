@@ -1,6 +1,6 @@
 """TIFF and GeoTIFF by rasterio (extra ``geo``): any number of bands of any numbers, nodata, coordinates.
 
-Only GDAL's reader of TIFF is let at a file: by its name alone GDAL would also open descriptions that point elsewhere.
+Only GDAL's reader of TIFF opens a file: other readers of GDAL follow descriptions that point elsewhere.
 Shapes: H × W pixels, B bands.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import write_atomically
 from seg.data.pixel_format import MOST_BANDS
 
-#: Pixels of a scene; what is larger is better cut up than read.
+#: Of a scene.
 MOST_PIXELS = 1 << 28
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
@@ -72,10 +71,8 @@ class Header:
 
 
 def is_tiff(file: Path) -> bool:
-    """Whether a file begins as a TIFF does, whatever its name; a pipe, which would block, is none."""
+    """Whether a file begins as a TIFF does, whatever its name."""
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            return False
         with open(file, "rb") as opened:
             return opened.read(4) in _MAGIC
     except OSError:
@@ -187,7 +184,7 @@ def write_geotiff(
         path: of the file; its folder is made.
         values: uint8 or float32.
         place: where they lie.
-        nodata: the number that stands for none.
+        nodata: stands for no data.
         description: of the band.
         colours: of the numbers 0, 1, … for viewers.
     """
@@ -249,8 +246,6 @@ def _opened(file: Path) -> Iterator[Any]:
                 yield source
     except InputError:
         raise
-    except MemoryError as error:
-        raise InputError(f"{file}: the image does not fit into memory") from error
     except Exception as error:  # GDAL's errors have as many classes as it has readers
         raise InputError(
             f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"

@@ -1,7 +1,6 @@
 """Source images in the style of target images: what is learned from their labels then fits the target better.
 
-A style takes its statistics from one target training image, drawn anew for every source sample. Labels stay as they
-are, and the target's are not opened.
+A style takes its statistics from one target training image, drawn anew for every source sample; labels stay.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
     from −b to b on both axes, b = ⌊β · the shorter side⌋. With b = 0 each channel's mean is exchanged and nothing else.
 
-    albumentations has it as well, and its window (2.0.8) lies one frequency off the centre where a side is even: the
-    mean, which most of a style is, stays the source's up to b = 1, which is two draws of five at 192×96 and β up to
-    0.05. It also cuts decimals off, so that images darken by half a grey level.
+    The window of albumentations' FDA (2.0.8) lies one frequency off the centre where a side is even, so that the mean
+    stays the source's up to b = 1; it also cuts decimals off.
 
     Args:
         image: (H, W, 3) RGB, or (H, W, B) float32 in the files' units.
@@ -62,9 +60,8 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
 def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The image with the reference's mean and standard deviation in each channel of CIE Lab.
 
-    Reinhard et al., Color Transfer between Images, IEEE CG&A 2001; in CIE Lab, for source images of segmentation, He et
-    al., Multi-Source Domain Adaptation with Collaborative Learning for Semantic Segmentation, CVPR 2021. Colours
-    that RGB lacks are clipped, so that the statistics are met only nearly where there are some.
+    Reinhard et al., Color Transfer between Images, IEEE CG&A 2001; for source images of segmentation He et al., CVPR
+    2021. Colours that RGB lacks are clipped.
 
     Args:
         image: (H, W, 3) RGB.

@@ -20,10 +20,9 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.device import is_out_of_memory, torch_device
 from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
-from seg.data.datasets import seen
-from seg.data.image_io import LARGEST_SIDE, distinct, find_images, output_names
-from seg.data.image_pixels import first_header, left_out, read_pixels
+from seg.data.files import LARGEST_SIDE, distinct, find_images, output_names
 from seg.data.rasters import Header
+from seg.data.read import first_header, left_out, read_image, seen
 from seg.data.spread_batches import spread_batches
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
@@ -199,7 +198,7 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     """Everything of one image; a sentence if it cannot be had."""
     pixels_seen, classes = runs[0].trained.preprocessing.pixels, runs[0].trained.class_set
     try:
-        image = read_pixels(file, pixels_seen)
+        image = read_image(file, pixels_seen)
         predictions = [run.trained.maps(image) for run in runs]
     except NotFiniteError as error:
         return f"{file}: {error}"
@@ -247,7 +246,7 @@ def with_statistics_of(
 
     def read(index: int) -> Tensor | None:
         try:
-            return pixels.normalised(*seen(read_pixels(files[index], pixels), pixels, trained.size))
+            return pixels.normalised(*seen(read_image(files[index], pixels), pixels, trained.size))
         except InputError:  # said where the image would be exported
             return None
 

@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.data.image_io import as_rgb, find_images
-from seg.data.image_pixels import ImagePixels, read_pixels
+from seg.data.files import find_images
 from seg.data.pixel_format import RGB, PixelFormat, kind_of
+from seg.data.read import ImagePixels, as_rgb, read_image
 
 _EXPECTED = (
     "expected a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1, or a "
@@ -47,7 +47,7 @@ def one_image(image: Any, pixels: PixelFormat = RGB) -> ImagePixels:
         InputError: something else than an image, numbers of unknown scale, or other bands than the network's.
     """
     if isinstance(image, (str, Path)):
-        return read_pixels(Path(image), pixels)
+        return read_image(Path(image), pixels)
     if pixels.is_rgb:
         return ImagePixels(_rgb(image))
     if isinstance(image, (np.ndarray, Tensor)):

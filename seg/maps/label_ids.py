@@ -12,7 +12,7 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import write_new
 from seg.data.datasets import Sample
-from seg.data.image_io import cut
+from seg.data.files import cut
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 

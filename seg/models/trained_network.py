@@ -19,9 +19,8 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig
-from seg.data.datasets import seen
-from seg.data.image_pixels import ImagePixels
 from seg.data.labels import ClassSet, named_classes
+from seg.data.read import ImagePixels, seen
 from seg.inference.images import each_image, is_many, one_image
 from seg.inference.predicted_image import PredictedImage
 from seg.maps.entropy_maps import Prediction

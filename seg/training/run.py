@@ -17,7 +17,7 @@ from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
-from seg.data.image_io import flat_names
+from seg.data.files import flat_names
 from seg.data.pixel_format import resized_mask
 from seg.maps.panels import map_pictures, save_panel, save_tiles
 from seg.scores.checkpoint_selection import CheckpointSelector

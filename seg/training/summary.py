@@ -11,7 +11,7 @@ from torch import nn
 from dem_apps.objectives.flags import given_options
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair
-from seg.data.image_pixels import first_header, left_out
+from seg.data.read import first_header, left_out
 from seg.methods import METHODS
 from seg.models.batch_norm import describe, layers_of
 

@@ -83,7 +83,7 @@ def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     (tmp_path / "cache").mkdir()
-    for kept in ("demo", "kernels"):  # what takes long to make; the copies of seg.data cache are not for others
+    for kept in ("demo", "kernels"):  # what takes long to make
         (cache_dir() / kept).mkdir(parents=True, exist_ok=True)
         (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
     environment = {

@@ -20,10 +20,10 @@ from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.settings import parse_config, to_dict
 from seg import build_model
 from seg.config import TargetDataConfig, TrainConfig
-from seg.data.image_io import find_images, output_names
-from seg.data.image_pixels import read_pixels
+from seg.data.files import find_images, output_names
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.normalisation import normalised
+from seg.data.read import read_image
 from seg.export import ExportConfig, _gathered, export, main
 from seg.models.trained import open_run
 
@@ -129,7 +129,7 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
 def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_run(run, "last")[0], read_pixels(tmp_path / "images" / "a.png")
+    trained, image = open_run(run, "last")[0], read_image(tmp_path / "images" / "a.png")
     for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
@@ -270,7 +270,7 @@ def test_images_of_any_mode_are_read_as_they_look(tmp_path, mode):
     grey = np.tile(np.repeat(np.array([0, 255], np.uint8), 4), (8, 1))
     path = tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}"
     Image.fromarray(grey).convert("RGB").convert(mode).save(path)
-    np.testing.assert_array_equal(read_pixels(path).values, np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(read_image(path).values, np.repeat(grey[..., None], 3, axis=2))
 
 
 def test_photographs_stand_upright(tmp_path):
@@ -278,7 +278,7 @@ def test_photographs_stand_upright(tmp_path):
     exif = picture.getexif()
     exif[0x0112] = 6
     picture.save(tmp_path / "a.jpg", exif=exif)
-    assert read_pixels(tmp_path / "a.jpg").values.shape == (20, 10, 3)
+    assert read_image(tmp_path / "a.jpg").values.shape == (20, 10, 3)
 
 
 @pytest.mark.parametrize(

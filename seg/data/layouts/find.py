@@ -1,4 +1,4 @@
-"""Which layout a folder has, where nobody says it."""
+"""Finds the layout of a folder."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def fitting_layouts(root: Path, split: str) -> list[str]:
 def found_layout(root: Path, split: str, names: Sequence[str], flag: str) -> str:
     """The layout of a folder.
 
-    GTA5 keeps its images as anybody would, and is told by their names of five digits and by its classes. CamVid divided
-    by its light has to be asked for.
+    GTA5 has the folders of layout ``folders``, and is told by names of five digits and by its classes. CamVid divided
+    by its light has to be named.
 
     Args:
         root: the folder.

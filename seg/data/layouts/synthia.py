@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
-from seg.data.image_io import LOSSLESS
 from seg.data.layouts.layout import Layout, Pairs, listed
+from seg.data.read import LOSSLESS, read_all_bits
 
 #: The data set's README, with Cityscapes' name where there is such a class. Lane markings are no class of Cityscapes;
 #: ADVENT and its successors ignore them.
@@ -32,23 +31,14 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
     Raises:
         InputError: an image that cannot be read, has one channel or a first channel beyond 255.
     """
-    # OpenCV gives no reason for a damaged file; Pillow finds one without decoding
     with opened_image(file, LOSSLESS) as picture:
         mode = picture.mode
-        picture.verify()
-    if mode not in ("RGB", "RGBA"):
-        # with a palette OpenCV would hand out the red of a colour as the class
+        picture.verify()  # OpenCV gives no reason for a damaged file
+    if mode not in ("RGB", "RGBA"):  # with a palette OpenCV would give the red of a colour as the class
         raise InputError(
             f"{file}: a SYNTHIA label has its class in the first of several channels, this one is of mode {mode}"
         )
-    try:
-        # Pillow keeps the upper 8 bits of 16-bit colours, where every class would be 0
-        pixels = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
-        raise InputError(f"{file}: the image cannot be read ({' '.join(str(error).split())[:120]})") from error
-    if pixels is None or pixels.ndim != 3:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
-    ids = pixels[..., 2]  # OpenCV's order is blue, green, red
+    ids: NDArray[np.integer] = read_all_bits(file)[..., 0]  # Pillow keeps the upper 8 of 16 bits, where ids are 0
     if ids.max() > 255:
         raise InputError(f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}")
     return ids.astype(np.uint8)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from seg.demo.street.domains import Color
+from seg.demo.street.looks import Color
 
 NEAR = 1.2
 """Depth in metres at which shapes reaching behind the camera are cut."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Canvas
-from seg.demo.street.domains import Color, StreetPalette
+from seg.demo.street.looks import Color, StreetPalette
 
 STATIC, DYNAMIC, VEGETATION = (LABEL_ID[name] for name in ("static", "dynamic", "vegetation"))
 POLE, TRAFFIC_LIGHT, TRAFFIC_SIGN = (LABEL_ID[name] for name in ("pole", "traffic light", "traffic sign"))

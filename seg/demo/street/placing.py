@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 from seg.demo.street.canvas import Canvas
-from seg.demo.street.domains import Domain
 from seg.demo.street.figures import (
     draw_bicycle,
     draw_clutter,
@@ -21,6 +20,7 @@ from seg.demo.street.figures import (
     draw_traffic_light,
     draw_tree,
 )
+from seg.demo.street.looks import Domain
 from seg.demo.street.sides import SIDES, draw_hedge, pick
 from seg.demo.street.vehicles import draw_bus, draw_car, draw_tram, draw_truck
 

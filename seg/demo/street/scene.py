@@ -7,8 +7,8 @@ import numpy as np
 
 from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Camera, Canvas, Light
-from seg.demo.street.domains import Color, Domain
 from seg.demo.street.figures import draw_tree
+from seg.demo.street.looks import Color, Domain
 from seg.demo.street.placing import FAR, Street, place_objects, plan_street
 from seg.demo.street.sides import pick, vary
 

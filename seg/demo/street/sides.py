@@ -10,8 +10,8 @@ import numpy as np
 
 from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Canvas, panel, panels
-from seg.demo.street.domains import Color, StreetPalette
 from seg.demo.street.figures import draw_tree
+from seg.demo.street.looks import Color, StreetPalette
 
 BUILDING, WALL, FENCE, VEGETATION, TERRAIN = (
     LABEL_ID[name] for name in ("building", "wall", "fence", "vegetation", "terrain")

@@ -9,7 +9,7 @@ import numpy as np
 
 from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Canvas, panel, panels
-from seg.demo.street.domains import Color
+from seg.demo.street.looks import Color
 
 CAR, TRUCK, BUS, TRAIN = (LABEL_ID[name] for name in ("car", "truck", "bus", "train"))
 

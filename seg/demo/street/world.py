@@ -1,23 +1,37 @@
 """The street world: an endless supply of labelled streets in two looks.
 
-One scene grammar (``scene``) draws both domains; ``domains`` says how each of them
+One scene grammar (:mod:`seg.demo.street.scene`) draws both domains; :mod:`seg.demo.street.looks` says how each of them
 sees it. A picture depends on nothing but its arguments and ``WORLD_VERSION``.
 """
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 
-from seg.demo.street.domains import CAMERA_STREET, GAME_STREET, Domain
-from seg.demo.street.render import OVERSAMPLING, finish
+from seg.data.labels import LABEL_ID
+from seg.demo.street.canvas import Canvas
+from seg.demo.street.looks import Domain
 from seg.demo.street.scene import draw_scene
 
+#: Raised with every change that alters a single pixel: stored pairs are then drawn anew.
 WORLD_VERSION = 1
-"""Raise it with every change that alters a single pixel: stored pairs are then drawn anew."""
-
 SPLITS = {"train": 0, "val": 1}
-
-__all__ = ["CAMERA_STREET", "GAME_STREET", "SPLITS", "WORLD_VERSION", "Domain", "draw_street"]
+RECTIFICATION_BORDER, OUT_OF_ROI = (LABEL_ID[name] for name in ("rectification border", "out of roi"))
+#: Canvas pixels per pixel of the final picture, in each direction.
+OVERSAMPLING = 2
+# Relative strength of coarse blotches and fine grain per label; the rest has DEFAULT_TEXTURE.
+DEFAULT_TEXTURE = (0.03, 0.03)
+TEXTURES = {
+    "road": (0.05, 0.05),
+    "sidewalk": (0.05, 0.07),
+    "building": (0.07, 0.05),
+    "wall": (0.08, 0.07),
+    "fence": (0.05, 0.06),
+    "vegetation": (0.10, 0.16),
+    "terrain": (0.07, 0.11),
+    "sky": (0.0, 0.0),
+}
 
 
 def draw_street(
@@ -46,4 +60,75 @@ def draw_street(
         raise ValueError(f"size {size} is too small for a street: at least (32, 16)")
     rng = np.random.default_rng([seed, domain.code, SPLITS[split], index])
     canvas = draw_scene(domain, rng, index, (size[0] * OVERSAMPLING, size[1] * OVERSAMPLING), finer)
-    return finish(canvas, domain, rng)
+    return _finish(canvas, domain, rng)
+
+
+def _finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Texture, develop and downscale: (height, width, 3) RGB uint8 and (height, width) label ids.
+
+    The picture is averaged over area, the labels are sampled, so that no label is invented. A finer canvas takes the
+    same random numbers: grain, noise and blur are those of the world's own pictures, enlarged.
+    """
+    labels = np.ascontiguousarray(canvas.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
+    finer = canvas.camera.finer
+    textured = canvas.image * _texture(canvas.labels, domain, rng, finer)
+    small = cv2.resize(textured, labels.shape[::-1], interpolation=cv2.INTER_AREA)
+    picture = np.clip(np.rint(_develop(small, domain, rng, finer)), 0, 255).astype(np.uint8)
+    if domain.jpeg_quality is not None:
+        picture = _through_jpeg(picture, domain.jpeg_quality)
+    if domain.frame_border:
+        _mark_border(picture, labels, finer)
+    return picture, labels
+
+
+def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator, finer: int) -> np.ndarray:
+    """Gain per canvas pixel, (rows, width, 1) float32 around 1, by the surface's label."""
+    strengths = np.tile(np.asarray(DEFAULT_TEXTURE, np.float32), (256, 1))
+    for name, pair in TEXTURES.items():
+        strengths[LABEL_ID[name]] = pair
+    strengths *= domain.texture
+    rows, width = labels.shape
+    own_rows, own_width = rows // finer, width // finer
+    blotches = rng.standard_normal((own_rows // 12 + 2, own_width // 12 + 2), np.float32)
+    coarse = cv2.resize(blotches, (width, rows), interpolation=cv2.INTER_CUBIC)
+    grain = rng.standard_normal((own_rows // 2 + 1, own_width // 2 + 1), np.float32)
+    fine = cv2.resize(grain, (width, rows), interpolation=cv2.INTER_LINEAR)
+    gain = 1 + strengths[:, 0][labels] * coarse + strengths[:, 1][labels] * fine
+    return np.asarray(gain[..., None], np.float32)
+
+
+def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator, finer: int) -> np.ndarray:
+    """Lens blur, colour, exposure, vignetting and sensor noise, in this order."""
+    if domain.blur > 0:
+        picture = cv2.GaussianBlur(picture, (0, 0), domain.blur)
+    grey = picture.mean(-1, keepdims=True)
+    picture = grey + domain.saturation * (picture - grey)
+    picture = 128 + domain.contrast * (picture - 128)
+    exposure = np.exp(rng.normal(0, domain.exposure_jitter))
+    picture = picture * np.asarray(domain.tint, np.float32) * np.float32(exposure)
+    if domain.vignette > 0:
+        rows, width = picture.shape[:2]
+        up, across = np.linspace(-1, 1, rows)[:, None], np.linspace(-1, 1, width)
+        picture = picture * (1 - domain.vignette * 0.5 * (up**2 + across**2))[..., None]
+    if domain.noise > 0:
+        rows, width = picture.shape[:2]
+        noise = rng.standard_normal((rows // finer, width // finer, 3), np.float32)
+        picture = picture + domain.noise * cv2.resize(noise, (width, rows), interpolation=cv2.INTER_LINEAR)
+    return picture
+
+
+def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
+    """The picture after JPEG compression; OpenCV wants and returns BGR."""
+    _, stream = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    decoded = cv2.imdecode(stream, cv2.IMREAD_COLOR)
+    if decoded is None:
+        raise RuntimeError("OpenCV could not read back its own JPEG: is it built without JPEG support?")
+    return np.ascontiguousarray(decoded[..., ::-1])
+
+
+def _mark_border(picture: np.ndarray, labels: np.ndarray, finer: int) -> None:
+    """A black left column from rectification and a frame of one pixel outside the region of interest."""
+    labels[:finer], labels[-finer:] = OUT_OF_ROI, OUT_OF_ROI
+    labels[:, :finer], labels[:, -finer:] = OUT_OF_ROI, OUT_OF_ROI
+    labels[:, finer : 2 * finer] = RECTIFICATION_BORDER
+    picture[:, : 2 * finer] = 0

@@ -17,10 +17,9 @@ from seg.config import BandConfig, SourceConfig, TargetDataConfig
 from seg.data import rasters
 from seg.data.augmentation import build_augmentation
 from seg.data.domains import DomainPair, open_pair
-from seg.data.image_pixels import left_out, read_header, read_pixels
 from seg.data.loader import batches
 from seg.data.pixel_format import RGB, PixelFormat, read_format, resized
-from seg.data.style import TargetStyle, fourier
+from seg.data.read import left_out, read_header, read_image
 
 
 def measured(bands: int, dtype: str = "uint16") -> PixelFormat:
@@ -42,7 +41,7 @@ def test_every_band_of_every_number_is_read_as_it_is(tmp_path, dtype):
     values = np.arange(5 * 4 * 6).reshape(5, 4, 6).astype(dtype)
     write_scene(tmp_path / "a.tif", values)
     assert read_header(tmp_path / "a.tif") == rasters.Header((4, 5), 6, dtype)
-    image = read_pixels(tmp_path / "a.tif", measured(6, dtype))
+    image = read_image(tmp_path / "a.tif", measured(6, dtype))
     assert image.values.dtype == values.dtype
     np.testing.assert_array_equal(image.values, values)
     assert image.valid is None
@@ -57,7 +56,7 @@ def test_pixels_without_data(tmp_path):
     values[1, 1, 1] = -9999  # one of them
     values[2, 2, 0] = np.nan
     write_scene(tmp_path / "a.tif", values, nodata=-9999)
-    valid = read_pixels(tmp_path / "a.tif", measured(2, "float32")).valid
+    valid = read_image(tmp_path / "a.tif", measured(2, "float32")).valid
     np.testing.assert_array_equal(valid, ~np.eye(3, dtype=bool))
 
 
@@ -66,36 +65,36 @@ def test_sixteen_bits_of_a_png_are_kept(tmp_path, channels, bands):
     values = np.random.default_rng(0).integers(0, 4096, (5, 4, channels), dtype=np.uint16)
     order = [2, 1, 0, 3][:channels] if channels > 1 else [0]
     cv2.imwrite(str(tmp_path / "a.png"), values[..., order])
-    image = read_pixels(tmp_path / "a.png", measured(bands))
+    image = read_image(tmp_path / "a.png", measured(bands))
     np.testing.assert_array_equal(image.values, values[..., :bands])
     with pytest.raises(InputError, match=r"a\.png: holds uint16, and the network sees 8-bit RGB"):
-        read_pixels(tmp_path / "a.png")
+        read_image(tmp_path / "a.png")
 
 
 def test_other_bands_than_the_networks_are_one_sentence(tmp_path):
     write_scene(tmp_path / "a.tif", np.ones((4, 4, 6), np.uint16))
     with pytest.raises(InputError, match=r"a\.tif: has 6 bands of uint16, and the network sees 4 bands of uint16$"):
-        read_pixels(tmp_path / "a.tif", measured(4))
+        read_image(tmp_path / "a.tif", measured(4))
     with pytest.raises(InputError, match=r"has 6 bands of uint16, and the network sees 6 bands of float32$"):
-        read_pixels(tmp_path / "a.tif", measured(6, "float32"))
+        read_image(tmp_path / "a.tif", measured(6, "float32"))
 
 
 def test_what_happens_to_a_fourth_band(tmp_path):
     values = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
     file = tmp_path / "a.png"
     Image.fromarray(values, "RGBA").save(file)
-    np.testing.assert_array_equal(read_pixels(file).values, values[..., :3])
+    np.testing.assert_array_equal(read_image(file).values, values[..., :3])
     said = left_out(file, read_header(file), RGB)
     assert said is not None
     assert "its fourth band is transparency and is not read" in said
     assert "--bands.number 4" in said
-    np.testing.assert_array_equal(read_pixels(file, measured(4, "uint8")).values, values)
+    np.testing.assert_array_equal(read_image(file, measured(4, "uint8")).values, values)
     assert left_out(file, read_header(file), measured(4, "uint8")) is None
 
 
 def test_statistics_are_those_of_the_labelled_pixels_that_hold_data(root):
     pixels = opened(root).pixels
-    values = [read_pixels(file, measured(6)) for file in sorted((root / "mine" / "images").glob("*.tif"))]
+    values = [read_image(file, measured(6)) for file in sorted((root / "mine" / "images").glob("*.tif"))]
     joined = np.concatenate([image.values[image.valid] for image in values]).astype(np.float64)
     assert all(image.valid is not None for image in values)
     np.testing.assert_allclose(pixels.mean, joined.mean(0), rtol=1e-12)
@@ -113,17 +112,6 @@ def test_the_file_of_a_run_gives_the_format_back(root, tmp_path):
     )
     with pytest.raises(InputError, match=r"pixels\.json: pixels: expected 2 finite means"):
         read_format(tmp_path)
-
-
-def test_eight_bit_pictures_stay_rgb(tmp_path):
-    for domain in ("mine", "theirs"):
-        for kind in ("images", "labels"):
-            (tmp_path / domain / kind).mkdir(parents=True)
-            Image.new("L", (8, 8), 1).save(tmp_path / domain / kind / "a.png")
-    pair = opened(tmp_path)
-    assert pair.pixels is RGB
-    assert pair.source_train is not None
-    assert pair.source_train[0].image.dtype == np.uint8
 
 
 def test_samples_hold_the_mean_where_there_is_no_data(root):
@@ -144,7 +132,7 @@ def test_nodata_does_not_spread_by_resizing(root):
     pair.target_val.size = (32, 20)  # the border of the nodata is no border of pixels any more
     small = pair.target_val[0]
     assert small.valid is not None
-    darkest = min(image.values[image.valid].min() for image in [read_pixels(pair.target_val.files[0][0], pair.pixels)])
+    darkest = min(image.values[image.valid].min() for image in [read_image(pair.target_val.files[0][0], pair.pixels)])
     assert small.image[small.valid].min() > darkest - 150
     flat = np.full((9, 7, 5), 3.0)
     np.testing.assert_allclose(resized(flat, (4, 6)), np.full((6, 4, 5), 3.0), rtol=1e-6)
@@ -163,19 +151,9 @@ def test_space_is_augmented_and_colours_are_refused(root):
         build_augmentation([{"ColorJitter": {}}], pair.pixels)
 
 
-def test_fourier_takes_any_bands(root):
-    pair = opened(root)
-    image, other = pair.labelled[0][0].image, pair.target_train[0].image[:12]
-    styled = fourier(image, other, 0.0)
-    assert styled.dtype == np.float32
-    means = np.stack([cv2.resize(other[..., band], (32, 24), interpolation=cv2.INTER_AREA).mean() for band in range(6)])
-    np.testing.assert_allclose(styled.mean((0, 1)), means, rtol=1e-4)
-    assert TargetStyle("fourier", pair.target_train, 0.05, 1.0)(image, np.random.default_rng(0)).shape == image.shape
-
-
 def test_a_preview_shows_the_chosen_bands(root):
     pixels = opened(root, shown=[6, 1, 1]).pixels
-    image = read_pixels(sorted((root / "mine" / "images").glob("*.tif"))[0], pixels)
+    image = read_image(sorted((root / "mine" / "images").glob("*.tif"))[0], pixels)
     shown = pixels.preview(image.values, image.valid)
     assert shown.dtype == np.uint8
     assert (shown[~image.valid] == 0).all()  # type: ignore[operator]
@@ -190,13 +168,6 @@ def test_without_rasterio_a_raster_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(rasters, "available", lambda: False)
     Image.fromarray(np.ones((4, 4), np.float32)).save(tmp_path / "a.tif")
     with pytest.raises(InputError, match=r"needs rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"):
-        read_pixels(tmp_path / "a.tif", measured(1, "float32"))
+        read_image(tmp_path / "a.tif", measured(1, "float32"))
     Image.new("RGB", (4, 4)).save(tmp_path / "b.tif")
-    assert read_pixels(tmp_path / "b.tif").values.shape == (4, 4, 3)
-
-
-def test_a_scene_that_describes_others_is_not_followed(tmp_path):
-    """GDAL itself would read a file elsewhere through this one."""
-    (tmp_path / "a.tif").write_text("<VRTDataset rasterXSize='1' rasterYSize='1'></VRTDataset>")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_pixels(tmp_path / "a.tif", measured(1))
+    assert read_image(tmp_path / "b.tif").values.shape == (4, 4, 3)

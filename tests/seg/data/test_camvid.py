@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from dem_apps.errors import InputError
 from seg.config import SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, load_classes
+from seg.data.labels import IGNORE_INDEX, load_classes
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "seg"
 CLASSES_FILE = str(CONFIGS / "classes" / "camvid.yaml")
@@ -86,34 +85,6 @@ def test_ids_are_train_ids_and_void_is_ignored(root: Path, layout: str) -> None:
     Image.new("L", (12, 9), 12).save(first)
     with pytest.raises(InputError, match="label id 12 is not in the table, which has 0 to 11 and 255"):
         opened(root, layout, "train")[0]
-
-
-def test_the_class_file_has_the_data_sets_own_numbers(root: Path) -> None:
-    ids = opened(root, "camvid", "train").layout.ids
-    assert ids is not None
-    assert {**dict(zip(CLASSES.ids, CLASSES.names, strict=True)), 11: "void"} == ids
-    assert CLASSES.ignored == (11,)
-    shared = {name for name in CLASSES.names if name in CITYSCAPES_CLASSES.names}
-    assert {*CLASSES.names} - shared == {"sign symbol", "bicyclist"}
-
-
-def test_other_classes_are_refused(root: Path) -> None:
-    with pytest.raises(InputError, match=r"--classes: 'wall' is no class of this layout; .*its classes: sky, building"):
-        SegmentationDataset(root, "camvid", "train", labelled=True)
-
-
-@pytest.mark.parametrize(
-    ("layout", "split", "folder"),
-    [("camvid", "train", "train"), ("camvid", "val", "test"), ("camvid-day", "train", "val"),
-     ("camvid-dusk", "val", "test")],
-)  # fmt: skip
-def test_a_missing_folder_is_one_sentence(root: Path, layout: str, split: str, folder: str) -> None:
-    shutil.rmtree(root / folder)
-    with pytest.raises(InputError) as refused:
-        opened(root, layout, split)
-    said = f"{root}: has no folder {folder}, as a data set in {layout} layout would"
-    # a layout that needs fewer folders may be the one that was meant
-    assert str(refused.value).partition("; it looks like")[0] == said
 
 
 def test_a_missing_label_and_a_light_without_frames_are_named(root: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from dem_apps.errors import InputError
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, chosen_color, load_classes, named_classes
-from seg.data.layouts import LAYOUTS
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, chosen_color, id_tables, load_classes, named_classes
 
 CONFIGS = Path(__file__).parents[3] / "configs/seg/classes"
 GREY = [9, 9, 9]
@@ -34,11 +33,6 @@ def test_a_file_names_classes_colours_and_ids(write):
     assert classes.to_ids()[:4].tolist() == [0, 40, 2, 0]
 
 
-def test_without_a_file_the_classes_are_cityscapes():
-    assert load_classes(None) is CITYSCAPES_CLASSES
-    assert len(CITYSCAPES_CLASSES) == 19
-
-
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_files_in_the_repository_load(file):
     assert len(load_classes(str(file))) >= 2
@@ -53,14 +47,14 @@ def test_the_16_classes_of_synthia_are_those_of_cityscapes_without_three():
 
 def test_255_classes_fit_into_a_label_image(write):
     rows = [{"name": f"class {i}", "color": GREY} for i in range(255)]
-    table, known = LAYOUTS["folders"].train_ids(load_classes(write({"classes": rows})))
+    table, known = id_tables(load_classes(write({"classes": rows})))
     assert table.tolist() == [*range(255), IGNORE_INDEX]
     assert known.all()
 
 
 def test_own_ids_map_to_train_ids_and_the_rest_is_unknown(write):
     rows = [{"name": "a", "color": GREY, "id": 3}, {"name": "b", "color": GREY, "id": 1}]
-    table, known = LAYOUTS["folders"].train_ids(load_classes(write({"classes": rows, "ignored": [2]})))
+    table, known = id_tables(load_classes(write({"classes": rows, "ignored": [2]})))
     assert table[[3, 1, 2, 255]].tolist() == [0, 1, IGNORE_INDEX, IGNORE_INDEX]
     assert np.flatnonzero(known).tolist() == [1, 2, 3, 255]
 
@@ -143,16 +137,10 @@ def test_names_of_cityscapes_keep_its_colours_and_others_do_not_clash():
     assert named_classes(["crop", "Background", "weed"]).colors == (chosen_color(1), chosen_color(0), chosen_color(2))
 
 
-@pytest.mark.parametrize("names", ["a,,b", "a,b,a", ",".join(map(str, range(256)))])
-def test_names_that_are_no_classes(names):
-    with pytest.raises(InputError, match="--classes: expected a file, or different names such as background,crop,weed"):
-        load_classes(names)
-
-
 def test_a_mask_in_black_and_white_has_the_class_255(write):
     rows = [{"name": "no", "id": 0}, {"name": "yes", "id": 255}]
     classes = load_classes(write({"classes": rows}))
-    table, known = LAYOUTS["folders"].train_ids(classes)
+    table, known = id_tables(classes)
     assert table[[0, 255, 7]].tolist() == [0, 1, IGNORE_INDEX]
     assert np.flatnonzero(known).tolist() == [0, 255]
     assert classes.to_ids()[[0, 1]].tolist() == [0, 255]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seg.data.datasets import Sample
-from seg.data.image_io import flat_names, output_names
+from seg.data.files import flat_names, output_names
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.training.run import TrainingRun
 

@@ -14,14 +14,12 @@ from PIL import Image
 from rich.console import Console
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import from_dict, to_dict
-from seg.config import DemoConfig, SourceConfig, TargetDataConfig, TrainConfig
-from seg.data.build_cache import fill_cache
+from seg.config import SourceConfig, TargetDataConfig
 from seg.data.check import check_pair
 from seg.data.datasets import JoinedDataset, SegmentationDataset
 from seg.data.domains import open_pair
-from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
+from seg.data.sampling import labelled_sampler
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}]
 SEED = (3, 0)
@@ -99,13 +97,6 @@ def test_even_positions_are_the_sources_and_odd_ones_the_targets(tiny_pair, targ
         assert sorted(drawn[1::2]) == sorted(names(pair.target_labelled) * 6)
 
 
-def test_the_orders_of_the_two_parts_have_nothing_to_do_with_each_other(tiny_pair, target):
-    source = opened(tiny_pair, target).source_train
-    sampler = labelled_sampler([source, source], SEED)
-    indices = [sampler.index(position) for position in range(24)]
-    assert [index - 6 for index in indices[1::2]] != indices[::2]
-
-
 def test_rare_classes_are_drawn_from_the_source_alone(tiny_pair, target):
     pair = opened(tiny_pair, target)
     plain = [name for batch in read(pair, temperature=None) for name in batch["name"]]
@@ -153,34 +144,6 @@ def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch
         open_pair(SourceConfig(layout="gta5"), TargetDataConfig(root=str(target), labelled_part=0.4))
 
 
-def test_instead_of_a_source_needs_labelled_images():
-    with pytest.raises(InputError, match=r"--target.labelled-use: 'instead' .* give it a share of the training images"):
-        TrainConfig(target=TargetDataConfig(labelled_use="instead")).check()
-
-
-def test_a_world_is_named_where_it_is_read():
-    """Not where labelled images of a target with a root replace the source."""
-    world, part = DemoConfig(seed=3), {"labelled_part": 0.5, "labelled_use": "instead"}
-    for target in (TargetDataConfig(), TargetDataConfig(**part)):
-        config = TrainConfig(demo=world, target=target)
-        config.check()
-        assert config.uses_demo()
-    config = TrainConfig(demo=world, target=TargetDataConfig(root="photos", **part))
-    assert not config.uses_demo()
-    with pytest.raises(InputError, match=r"^--demo: names a built-in world, and --target.root is given; leave one of"):
-        config.check()
-    config = TrainConfig(demo=world, source=SourceConfig(root="drawn"), target=TargetDataConfig(root="photos"))
-    with pytest.raises(InputError, match=r"^--demo: .* --source.root is given"):
-        config.check()
-
-
-def test_source_and_target_of_two_sizes_do_not_fit_in_a_batch(tiny_pair, target):
-    pair = opened(tiny_pair, target, size=[48, 24])
-    with pytest.raises(InputError, match=r"a batch needs images of one size, .* is 96x48, .* is 48x24: set --source"):
-        read(pair)
-    assert {tuple(batch["label"].shape) for batch in read(pair, batch_size=1)} == {(1, 48, 96), (1, 24, 48)}
-
-
 def test_no_image_is_trained_with_labels_and_scored(tmp_path):
     classes = tmp_path / "classes.yaml"
     classes.write_text("classes:\n- {name: a, color: [0, 0, 0]}\n- {name: b, color: [1, 1, 1]}\n")
@@ -203,13 +166,6 @@ def checked(pair):
     printed = io.StringIO()
     wrong = check_pair(pair, console=Console(file=printed, soft_wrap=True, markup=False, emoji=False))
     return wrong, printed.getvalue()
-
-
-def test_copies_of_images_in_two_splits_take_their_space_once(tiny_pair, target, capsys):
-    pair = opened(tiny_pair, target, size=[48, 24])
-    fill_cache({"labelled": pair.target_labelled, "all": pair.target_train})
-    megabytes = (5 * (48 * 24 * 3 + 4096) + 2 * (48 * 24 + 4096)) / 1e6
-    assert capsys.readouterr().out.startswith(f"{megabytes:.2f} MB to write")
 
 
 @pytest.mark.parametrize(("part", "use"), [(0.4, "beside"), (1.0, "beside"), (0.4, "instead")])
@@ -236,15 +192,6 @@ def test_nothing_but_ignored_pixels_has_no_rare_class(target):
     dataset = SegmentationDataset(target, "cityscapes", "train", labelled=True)
     with pytest.raises(InputError, match=r"--source.rare-class-temperature: every pixel of every label in .* is ignor"):
         labelled_sampler([dataset], SEED, 0.01)
-
-
-def test_settings_from_before_there_were_labelled_target_images(tiny_pair):
-    config = from_dict(
-        TrainConfig, {"source": {"layout": "gta5", "size": None}, "target": {"root": None}}, "config.yaml"
-    )
-    config.check()
-    assert (config.source.rare_class_temperature, config.target.labelled_part) == (None, None)
-    assert from_dict(TrainConfig, to_dict(config), "config.yaml") == config
 
 
 @pytest.mark.slow

@@ -9,21 +9,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
-import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.terminal import control_character
-from seg.data.image_io import read_index_image
-from seg.data.image_pixels import read_pixels
-from seg.data.labels import ClassSet, load_classes
-from seg.data.layouts import LAYOUTS
+from seg.data.labels import ClassSet, id_tables, load_classes
 from seg.data.layouts.synthia import read_synthia_label
+from seg.data.read import read_image, read_index_image
 
 MODES = (
     "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "I;16B", "F",
@@ -128,14 +123,6 @@ def test_png_of_few_bits(tmp_path: Path, depth: int, width: int, seed: int) -> N
     assert np.array_equal(read, ids) if depth == 8 else sentence is not None
 
 
-def test_what_grey_of_few_bits_would_have_become(tmp_path: Path) -> None:
-    ids = np.array([[0, 1, 7, 11]], np.uint8)
-    (tmp_path / "label.png").write_bytes(png(ids, 4, 0))
-    assert np.asarray(Image.open(tmp_path / "label.png")).tolist() == [[0, 17, 119, 187]]
-    with pytest.raises(InputError, match=r"in grey has 8 bits per pixel, this one has 4; save 8$"):
-        read_index_image(tmp_path / "label.png")
-
-
 @given(files())
 def test_a_synthia_label_of_any_mode_has_its_ids_or_is_refused(
     tmp_path: Path, case: tuple[np.ndarray, bytes, str]
@@ -149,21 +136,11 @@ def test_a_synthia_label_of_any_mode_has_its_ids_or_is_refused(
         assert Image.open(io.BytesIO(content)).mode in ("RGB", "RGBA")
 
 
-def test_a_synthia_label_with_a_palette_is_no_channel_of_ids(tmp_path: Path) -> None:
-    """OpenCV hands out the colours of a palette, whose red may well be in the table of ids."""
-    picture = Image.fromarray(np.array([[0, 1, 2]], np.uint8))
-    picture.putpalette([5, 0, 0, 6, 0, 0, 7, 0, 0] + [0] * 759)
-    picture.save(tmp_path / "label.png")
-    assert cv2.imread(str(tmp_path / "label.png"), cv2.IMREAD_UNCHANGED)[..., 2].tolist() == [[5, 6, 7]]
-    with pytest.raises(InputError, match=r"first of several channels, this one is of mode P$"):
-        read_synthia_label(tmp_path / "label.png")
-
-
 @given(files())
 def test_a_picture_of_any_mode_is_rgb_or_refused(tmp_path: Path, case: tuple[np.ndarray, bytes, str]) -> None:
     ids, content, _ = case
     (tmp_path / "photo.png").write_bytes(content)
-    image, sentence = outcome(lambda: read_pixels(tmp_path / "photo.png").values)
+    image, sentence = outcome(lambda: read_image(tmp_path / "photo.png").values)
     if sentence is None:
         assert image.dtype == np.uint8
         assert image.shape == (*ids.shape, 3)
@@ -198,7 +175,7 @@ def test_any_file_of_classes(tmp_path: Path, document: Any, kind: str) -> None:
         return
     assert isinstance(classes, ClassSet)
     assert len(set(classes.names)) == len(set(classes.ids)) == len(classes)
-    assert all(control_character(name) is None and "\n" not in name for name in classes.names)
-    table, known = LAYOUTS["folders"].train_ids(classes)
+    assert all(name.isprintable() for name in classes.names)
+    table, known = id_tables(classes)
     assert [table[i] for i in classes.ids] == list(range(len(classes)))
     assert known[list(classes.ids)].all()

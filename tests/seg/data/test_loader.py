@@ -14,7 +14,6 @@ from seg.data.augmentation import build_augmentation
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
 from seg.data.loader import batches
-from seg.data.normalisation import MEAN, STD, normalised
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
 
@@ -37,19 +36,6 @@ def test_a_stream_continues_anywhere_with_the_same_samples(dataset):
         assert torch.equal(resumed["draw"], expected["draw"])
 
 
-def test_reading_draws_no_random_numbers_of_the_network(dataset):
-    """A resumed run starts its streams once more, and dropout in the network must not notice."""
-    before = torch.get_rng_state()
-    read(dataset, range(2))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_workers_do_not_change_the_samples(dataset):
-    for one, other in zip(read(dataset, range(3)), read(dataset, range(3), workers=2), strict=True):
-        assert torch.equal(one["image"], other["image"])
-        assert torch.equal(one["draw"], other["draw"])
-
-
 def test_a_draw_is_a_function_of_seed_stream_and_position(dataset):
     draws = torch.cat([batch["draw"] for batch in read(dataset, range(3, 6))])
     assert draws.dtype == torch.int64
@@ -60,15 +46,6 @@ def test_a_draw_is_a_function_of_seed_stream_and_position(dataset):
         assert not set(other.tolist()) & set(expected)
 
 
-def test_every_sample_comes_once_per_pass_in_a_new_order(dataset):
-    names = [name for batch in read(dataset, range(6)) for name in batch["name"]]
-    first, second = names[:6], names[6:]
-    assert sorted(first) == sorted(second) == sorted(set(names))
-    assert first != second
-    other_seed = [name for batch in read(dataset, range(3), seed=(4, 0)) for name in batch["name"]]
-    assert other_seed != first
-
-
 def test_augmentation_moves_image_and_label_together(dataset):
     plain = {batch["name"][0]: batch for batch in batches(dataset, 1, range(6), (0, 0), [])}
     flipped = {
@@ -77,16 +54,6 @@ def test_augmentation_moves_image_and_label_together(dataset):
     for name, batch in plain.items():
         assert torch.equal(flipped[name]["image"], batch["image"].flip(-1))
         assert torch.equal(flipped[name]["label"], batch["label"].flip(-1))
-
-
-def test_images_are_normalised():
-    image = np.zeros((4, 5, 3), np.uint8)
-    image[..., 1] = 255
-    tensor = normalised(image)
-    assert tensor.shape == (3, 4, 5)
-    assert tensor.dtype == torch.float32
-    expected = (np.array([0.0, 1.0, 0.0], np.float32) - MEAN) / STD
-    np.testing.assert_allclose(tensor[:, 0, 0].numpy(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -175,12 +142,6 @@ def test_dropouts_keep_the_label():
     result = augmented({"CoarseDropout": {"p": 1}})
     assert (result["image"] != 100).any()
     assert (result["mask"] == LABEL).all()
-
-
-def test_no_augmentation_costs_nothing(dataset, monkeypatch):
-    monkeypatch.setattr("seg.data.augmentation.albumentations.Compose", None)
-    (batch,) = batches(dataset, 1, range(1), (0, 0), [])
-    assert batch["image"].shape == (1, 3, 48, 96)
 
 
 def test_every_transform_of_albumentations_trains_or_is_one_sentence(dataset):

@@ -17,9 +17,9 @@ from seg.config import SourceConfig, TargetDataConfig
 from seg.data.check import check_pair
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
-from seg.data.label_colors import read_colored_ids
 from seg.data.labels import CITYSCAPES_CLASSES, load_classes
 from seg.data.layouts.find import found_layout
+from seg.data.read import label_ids
 
 IDS = np.repeat(np.array([[0, 1, 2, 255]], np.uint8), 6, axis=0).repeat(4, axis=1)
 COLOURS = np.array([[0, 0, 0], [255, 0, 0], [0, 128, 255], *[[9, 9, 9]] * 253], np.uint8)
@@ -69,9 +69,9 @@ def test_colours_that_no_class_has(tmp_path):
     assert load_classes_again(classes, tmp_path) == classes
     Image.fromarray(COLOURS[IDS]).save(tmp_path / "a.png")
     with pytest.raises(InputError, match=r"the colour \[0, 128, 255\] is no class's and not ignored \(24 pixels"):
-        read_colored_ids(tmp_path / "a.png", classes)
+        label_ids(tmp_path / "a.png", classes)
     Image.fromarray(COLOURS[np.where(IDS == 2, 0, IDS)]).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read_colored_ids(tmp_path / "a.png", classes), np.where(IDS == 2, 0, IDS))
+    np.testing.assert_array_equal(label_ids(tmp_path / "a.png", classes), np.where(IDS == 2, 0, IDS))
     (tmp_path / "classes.yaml").write_text("labels: colours\nclasses: [a, b]\n")
     with pytest.raises(InputError, match="labels: expected ids, or colors of pictures in the classes' colours, found"):
         load_classes(str(tmp_path / "classes.yaml"))

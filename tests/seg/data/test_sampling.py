@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from scipy.special import softmax
 
+from dem_apps.errors import InputError
+from seg.data.datasets import SegmentationDataset
+from seg.data.labels import IGNORE_INDEX
 from seg.data.sampling import InTurn, Passes, RareClasses
+from seg.data.statistics import class_pixels
 
 # three images of 100 pixels; of class 2 there is too little everywhere, class 3 is nowhere; the last column is ignored
 PIXELS = np.array([[90, 5, 1, 0, 4], [95, 0, 0, 0, 5], [50, 40, 2, 0, 8]])
@@ -69,3 +75,21 @@ def test_parts_take_turns():
     indices = [joined.index(position) for position in range(20)]
     assert indices[::2] == [first.index(place) for place in range(10)]
     assert indices[1::2] == [5 + second.index(place) for place in range(10)]
+
+
+@pytest.mark.parametrize("size", [None, (48, 24)])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, size, workers):
+    dataset = SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True, size=size)
+    ids = [*range(len(dataset.classes)), IGNORE_INDEX]
+    expected = [[(sample.label == train_id).sum() for train_id in ids] for sample in dataset]
+    np.testing.assert_array_equal(class_pixels(dataset, workers), expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_label_that_cannot_be_read_is_named(tiny_pair, tmp_path, workers):
+    root = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+    (root / "labels" / "00002.png").write_bytes(b"")
+    dataset = SegmentationDataset(root, "gta5", "train", labelled=True)
+    with pytest.raises(InputError, match=r"00002.png: the image cannot be read"):
+        class_pixels(dataset, workers)

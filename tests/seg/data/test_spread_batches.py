@@ -35,13 +35,3 @@ def test_processes_share_the_batches_of_one(processes):
     whole = indices(spread_batches(image, 30, CPU))
     shares = [indices(spread_batches(image, 30, CPU, (rank, processes))) for rank in range(processes)]
     assert sorted(batch for share in shares for batch in share) == sorted(whole)
-
-
-def test_sizes_come_apart():
-    def read(index):
-        return None if index == 2 else image(index, width=4 + index % 2)
-
-    got = list(spread_batches(read, 6, CPU))
-    assert [tuple(batch.shape) for batch in got] == [(2, 3, 3, 4), (3, 3, 3, 5)]
-    assert indices(got) == [[0, 4], [1, 3, 5]]
-    torch.testing.assert_close(got[1][1], image(3, width=5), rtol=0, atol=0)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import runpy
-import shutil
-import sys
 from typing import Any
 
 import albumentations
@@ -16,14 +12,13 @@ import pytest
 import torch
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import from_dict, parse_config, to_dict
+from dem_apps.runtime.settings import parse_config
 from seg.config import STYLES, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.datasets import JoinedDataset, Sample, SegmentationDataset
-from seg.data.labelled import labelled_sampler
 from seg.data.loader import batches
+from seg.data.sampling import labelled_sampler
 from seg.data.style import TargetStyle, fourier, histogram, lab
 from seg.train import train
-from seg.training.summary import title
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
 SIZES = [(48, 96), (49, 97), (48, 97), (50, 40)]
@@ -62,45 +57,6 @@ def test_fourier_is_its_definition(size, b):
     assert abs(styled - expected).max() < 0.501
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_fourier_has_the_amplitudes_of_the_reference_and_its_own_phases(size):
-    image, reference, b = picture(0, size, 140), picture(1, size, 110), 3
-    styled = fourier(image, reference, (b + 0.5) / min(size))
-    own, other, result = (np.fft.fft2(each, axes=(0, 1)) / each[..., 0].size for each in (image, reference, styled))
-    frequencies = [np.abs(np.round(np.fft.fftfreq(side) * side)) for side in size]
-    low = np.maximum(*np.meshgrid(*frequencies, indexing="ij")) <= b
-    # what rounding to whole grey levels moves a coefficient by: 1/√12, averaged over the pixels, five times that
-    rounding = 5 / np.sqrt(12 * own[..., 0].size)
-    phases = own / abs(own)
-    np.testing.assert_allclose(result[low], abs(other[low]) * phases[low], atol=rounding)
-    np.testing.assert_allclose(result[~low], own[~low], atol=rounding)
-    assert abs(abs(own[low]) - abs(other[low])).max() > 20 * rounding
-
-
-def test_fourier_takes_a_share_of_the_shorter_side():
-    image, reference = picture(0, (40, 80), 140), picture(1, (40, 80), 110)
-    assert np.array_equal(fourier(image, reference, 0.0499), fourier(image, reference, 0.025))
-    assert not np.array_equal(fourier(image, reference, 0.05), fourier(image, reference, 0.0499))
-    assert np.array_equal(fourier(image, reference, 0.05), fourier(image, reference, 2.5 / 40))
-    assert abs(fourier(image, reference, 0.5) - plain_fourier(image, reference, 20)).max() < 0.501
-
-
-def test_fourier_of_an_image_with_itself_changes_nothing():
-    image = picture(0, (48, 96), 140)
-    assert np.array_equal(fourier(image, image, 0.3), image)
-
-
-def test_albumentations_agrees_up_to_its_window_and_its_missing_rounding():
-    """With odd sides its window is −b to b − 1, and differs by the outermost frequencies alone."""
-    image, reference = picture(0, (97, 193), 140), picture(1, (97, 193), 110)
-    beta = 8.5 / 97
-    transform = albumentations.FDA(beta_limit=(beta, beta), p=1.0)
-    theirs = transform(image=image, fda_metadata=[reference])["image"]
-    difference = fourier(image, reference, beta).astype(float) - theirs
-    assert 0.4 < difference.mean() < 0.6
-    assert difference.std() < 0.3 * (image.astype(float) - theirs).std()
-
-
 def test_albumentations_leaves_the_mean_out_at_even_sides():
     """Why fourier is not theirs; when this fails, it can be."""
     image, reference = picture(0, (96, 192), 140), picture(1, (96, 192), 110)
@@ -132,13 +88,6 @@ def test_lab_has_the_mean_and_deviation_of_the_reference(size):
     # the same picture: each channel is a linear function of its own
     for channel in range(3):
         assert np.corrcoef(own[:, channel], result[:, channel])[0, 1] > 0.99
-
-
-def test_lab_stays_within_rgb():
-    image, reference = picture(0, (48, 96), 128, 30), picture(1, (48, 96), 220, 60)
-    own, result = in_lab(image)[:, 0], in_lab(lab(image, reference))[:, 0]
-    assert result.max() > 99
-    assert np.corrcoef(own, result)[0, 1] > 0.95  # brightest stays brightest: nothing wraps around
 
 
 def cumulative(image: np.ndarray, channel: int) -> np.ndarray:
@@ -178,13 +127,6 @@ def test_a_plain_image_stays_plain(name, level):
 
 
 @pytest.mark.parametrize("name", STYLES)
-def test_a_plain_reference_is_no_error(name):
-    image = picture(0, (48, 96), 140)
-    styled = styled_by(name, image, np.full((30, 50, 3), 60, np.uint8))
-    assert abs(styled.astype(float).mean() - 60) < 1.5
-
-
-@pytest.mark.parametrize("name", STYLES)
 def test_a_grey_image_gets_no_coloured_noise(name):
     grey = np.repeat(picture(0, (48, 96), 140)[..., :1], 3, axis=2)
     grey_reference = np.repeat(picture(1, (48, 96), 110)[..., :1], 3, axis=2)
@@ -192,16 +134,6 @@ def test_a_grey_image_gets_no_coloured_noise(name):
     if name == "lab":  # no contrast in a and b: a tint
         tinted = in_lab(lab(grey, picture(1, (48, 96), 110)))
         assert tinted[:, 1:].std(0).max() < 0.5
-
-
-def test_the_inputs_are_left_as_they_are():
-    image, reference = picture(0, (48, 96), 140), picture(1, (48, 96), 110)
-    image.flags.writeable = reference.flags.writeable = False  # as cached copies are
-    before = image.copy(), reference.copy()
-    for name in STYLES:
-        styled_by(name, image, reference)
-    assert np.array_equal(image, before[0])
-    assert np.array_equal(reference, before[1])
 
 
 @pytest.fixture(scope="module")
@@ -239,14 +171,6 @@ def test_a_styled_stream_is_a_function_of_seed_and_position(source, target, name
     assert not torch.equal(other_seed[0]["image"], read(source, style, augmentation=[])[0]["image"])
 
 
-def test_a_style_changes_neither_labels_nor_order_nor_augmentation(source, target):
-    plain, styled = (read(source, style) for style in (None, TargetStyle("lab", target, 0.0, 1.0)))
-    for one, other in zip(plain, styled, strict=True):
-        assert one["name"] == other["name"]
-        assert torch.equal(one["label"], other["label"])  # flipped alike
-        assert not torch.equal(one["image"], other["image"])
-
-
 def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
     references: Any = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
@@ -274,17 +198,6 @@ def test_labelled_target_images_keep_their_style(source, target, tiny_pair):
         assert torch.equal(other["image"][0], changed["image"][0])
 
 
-def test_the_style_has_random_numbers_of_its_own(source):
-    """Those of runs from before there were others: neither the sampler's, the augmentation's nor the method's."""
-    drawn: list[float] = []
-    read(source, lambda image, random: (drawn.append(random.random()), image)[1], range(3))
-    assert drawn == [np.random.default_rng([3, 0, 5, position]).random() for position in range(6)]
-
-
-def test_no_probability_changes_nothing(source, target):
-    assert_equal(read(source, TargetStyle("lab", target, 0.05, 0.0)), read(source, None))
-
-
 def test_the_style_comes_before_the_augmentation(source, target):
     """Of the whole image, and what the augmentation does to colours stays."""
     inverted = [{"InvertImg": {"p": 1.0}}]
@@ -292,15 +205,6 @@ def test_the_style_comes_before_the_augmentation(source, target):
     plain, after = (read(source, style, range(1), augmentation=steps)[0]["image"] for steps in ([], inverted))
     mean, std = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     assert torch.allclose(1 - (plain * std + mean), after * std + mean, atol=1e-5)
-
-
-def test_a_target_image_that_cannot_be_read_is_one_sentence(source, tmp_path, tiny_pair):
-    root = shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
-    for file in (root / "leftImg8bit" / "train").rglob("*.png"):
-        file.write_bytes(b"")
-    damaged = SegmentationDataset(root, "cityscapes", "train", labelled=False)
-    with pytest.raises(InputError, match=r"leftImg8bit/train/.*: the image cannot be read"):
-        read(source, TargetStyle("fourier", damaged, 0.05, 1.0), workers=1)
 
 
 @pytest.mark.parametrize(
@@ -322,32 +226,6 @@ def test_without_a_source_there_is_nothing_to_give_a_style():
     parse_config(TrainConfig, "train", "train", [*flags, "beside"]).check()
     with pytest.raises(InputError, match=r"^--source.style: .* --target.labelled-use instead there are none; leave it"):
         parse_config(TrainConfig, "train", "train", [*flags, "instead"]).check()
-
-
-def test_settings_of_runs_from_before_styles_are_read():
-    document = to_dict(TrainConfig(source=SourceConfig(layout="synthia")))
-    for name in ("style", "style_beta", "style_probability"):
-        del document["source"][name]
-    config = from_dict(TrainConfig, document, "config.yaml")
-    assert (config.source.layout, config.source.style) == ("synthia", "none")
-
-
-@pytest.mark.parametrize(("style", "copied"), [("none", False), ("lab", True)])
-def test_copies_are_made_of_the_target_images_that_a_style_reads(tiny_pair, tmp_path, monkeypatch, style, copied):
-    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path))
-    flags = ["--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root)]
-    arguments = ["seg.data", "cache", "--method", "source", "--source.style", style, *flags]
-    monkeypatch.setattr(sys, "argv", arguments)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    runpy.run_module("seg.data", run_name="__main__")
-    assert any("leftImg8bit/train" in str(file) for file in tmp_path.rglob("*.raw")) is copied
-
-
-def test_a_page_of_an_export_names_style_and_labels():
-    configs = [TrainConfig(method="source", source=SourceConfig(style=name)) for name in ("none", "lab")]
-    configs.append(dataclasses.replace(configs[1], target=TargetDataConfig(labelled_part=0.125)))
-    titles = ["source only", "source only, lab style", "source only, lab style, 0.125 of target labelled (beside)"]
-    assert [title(config) for config in configs] == titles
 
 
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):

@@ -17,7 +17,7 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg import load
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
-from seg.data.image_pixels import ImagePixels
+from seg.data.read import ImagePixels
 from seg.models.trained import TrainedNetwork, open_run
 from seg.train import train
 

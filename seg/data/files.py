@@ -1,0 +1,130 @@
+"""Which files of a folder are images and which are their labels, and what is written about an image is called."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from dem_apps.errors import InputError
+
+#: Pixels of a side that an image may be resized to.
+LARGEST_SIDE = 1 << 15
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+#: Of formats that keep every number: JPEG's rounding makes other classes of ids. In order of preference.
+LABEL_SUFFIXES = (".png", ".tif", ".tiff")
+#: What may stand behind the name of an image to name its label, in order of preference.
+_LABEL_ENDINGS = ("", "_mask", "_label", "_labels")
+#: Bytes; a file system takes 255, and ``_pred_labelIds.png.tmp`` and a number may come behind it.
+_LONGEST_NAME = 220
+
+
+def find_images(source: Path, flag: str = "--images") -> list[Path]:
+    """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself.
+
+    Raises:
+        InputError: no such folder, or no image in it; ``flag`` is what named it.
+    """
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise InputError(f"{flag}: {source} is no folder and no image")
+    files = image_files(source)
+    if not files:
+        raise InputError(f"{flag}: {source} and its subfolders hold no image ({' '.join(IMAGE_SUFFIXES)})")
+    return files
+
+
+def image_files(folder: Path, suffixes: Sequence[str] = IMAGE_SUFFIXES) -> list[Path]:
+    """Files with such a suffix, in any case, below a folder and the folders that it links to, in sorted order.
+
+    Hidden files and folders are left out (macOS writes ``._0.png`` beside 0.png), and a folder that is reached twice
+    counts once.
+    """
+    found: list[Path] = []
+    visited: set[str] = set()
+    for path, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(path)
+        folders[:] = [] if real in visited else sorted(name for name in folders if name[0] != ".")
+        if real not in visited:
+            found += [Path(path, name) for name in names if name[0] != "." and Path(name).suffix.lower() in suffixes]
+        visited.add(real)
+    return sorted(found)
+
+
+def find_labels(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
+    """The label image of each image, by the image's path below its own folder.
+
+    A label is a PNG or TIFF with its image's path and stem, or with ``_mask``, ``_label`` or ``_labels`` behind it.
+    Where there is none, it is the PNG that it would be, which does not exist.
+
+    Raises:
+        InputError: two images have one label.
+    """
+    present: dict[str, Path] = {}
+    for file in sorted(image_files(folder, LABEL_SUFFIXES), key=lambda file: LABEL_SUFFIXES.index(file.suffix.lower())):
+        present.setdefault(str(file.relative_to(folder).with_suffix("")), file)
+    labels: dict[Path, Path] = {}
+    owners: dict[Path, Path] = {}
+    for image in images:
+        stem = str(image.with_suffix(""))
+        candidates = [present[stem + ending] for ending in _LABEL_ENDINGS if stem + ending in present]
+        labels[image] = candidates[0] if candidates else folder / image.with_suffix(".png")
+        if candidates and owners.setdefault(candidates[0], image) != image:
+            label = candidates[0]
+            raise InputError(f"{image}: shares the label {label} with {owners[label]}; give each its own name")
+    return labels
+
+
+def output_names(images: Sequence[Path]) -> list[Path]:
+    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix.
+
+    Names too long to have something added are cut.
+    """
+    shared = Counter(str(image.with_suffix("")).lower() for image in images)
+    names = []
+    for image in images:
+        name = image.with_suffix("")
+        if shared[str(name).lower()] > 1:
+            name = image.with_name(f"{image.stem}_{image.suffix[1:]}")
+        names.append(str(name.with_name(cut(name.name))))
+    return [Path(name) for name in distinct(names)]
+
+
+def flat_names(images: Sequence[str]) -> list[str]:
+    """A name for each image of a data set, for one folder with a file ``NAME.png`` and a folder ``NAME`` of each.
+
+    It is the stem where no other image has it, else the path: ``val/a/0.png`` beside ``val/b/0.png`` is ``val_a_0``.
+    No two are alike, even where case does not count.
+    """
+    stems = [Path(image).stem for image in images]
+    shared = Counter(stem.lower() for stem in stems)
+    paths = [str(Path(image).with_suffix("")).replace("/", "_") for image in images]
+    chosen = [path if shared[stem.lower()] > 1 else stem for path, stem in zip(paths, stems, strict=True)]
+    # the folder of 0.png.jpg would be the file of 0.jpg
+    chosen = [f"{name[:-4]}_png" if name.lower().endswith(".png") else name for name in chosen]
+    return distinct([cut(name) for name in chosen])
+
+
+def cut(name: str) -> str:
+    """A name with room behind it for what is added; names that differed at their ends still differ."""
+    if len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    return f"{os.fsencode(name)[: _LONGEST_NAME - 9].decode(errors='ignore')}_{digest}"
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, with ``_2``, ``_3``, … behind one that came before, in whatever case."""
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate.lower() in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate.lower())
+        result.append(candidate)
+    return result

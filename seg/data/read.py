@@ -1,0 +1,357 @@
+"""The one reader of images and the one of labels.
+
+Pillow decodes pictures in 8 bits, OpenCV PNG and PPM in 16, rasterio TIFF (:mod:`seg.data.rasters`). Nothing is cut to
+8 bits: numbers that a network was not trained on are refused. Shapes: H × W pixels, B bands.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.images import opened_image
+from seg.data import rasters
+from seg.data.labels import IGNORE_INDEX, ClassSet, id_tables, spans
+from seg.data.pixel_format import RGB, PixelFormat, kind_of, resized, resized_mask
+from seg.data.rasters import Georeference, Header
+
+_ORIENTATION = 0x0112
+_SIDEWAYS = (5, 6, 7, 8)
+_EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
+#: Formats of label images.
+LOSSLESS = ("PNG", "TIFF")
+#: Bands of Pillow's modes that are not three, without transparency.
+_GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
+_WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
+_EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
+Color = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ImagePixels:
+    """An image as it was read.
+
+    Args:
+        values: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures.
+        valid: (H, W), False where the file holds no data; None where it does everywhere.
+        place: where it lies, if it says so.
+        turned: the EXIF orientation that it was turned upright from; 1 for none.
+    """
+
+    values: NDArray[Any]
+    valid: NDArray[np.bool_] | None = None
+    place: Georeference | None = None
+    turned: int = 1
+
+
+def read_header(file: Path) -> Header:
+    """Size, bands and numbers of an image file, without decoding its pixels.
+
+    Raises:
+        InputError: it is missing, no image or too large.
+    """
+    if _by_rasterio(file):
+        return rasters.read_header(file)
+    with opened_image(file) as picture:
+        deep, bands = _deep_type(picture), 1 if picture.mode in _GREY else 3
+        alpha = picture.mode in _WITH_ALPHA or "transparency" in picture.info
+        size = (picture.height, picture.width) if _orientation(picture) in _SIDEWAYS else picture.size
+    return Header(size, bands, deep or "uint8", alpha)
+
+
+def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
+    """The first image that can be read, and its header; None where none can."""
+    for file in files:
+        try:
+            return file, read_header(file)
+        except InputError:
+            continue
+    return None
+
+
+def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
+    """An image file, upright, with the bands that a network takes; of several frames the first.
+
+    The transparency of a picture in 8 bits is dropped, unless ``wanted`` counts it among its bands; see
+    :func:`left_out`.
+
+    Raises:
+        InputError: a file that is damaged or too large, or whose bands or numbers are others than the network's.
+    """
+    if _by_rasterio(file):
+        return _tiff(file, wanted)
+    if wanted.is_rgb:
+        return _picture(file)
+    header = read_header(file)
+    refuse_other(file, header, wanted)
+    if rasters.is_tiff(file):
+        raise InputError(f"{file}: as a TIFF with {wanted.described} {rasters.NEEDED}")
+    return _picture_in_bands(file, header, wanted.bands)
+
+
+def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
+    """Raises an InputError for an image that a network does not take."""
+    fits = header.is_rgb if wanted.is_rgb else wanted.bands in (header.bands, header.bands + header.alpha)
+    if not fits or kind_of(header.dtype) != kind_of(wanted.dtype):
+        hint = f"; {_EIGHT_BIT_COPIES}" if wanted.is_rgb and header.dtype != "uint8" else ""
+        raise InputError(f"{file}: has {header.described}, and the network sees {wanted.described}{hint}")
+
+
+def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
+    """A sentence about a band for transparency that is not read, or None."""
+    if not header.alpha or wanted.bands > header.bands:
+        return None
+    number = {1: "second", 3: "fourth"}.get(header.bands, "last")
+    return (
+        f"{file}: its {number} band is transparency and is not read; where it holds data, such as near infrared, train "
+        f"with --bands.number {header.bands + 1}"
+    )
+
+
+def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
+    """A decoded 8-bit image of any mode as (H, W, 3) uint8, without transparency; ``file`` names it in errors.
+
+    Raises:
+        InputError: an image with more than 8 bits, whose scale is not known.
+    """
+    deep = "float32" if picture.mode == "F" else "uint16" if picture.mode.startswith("I") else None
+    if deep is not None:
+        raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
+    return np.asarray(picture.convert("RGB"))
+
+
+def seen(
+    image: ImagePixels, pixels: PixelFormat, size: tuple[int, int] | None
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """An image at the (width, height) that a network sees, None for its own, bicubic, and where it holds data.
+
+    Bands come as float32, with their mean where they hold no data, so that nothing of it is spread by resizing.
+    """
+    values, valid = image.values, image.valid
+    if not pixels.is_rgb:
+        values = values.astype(np.float32)
+        if valid is not None:
+            values[~valid] = pixels.mean
+    if size is None or size == (values.shape[1], values.shape[0]):
+        return values, valid
+    valid = None if valid is None else resized_mask(valid, size)
+    if not pixels.is_rgb:
+        return resized(values, size), valid
+    return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.BICUBIC)), valid
+
+
+def read_label(
+    file: Path,
+    classes: ClassSet,
+    numbering: Mapping[int, str] | None = None,
+    read_ids: Callable[[Path], NDArray[np.uint8]] | None = None,
+    size: tuple[int, int] | None = None,
+) -> NDArray[np.uint8]:
+    """(H, W) uint8 train ids of a label image, 255 where nothing counts.
+
+    Args:
+        file: to read.
+        classes: the classes that are counted.
+        numbering: id → class name of the data set's own ids; None where label images hold the class set's.
+        read_ids: reads the ids of a label image of that data set; None is :func:`read_index_image`.
+        size: (width, height) to resize it to, each pixel as the nearest; None keeps its own.
+
+    Raises:
+        InputError: a file that cannot be read, or an id or a colour that no class has.
+    """
+    ids = label_ids(file, classes, read_ids)
+    if size is not None and size != (ids.shape[1], ids.shape[0]):
+        ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
+    train_ids, known = id_tables(classes, numbering)
+    if cv2.LUT(ids, known.view(np.uint8)).min() == 0:
+        unknown = int(ids[~known[ids]].min())
+        raise InputError(f"{file}: label id {unknown} is not in the table, which has {spans(known)}")
+    return np.asarray(cv2.LUT(ids, train_ids), np.uint8)
+
+
+def label_ids(
+    file: Path, classes: ClassSet, read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
+) -> NDArray[np.uint8]:
+    """(H, W) uint8 ids of a label image as they lie in the file, or of the classes whose colours it has.
+
+    Raises:
+        InputError: a file that cannot be read, or a colour that no class has.
+    """
+    return _colored_ids(file, classes) if classes.by_color else (read_ids or read_index_image)(file)
+
+
+def read_index_image(file: Path) -> NDArray[np.uint8]:
+    """Ids of a PNG or TIFF with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
+
+    A TIFF may have numbers of more bits that are ids all the same; where it holds no data the id is 255.
+
+    Raises:
+        InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
+    """
+    if _by_rasterio(file):
+        return rasters.read_ids(file)
+    with opened_image(file, LOSSLESS) as picture:
+        if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
+            raise InputError(f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without")
+        stored, orientation = _stored(picture)[0], _orientation(picture)
+        if picture.mode not in ("P", "L"):
+            raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
+        if stored in ("L;2", "L;4"):  # decoders spread the 4 or 16 shades over 0 to 255
+            raise InputError(f"{file}: a label image in grey has 8 bits per pixel, this one has {stored[2:]}; save 8")
+        return np.ascontiguousarray(_upright(np.asarray(picture), orientation))
+
+
+def label_colors(file: Path, most: int) -> list[Color]:
+    """The colours of a picture, in order; ``most`` and one more where there are more.
+
+    Raises:
+        InputError: a file that cannot be read.
+    """
+    return [_color(int(code)) for code in np.unique(_codes(file))[: most + 1]]
+
+
+def _by_rasterio(file: Path) -> bool:
+    return rasters.is_tiff(file) and rasters.available()
+
+
+def _tiff(file: Path, wanted: PixelFormat) -> ImagePixels:
+    header = rasters.read_header(file)
+    refuse_other(file, header, wanted)
+    if not wanted.is_rgb:
+        return ImagePixels(*rasters.read_raster(file, wanted.bands))
+    try:
+        rgb = _picture(file)
+    except InputError:  # one of the kinds that Pillow does not know, or large
+        values, valid, place = rasters.read_raster(file, header.bands)
+        return ImagePixels(values if header.bands == 3 else values.repeat(3, axis=2), valid, place)
+    if rgb.turned != 1:
+        return rgb
+    return ImagePixels(rgb.values, *rasters.read_beside(file))
+
+
+def _picture(file: Path) -> ImagePixels:
+    """A picture in 8 bits as RGB."""
+    with opened_image(file) as picture:
+        deep = _deep_type(picture)
+        if deep is not None:
+            raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
+        orientation = _orientation(picture)
+        values = np.asarray(picture.convert("RGB"))
+    if orientation == 1:
+        return ImagePixels(values)
+    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)), turned=orientation)
+
+
+def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
+    """A PNG or another picture with the bands it has, 16-bit ones and transparency included."""
+    with opened_image(file) as picture:
+        orientation = _orientation(picture)
+        if header.dtype == "uint8":
+            whole = "LA" if header.bands == 1 else "RGBA"
+            values: NDArray[Any] = np.asarray(picture.convert(whole if bands > header.bands else whole[:-1]))
+        else:
+            picture.verify()  # OpenCV gives no reason for a damaged file
+            values = read_all_bits(file)
+    if values.ndim == 2:
+        values = values[..., None]
+    elif header.bands == 1:
+        values = values[..., [0, -1]]  # OpenCV makes colours of grey with transparency
+    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)[..., :bands]), turned=orientation)
+
+
+def read_all_bits(file: Path) -> NDArray[Any]:
+    """(H, W) or (H, W, B) pixels by OpenCV, which keeps 16 bits, with red first."""
+    try:
+        values = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise InputError(f"{file}: the image cannot be read ({' '.join(str(error).split())[:120]})") from error
+    if values is None:
+        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
+    return np.asarray(values if values.ndim == 2 else values[..., [2, 1, 0, 3][: values.shape[2]]])
+
+
+def _stored(picture: Image.Image) -> tuple[Any, ...]:
+    """What the decoder of an image that is not decoded yet is told of its pixels, such as ``("RGB;16B",)``."""
+    tiles = getattr(picture, "tile", [])
+    arguments = tiles[0][3] if tiles else None
+    return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
+
+
+def _deep_type(picture: Image.Image) -> str | None:
+    """numpy's name of an image's numbers where they have more than 8 bits, before it is decoded; None for 8."""
+    if picture.mode == "F":
+        return "float32"
+    if picture.mode.startswith("I"):
+        return "int32" if picture.mode == "I" and picture.format not in ("PNG", "PPM") else "uint16"
+    # Pillow would cut 16-bit colours: PNG and TIFF say it in a name, PPM by its largest number
+    kind, *more = _stored(picture)
+    if isinstance(kind, str) and ";16" in kind:
+        return "uint16"
+    return "uint16" if picture.format == "PPM" and more and isinstance(more[0], int) and more[0] > 255 else None
+
+
+def _orientation(picture: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8, of an image that is not decoded yet; 1 is upright."""
+    if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
+        return 1  # Pillow would decode the pixels to look for one behind them
+    if picture.format == "TIFF":
+        picture.load()  # Pillow may turn it, and then says that it is upright
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            orientation = int(picture.getexif().get(_ORIENTATION, 1))
+    except Exception:  # as many kinds of broken EXIF as of decoders; the pixels may be good all the same
+        return 1
+    return orientation if 1 <= orientation <= 8 else 1
+
+
+def _upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """(H, W, …) pixels as they are stored, turned as the EXIF orientation says."""
+    if orientation in _SIDEWAYS:
+        values = values.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        values = values[::-1]
+    return values[:, ::-1] if orientation in (2, 3, 6, 7) else values
+
+
+def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:
+    """(H, W) uint8 ids of the class set from a picture in its colours; ``IGNORE_INDEX`` for ignored colours."""
+    codes = _codes(file)
+    table = dict.fromkeys(map(_code, classes.ignored_colors), IGNORE_INDEX)
+    table |= {_code(color): label_id for color, label_id in zip(classes.colors, classes.ids, strict=True)}
+    known = np.array(sorted(table), np.uint32)
+    places = np.searchsorted(known, codes).clip(max=len(known) - 1)
+    unknown = known[places] != codes
+    if unknown.any():
+        code, pixels = int(codes[unknown].min()), int(unknown.sum())
+        raise InputError(
+            f"{file}: the colour {list(_color(code))} is no class's and not ignored ({pixels:,} pixels have such)"
+        )
+    ids: NDArray[np.uint8] = np.array([table[code] for code in known.tolist()], np.uint8)[places]
+    return ids
+
+
+def _codes(file: Path) -> NDArray[np.uint32]:
+    """(H, W) red, green and blue as one number, upright as EXIF says; transparency is dropped."""
+    with opened_image(file, LOSSLESS) as picture:
+        orientation = _orientation(picture)
+        rgb: NDArray[Any] = np.asarray(picture.convert("RGB")).astype(np.uint32)
+    codes: NDArray[np.uint32] = _upright(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], orientation)
+    return codes
+
+
+def _code(color: Color) -> int:
+    return color[0] << 16 | color[1] << 8 | color[2]
+
+
+def _color(code: int) -> Color:
+    return code >> 16, code >> 8 & 255, code & 255

@@ -1,0 +1,110 @@
+"""Passes over all files of a data set: pixels of each class, and mean and deviation of each band.
+
+Statistics of bands normalise images that are no 8-bit RGB. Of a pair only the labelled images are measured: one
+normalisation serves both domains, as one network does, and adaptation is to what differs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.progress import track
+from seg.data.datasets import SegmentationDataset
+from seg.data.labels import IGNORE_INDEX
+from seg.data.pixel_format import PixelFormat
+from seg.data.read import read_image
+
+Result = TypeVar("Result")
+
+
+def each_file(function: Callable[[int], Result], count: int, workers: int, title: str) -> Iterator[Result]:
+    """``function(0)``, ``function(1)``, … in order, with progress; ``workers`` processes, 0 for this one alone.
+
+    Raises:
+        InputError: the first one that ``function`` raises.
+    """
+    workers = min(workers, count)
+    if not workers:
+        yield from track(map(function, range(count)), count, title)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        # a chunk carries the function, which may hold a list of all files, once
+        results = pool.map(function, range(count), chunksize=max(1, count // (8 * workers)))
+        yield from track(results, count, title)
+
+
+def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
+    """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
+
+    Args:
+        dataset: a labelled one.
+        workers: processes that read.
+
+    Raises:
+        InputError: a label that cannot be read.
+    """
+    count = functools.partial(_count, dataset)
+    return np.array(list(each_file(count, len(dataset), workers, "counting the pixels of each class")))
+
+
+def measured_format(
+    files: Sequence[Path], bands: int, dtype: str, shown: tuple[int, int, int], workers: int = 0
+) -> PixelFormat:
+    """The format of images with so many bands, with the mean and deviation of the pixels that hold data.
+
+    A band that has one value everywhere is divided by 1. The same for any number of workers.
+
+    Args:
+        files: the training images.
+        bands: B.
+        dtype: numpy's name of their numbers.
+        shown: see :class:`PixelFormat`.
+        workers: processes that read.
+
+    Raises:
+        InputError: an image that cannot be read or is of another kind, or no pixel that holds data.
+    """
+    unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
+    each = each_file(functools.partial(_moments, files, unmeasured), len(files), workers, "measuring the bands")
+    count, mean, deviations = functools.reduce(_joined, each)
+    if count[0] == 0:
+        raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
+    std = np.sqrt(deviations / count[0])
+    std[std == 0] = 1.0
+    return PixelFormat(
+        bands, dtype, tuple(mean.tolist()), tuple(std.tolist()), shown, f"{len(files):,} labelled training images"
+    )
+
+
+def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:
+    counts = np.bincount(dataset.label(index).ravel(), minlength=256).astype(np.int64)
+    return np.append(counts[: len(dataset.classes)], counts[IGNORE_INDEX])
+
+
+def _moments(files: Sequence[Path], wanted: PixelFormat, index: int) -> NDArray[np.float64]:
+    """(3, B) number of pixels, mean, and sum of squared deviations of one image."""
+    image = read_image(files[index], wanted)
+    result = np.zeros((3, wanted.bands))
+    for band in range(wanted.bands):
+        values = image.values[..., band]
+        values = (values if image.valid is None else values[image.valid]).astype(np.float64)
+        if values.size:
+            mean = values.mean()
+            result[:, band] = values.size, mean, np.square(values - mean).sum()
+    return result
+
+
+def _joined(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of two sets of pixels together; Chan et al., 1979."""
+    count = first[0] + second[0]
+    apart = second[1] - first[1]
+    share = second[0] / np.maximum(count, 1)
+    return np.stack([count, first[1] + apart * share, first[2] + second[2] + apart**2 * first[0] * share])
