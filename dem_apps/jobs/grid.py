@@ -196,4 +196,4 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
                 failures[job.name] = str(error)
                 outcome = f"failed: {error}"
             ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
-    return failures
+    return {job.name: failures[job.name] for job in missing if job.name in failures}
