@@ -16,7 +16,7 @@ from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.step import training_step
-from seg.train import build_state
+from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
 
 CLASSES = 19

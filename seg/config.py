@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
-from dem_apps.reduction import REDUCTIONS
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO
-from seg.data.pixel_format import PixelFormat
-from seg.data.style import RGB_STYLES, STYLES
-from seg.demo.street.looks import LARGEST_GAP
 from seg.methods import METHODS
-from seg.methods.advent import AdversarialWeights, DiscriminatorConfig
-from seg.methods.self_training import PseudoLabelWeights, SelfTrainingConfig
-from seg.models.batch_norm import BATCH_NORM_POLICIES, resolved_policy
-from seg.scores.unsupervised_scores import CRITERIA
+from seg.methods.settings import AdversarialWeights, DiscriminatorConfig, PseudoLabelWeights, SelfTrainingConfig
+
+if TYPE_CHECKING:
+    from torch import nn
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
 #: Of training; ``target`` is AdaBN.
@@ -64,7 +58,9 @@ class SourceConfig(DataConfig):
         0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
         at_least=0, at_most=1,
     )  # fmt: skip
-    style: str = option("none", "what source images take from a random target training image", ("none", *STYLES))
+    style: Literal["none", "fourier", "lab", "histogram"] = option(
+        "none", "what source images take from a random target training image"
+    )
     style_beta: float = option(
         0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
         at_least=0.0, at_most=0.5,
@@ -111,7 +107,7 @@ class DemoConfig:
         0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0, at_most=LARGEST_SEED
     )
     gap: float = option(
-        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=LARGEST_GAP
+        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=2.0
     )
 
 
@@ -165,9 +161,8 @@ class ModelConfig:
         None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own",
         at_least=1, of="name",
     )  # fmt: skip
-    batch_norm: str | None = option(
-        None, "who trains and who feeds batch normalisation; default: target, of methods without target images source",
-        BATCH_NORM_POLICIES,
+    batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
+        None, "who trains and who feeds batch normalisation; default: target, of methods without target images source"
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
@@ -230,7 +225,7 @@ class TrainConfig(ObjectiveSettings):
         "adadem", f"objective on target: {', '.join(OBJECTIVE_NAMES)}; none passes images without a loss (control)",
         LOSSES, value="NAME", group="method and objective",
     )  # fmt: skip
-    reduction: str = option("balanced", "how target pixels are averaged", [r for r in REDUCTIONS if r != "none"])
+    reduction: Literal["mean", "balanced", "sum"] = option("balanced", "how target pixels are averaged")
     balance: float = option(
         1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance", at_least=0, at_most=1
     )
@@ -261,7 +256,7 @@ class TrainConfig(ObjectiveSettings):
         "none", "target: scores and results have batch norm statistics re-estimated on the target's training images",
         BATCH_NORM_AFTER,
     )  # fmt: skip
-    selection: str = option("im", "label-free score that chooses the checkpoint 'selected'", CRITERIA)
+    selection: Literal["entropy", "im", "snd"] = option("im", "label-free score that chooses the checkpoint 'selected'")
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", at_least=0, at_most=1, value="FROM,TO"
     )
@@ -323,20 +318,10 @@ class TrainConfig(ObjectiveSettings):
                 "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
             )
 
-    def check_style(self, pixels: PixelFormat) -> None:
-        """What parsing could not check of the style, for it needs the images.
-
-        Raises:
-            InputError: a style of colours, of images that have none.
-        """
-        if self.source.style in RGB_STYLES and not pixels.is_rgb:
-            raise InputError(
-                f"--source.style: {self.source.style} knows 8-bit RGB alone, and these images have {pixels.described}; "
-                "leave it away, or take fourier, which takes any bands"
-            )
-
     def batch_norm_policy(self, network: nn.Module) -> str:
         """``model.batch_norm``, or what the method and the network make of its default."""
+        from seg.models.batch_norm import resolved_policy
+
         return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
 
     def relative_weights(self) -> bool:
@@ -354,7 +339,7 @@ class TrainConfig(ObjectiveSettings):
 
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""
-        return {name: getattr(self, name) for name in METHODS[self.method].sections}
+        return {name: getattr(self, name) for name, _ in METHODS[self.method].sections}
 
     def sections(self) -> dict[str, Any]:
         """Those of :meth:`method_options` that belong to the method alone."""

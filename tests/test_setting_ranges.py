@@ -158,5 +158,5 @@ def test_a_protocol_names_only_weights_that_count() -> None:
     one_head = {name for name in minent if not name.endswith("_aux")}
     assert set(_weights(TrainConfig(method="minent"), heads=("main",))) == one_head
     for name in set(METHODS) - {"source", "minent"}:
-        own = METHODS[name].sections.get("weights")
+        own = dict(METHODS[name].sections).get("weights")
         assert set(_weights(TrainConfig(method=name))) == minent | {f.name for f in dataclasses.fields(own) if own}

@@ -14,8 +14,10 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from dem_apps.errors import InputError
 from seg.data.augmentation import build_augmentation
 from seg.data.datasets import SegmentationDataset
+from seg.data.pixel_format import PixelFormat
 
 #: Grey levels: what a frequency that an image lacks has in 32-bit arithmetic (1.4e-5 at most) stays below.
 _NO_AMPLITUDE = 1e-4
@@ -96,17 +98,22 @@ def _histogram_matching() -> Any:
 _PLAIN: dict[str, Callable[[NDArray[np.uint8], NDArray[np.uint8]], NDArray[np.uint8]]] = {
     "lab": lab, "histogram": histogram
 }  # fmt: skip
-#: The names of the styles, as settings have them.
-STYLES = ("fourier", *_PLAIN)
-#: Those that know no other number of bands than three, of 8 bits.
-RGB_STYLES = tuple(_PLAIN)
+
+
+def check_style(name: str, pixels: PixelFormat) -> None:
+    """Raise an InputError for a style of colours, of images that have none."""
+    if name in _PLAIN and not pixels.is_rgb:
+        raise InputError(
+            f"--source.style: {name} needs 8-bit RGB, and these images have {pixels.described}; leave it out, or take "
+            "fourier, which takes any bands"
+        )
 
 
 class TargetStyle:
     """Gives a source image the style of a target training image that is drawn for it.
 
     Args:
-        name: of :data:`STYLES`.
+        name: ``fourier``, ``lab`` or ``histogram``.
         references: the target's training images.
         beta: of ``fourier``, whose β is drawn uniformly from 0 to this, as albumentations does.
         probability: share of the images that get a style; the others stay as they are.

@@ -1,14 +1,54 @@
-"""Adaptation methods: the table of ``--method``, and one file for each."""
+"""Adaptation methods: the table of ``--method``, and one file for each. The table needs no torch."""
 
-from seg.methods.advent import AdvEnt
-from seg.methods.method import Method
-from seg.methods.minent import MinEnt
-from seg.methods.self_training import SelfTraining
-from seg.methods.source import SourceOnly
+from __future__ import annotations
 
-METHODS: dict[str, type[Method]] = {
-    "source": SourceOnly,
-    "minent": MinEnt,
-    "advent": AdvEnt,
-    "self-training": SelfTraining,
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, NamedTuple
+
+from seg.methods.settings import AdversarialWeights, DiscriminatorConfig, PseudoLabelWeights, SelfTrainingConfig
+
+if TYPE_CHECKING:
+    from seg.methods.method import Method
+
+
+class Row(NamedTuple):
+    """A method: its class, and what the settings need to know of it.
+
+    Args:
+        path: module and class, a :class:`seg.methods.method.Method`.
+        summary: follows the name in ``--help``.
+        uses_target: whether it reads target images.
+        relative: what it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
+        sections: its options, by the name of the field of :class:`seg.config.TrainConfig`; a section ``weights`` is a
+            base class of :class:`seg.config.WeightConfig`.
+    """
+
+    path: str
+    summary: str
+    uses_target: bool = True
+    relative: bool = False
+    sections: tuple[tuple[str, type], ...] = ()
+
+
+METHODS = {
+    "source": Row("seg.methods.source:SourceOnly", "source images alone", uses_target=False),
+    # A weight that suits the first steps is many times too large when the source has been learned:
+    # docs/appendix.md#weights-that-are-too-large.
+    "minent": Row("seg.methods.minent:MinEnt", "the objective on target", relative=True),
+    "advent": Row(
+        "seg.methods.advent:AdvEnt",
+        "the objective, and discriminators to fool",
+        sections=(("discriminator", DiscriminatorConfig), ("weights", AdversarialWeights)),
+    ),
+    "self-training": Row(
+        "seg.methods.self_training:SelfTraining",
+        "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
+        sections=(("self_training", SelfTrainingConfig), ("weights", PseudoLabelWeights)),
+    ),
 }
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method of :data:`METHODS`."""
+    found: type[Method] = resolve_name(METHODS[name].path)
+    return found

@@ -8,17 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import option
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
+from seg.methods.settings import AdversarialWeights, DiscriminatorConfig
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, Values, update, valid_pixels
 
@@ -27,30 +25,8 @@ _SOURCE, _TARGET = 0.0, 1.0
 _SMALLEST_SIDE = 32
 
 
-@dataclass(frozen=True)
-class DiscriminatorConfig:
-    """Discriminators of --method advent, one per head."""
-
-    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does", at_least=0)
-    channels: int = option(
-        64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that", at_least=1,
-        at_most=512,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class AdversarialWeights:
-    """How much the fooling loss counts, among the other weights of the loss."""
-
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target", at_least=0)
-    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target", at_least=0)
-
-
 class AdvEnt(Method):
     """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
-
-    summary = "the objective, and discriminators to fool"
-    sections: ClassVar[Mapping[str, type]] = {"discriminator": DiscriminatorConfig, "weights": AdversarialWeights}
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -20,23 +20,16 @@ class Method:
     - ``modules``, such as objectives with a table or discriminators, and ``optimizers``: by these names they are in
       checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a ``base_lr``, which
       falls as the network's does.
-    - ``sections``: options, fields of :class:`seg.config.TrainConfig`. A section ``self_training`` with a field
-      ``alpha`` is the flag ``--self-training.alpha``, and the section comes to ``__init__`` under its name.
+    - options: the sections that its line in the table names. They are fields of :class:`seg.config.TrainConfig`: a
+      section ``self_training`` with a field ``mix`` is the flag ``--self-training.mix``, and ``__init__`` gets it.
 
     Args:
         network: that learns; called with images it gives every head's logits at their size.
         num_classes: C.
         make_objectives: builds the objective that was asked for, one per head
             (:class:`seg.methods.head_objectives.HeadObjectives`), with its weights.
-        sections: an instance of each dataclass in ``sections``.
+        sections: an instance of each dataclass that its line in the table names.
     """
-
-    #: Follows the name in ``--help``.
-    summary: ClassVar[str]
-    uses_target: ClassVar[bool] = True
-    #: What it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
-    relative: ClassVar[bool] = False
-    sections: ClassVar[Mapping[str, type]] = {}
 
     def __init__(
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], nn.Module], **sections: Any

@@ -16,11 +16,6 @@ from seg.training.optimization import MicroBatch, Values, valid_pixels
 class MinEnt(Method):
     """The objective on target; with ``--loss none`` target images are only passed through the network (control)."""
 
-    summary = "the objective on target"
-    #: A weight that suits the first steps is many times too large when the source has been learned:
-    #: docs/appendix.md#weights-that-are-too-large.
-    relative = True
-
     def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
         super().__init__(network, num_classes, make_objectives)
         self.objectives = make_objectives().to(network.accelerator.device)

@@ -10,62 +10,22 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import option
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
-from seg.methods.pseudo_labels import WEIGHTINGS, PseudoLabels
-from seg.methods.views import MIXES, generators, hidden, pasted_pixels, recoloured
+from seg.methods.pseudo_labels import PseudoLabels
+from seg.methods.settings import PseudoLabelWeights, SelfTrainingConfig
+from seg.methods.views import generators, hidden, pasted_pixels, recoloured
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, Values, valid_pixels
 
 #: Of the draws of one sample: strong views take two each from 2 on.
 _MASK = 1
-
-
-@dataclass(frozen=True)
-class SelfTrainingConfig:
-    """Teacher, pseudo-labels and views of --method self-training."""
-
-    teacher_decay: float = option(
-        0.99, "share of itself that the teacher keeps at a step, less in the first ones; 0: it is the student",
-        at_least=0, at_most=1,
-    )  # fmt: skip
-    pseudo_weight: float = option(
-        1.0, "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone", at_least=0
-    )
-    weighting: str = option("image", "what confidence is turned into: a weight per image or per pixel", WEIGHTINGS)
-    threshold: float = option(0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1)
-    mix: str = option("classes", "source pixels pasted into target images: of half of the classes, or a box", MIXES)
-    strong_view: bool = option(True, "whether colours are jittered and images blurred after pasting")
-    views: int = option(
-        1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1, at_most=100
-    )
-    mask_ratio: float = option(
-        0.0, "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none", at_least=0, at_most=1
-    )
-    mask_block: int | None = option(
-        None, "side of a block in pixels; default: an eighth of the image's shorter side", at_least=1
-    )
-    ignored_rows: list[int] = option(
-        [0, 0], "rows at the top and at the bottom without pseudo-labels: sky margin, bonnet", at_least=0,
-        value="TOP,BOTTOM",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PseudoLabelWeights:
-    """How much the pseudo-labels count, among the other weights of the loss."""
-
-    pseudo_main: float = option(1.0, "self-training: cross-entropy of the main head on target views", at_least=0)
-    pseudo_aux: float = option(0.1, "self-training: the same of the auxiliary head", at_least=0)
 
 
 class SelfTraining(Method):
@@ -74,9 +34,6 @@ class SelfTraining(Method):
     The teacher sees the image as it is, normalises by the target's batch and has running statistics of the target
     alone; it is what is scored, selected and exported. The objective counts where a view shows target pixels.
     """
-
-    summary = "a teacher's pseudo-labels and the objective on target, source pixels pasted in"
-    sections: ClassVar[Mapping[str, type]] = {"self_training": SelfTrainingConfig, "weights": PseudoLabelWeights}
 
     def __init__(
         self,

@@ -7,6 +7,3 @@ from seg.methods.method import Method
 
 class SourceOnly(Method):
     """No target image is read; batch normalisation sees none either, unlike with ``--loss none``."""
-
-    summary = "source images alone"
-    uses_target = False

@@ -104,9 +104,10 @@ def _optimizer(config: TrainConfig) -> dict[str, Any]:
 def _weights(config: TrainConfig, heads: Sequence[str] = ("main", "aux")) -> dict[str, Any]:
     """Those that the method and the network's heads have a use for."""
     of_methods = {
-        name: {field.name for field in dataclasses.fields(method.sections["weights"])}
+        name: {field.name for field in dataclasses.fields(section)}
         for name, method in METHODS.items()
-        if "weights" in method.sections
+        for key, section in method.sections
+        if key == "weights"
     }
     unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
     if not METHODS[config.method].uses_target:

@@ -26,7 +26,8 @@ from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
 from seg.models.trained import open_run
 from seg.step import TrainState, training_step
-from seg.train import build_state, train
+from seg.train import train
+from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
 
 CPU = torch.device("cpu")

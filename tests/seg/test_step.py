@@ -17,7 +17,7 @@ from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.methods.advent import AdvEnt, DiscriminatorConfig
 from seg.step import TrainState, _weight_on_target, training_step
-from seg.train import build_state
+from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
 
 C, H, W = 4, 32, 64

@@ -19,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import seg.data.__main__
 import seg.evaluate
 import seg.train
+import seg.training.loop
 import seg.tune
 from dem_apps.errors import InputError
 from dem_apps.report.runs import read_run
@@ -42,7 +43,7 @@ def metrics(run: Path) -> str:
 @pytest.fixture
 def train_here(run_here):
     """``run_here`` of the training."""
-    return functools.partial(run_here, seg.train._main)
+    return functools.partial(run_here, seg.train.main)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,7 @@ def test_target_training_labels_are_not_needed(tmp_path, tiny_pair, tiny_flags, 
 def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):
     target, run = tmp_path / "target", tmp_path / "run"
     shutil.copytree(tiny_pair.target_root / "leftImg8bit", target / "leftImg8bit")
-    done = run_here(seg.train._main, *tiny_flags, "--target.root", str(target), "--run-dir", str(run))
+    done = run_here(seg.train.main, *tiny_flags, "--target.root", str(target), "--run-dir", str(run))
     assert done.returncode == 0, done.stderr
     assert "4 validation images without labels (scores are those that need none)" in done.stdout
     assert "label-free score 'im'" in done.stdout
@@ -283,10 +284,10 @@ def test_a_folder_by_default_is_made_for_this_start_and_names_the_seed(tiny_flag
     def made(*parts):
         raise InputError("-".join(parts))
 
-    monkeypatch.setattr(seg.train, "new_run_dir", made)
+    monkeypatch.setattr(seg.training.loop, "new_run_dir", made)
     monkeypatch.setattr(sys, "argv", ["seg.train", *tiny_flags, "--seed", "41"])
     with pytest.raises(InputError, match=r"^seg-minent-adadem-41$"):
-        seg.train._main()
+        seg.train.main()
 
 
 def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, run_command):

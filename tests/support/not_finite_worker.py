@@ -15,7 +15,7 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, TrainConfig
 from seg.step import training_step
-from seg.train import build_state
+from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
 from seg.training.processes import leave_group
 

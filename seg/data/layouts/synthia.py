@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data.layouts.layout import Layout, Pairs, listed
-from seg.data.read import LOSSLESS, read_all_bits
 
 #: The data set's README, with Cityscapes' name where there is such a class. Lane markings are no class of Cityscapes;
 #: ADVENT and its successors ignore them.
@@ -31,6 +30,8 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
     Raises:
         InputError: an image that cannot be read, has one channel or a first channel beyond 255.
     """
+    from seg.data.read import LOSSLESS, read_all_bits  # OpenCV and torch, which a list of layouts does without
+
     with opened_image(file, LOSSLESS) as picture:
         mode = picture.mode
         picture.verify()  # OpenCV gives no reason for a damaged file

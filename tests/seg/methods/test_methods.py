@@ -18,6 +18,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 import seg.train
+import seg.training.loop
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_reader import read_metrics
@@ -36,7 +37,7 @@ def fresh(method: str, seed: int = 0) -> TrainState:
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True)
     seed_everything(seed)
-    return seg.train.build_state(TrainConfig(method=method, max_steps=9, model=MODEL), C, accelerator)
+    return seg.training.loop.build_state(TrainConfig(method=method, max_steps=9, model=MODEL), C, accelerator)
 
 
 def micro_batches(seed: int) -> list[MicroBatch]:
@@ -75,7 +76,7 @@ def equal(one: Any, other: Any) -> bool:
 def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments: list[str], relative: bool) -> None:
     config = parse_config(TrainConfig, "seg.train", "", arguments)
     AcceleratorState._reset_state()
-    state = seg.train.build_state(dataclasses.replace(config, model=MODEL), C, Accelerator(cpu=True))
+    state = seg.training.loop.build_state(dataclasses.replace(config, model=MODEL), C, Accelerator(cpu=True))
     assert state.relative is relative
     assert protocol(config, state.model, "last", 1)["weights"]["relative"] is relative
 
@@ -124,7 +125,7 @@ class OneHead(nn.Module):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_missing_aux_head_has_no_loss(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seg.train, "build_network", lambda *_: OneHead())
+    monkeypatch.setattr(seg.training.loop, "build_network", lambda *_: OneHead())
     state = fresh(method)
     before = {name: value.clone() for name, value in state.model.named_parameters()}
     values = training_step(state, micro_batches(0))
@@ -149,7 +150,6 @@ from seg.training.optimization import MicroBatch
 
 
 class Ema(Method):
-    summary = "a teacher labels the mix"
 
     def __init__(self, network, num_classes, make_objectives):
         super().__init__(network, num_classes, make_objectives)
@@ -190,17 +190,16 @@ class Ema(Method):
 TRAININGS = """
 import copy, sys
 import torch
-from seg.methods import METHODS
-from ema import Ema
+from seg.methods import METHODS, Row
 
-METHODS["ema"] = Ema
+METHODS["ema"] = Row("ema:Ema", "a teacher labels the mix")
 
-import seg.evaluate, seg.train
+import seg.evaluate, seg.train, seg.training.loop
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 
 whole, killed, *flags = sys.argv[1:]
-genuine, followed = seg.train.training_step, []
+genuine, followed = seg.training.loop.training_step, []
 
 
 def watched(state, micro_batches):
@@ -217,14 +216,14 @@ def train(*argv):
     seg.train.train(parse_config(TrainConfig, "seg.train", "", list(argv)))
 
 
-seg.train.training_step = watched
+seg.training.loop.training_step = watched
 train(*flags, "--run-dir", whole)
 torch.save([followed[0], *followed[1::2]], whole + "/followed.pt")
 try:
     train(*flags, "--run-dir", killed)
 except SystemExit:
     pass
-seg.train.training_step = genuine
+seg.training.loop.training_step = genuine
 train("--resume", killed)
 sys.argv = ["seg.evaluate", "--run", whole, "--checkpoint", "last", "--out", whole + "/again.json"]
 seg.evaluate.main()

@@ -23,7 +23,7 @@ from seg.methods.pseudo_labels import PseudoLabels
 from seg.methods.self_training import SelfTraining, SelfTrainingConfig
 from seg.methods.views import generators, hidden, pasted_pixels, recoloured
 from seg.step import TrainState, training_step
-from seg.train import build_state
+from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
 
 C, H, W = 4, 32, 64

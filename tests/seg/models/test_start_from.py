@@ -13,6 +13,7 @@ import yaml
 from safetensors.torch import save_file
 
 import seg.train
+import seg.training.loop
 from dem_apps.errors import InputError
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import named_classes
@@ -166,4 +167,4 @@ def test_a_network_of_transformers_is_trained(tmp_path: Path, tiny_pair, capsys)
     start = {name.removeprefix("network."): value for name, value in trained.state_dict().items()}
     moved = [not torch.equal(value, start[name]) for name, value in network.named_parameters()]
     assert all(moved) or sum(moved) > len(moved) / 2
-    assert {id(p) for p in seg.train.parameter_groups(trained, 1.0, 2.0)[0]["params"]} == encoder
+    assert {id(p) for p in seg.training.loop.parameter_groups(trained, 1.0, 2.0)[0]["params"]} == encoder

@@ -15,6 +15,7 @@ from accelerate.state import AcceleratorState
 from support import not_finite_worker as worker
 
 import seg.train
+import seg.training.loop
 from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
@@ -23,19 +24,19 @@ from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.methods.advent import AdvEnt
 from seg.step import training_step
-from seg.train import build_state
+from seg.training.loop import build_state
 
 
 def poisoned_at(step: int, monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
     """Let ``plant(state, micro_batches)`` spoil something before that step of seg.train."""
-    genuine = seg.train.training_step
+    genuine = seg.training.loop.training_step
 
     def spoilt(state: Any, micro_batches: Any) -> Any:
         if state.step + 1 == step:
             plant(state, micro_batches)
         return genuine(state, micro_batches)
 
-    monkeypatch.setattr(seg.train, "training_step", spoilt)
+    monkeypatch.setattr(seg.training.loop, "training_step", spoilt)
 
 
 def plant_weight(state: Any, _micro_batches: Any) -> None:
@@ -95,7 +96,7 @@ def test_before_the_first_checkpoint_there_is_no_way_back(
 
 def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update may ruin what no loss has seen yet: here a head that no score looks at."""
-    genuine = seg.train.training_step
+    genuine = seg.training.loop.training_step
 
     def ruining(state: Any, *others: Any) -> Any:
         values = genuine(state, *others)
@@ -104,7 +105,7 @@ def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monke
                 state.model.auxiliary_head.branches[0].weight[0] = math.nan
         return values
 
-    monkeypatch.setattr(seg.train, "training_step", ruining)
+    monkeypatch.setattr(seg.training.loop, "training_step", ruining)
     run = tmp_path / "run"
     config = parse_config(
         TrainConfig, "x", "x", [*tiny_flags, "--eval-every", "1", "--maps", "0", "--run-dir", str(run)]

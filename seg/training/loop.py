@@ -1,4 +1,4 @@
-"""``python -m seg.train``: one loop for every method. Reads top-down: set up, train, score, save."""
+"""The training loop of every method. Reads top-down: set up, train, score, save."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from accelerate.utils import broadcast_object_list
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
-from dem_apps.runtime.command import run_command
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
-from dem_apps.runtime.settings import parse_config, to_dict
+from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
@@ -31,8 +30,8 @@ from seg.data.labels import ClassSet
 from seg.data.loader import batches
 from seg.data.pixel_format import PIXELS_FILE
 from seg.data.sampling import Sampler, labelled_sampler
-from seg.data.style import TargetStyle
-from seg.methods import METHODS
+from seg.data.style import TargetStyle, check_style
+from seg.methods import METHODS, method_class
 from seg.methods.head_objectives import HeadObjectives
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import set_up_batch_norm
@@ -56,8 +55,7 @@ _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
 
 def train(config: TrainConfig) -> Path:
-    """Run one training and return its run folder."""
-    config.check()
+    """Run one training of checked settings and return its run folder."""
     with deterministic_algorithms(config.deterministic):
         return _train(config)
 
@@ -74,7 +72,7 @@ def _train(config: TrainConfig) -> Path:
             config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,
             pixels=pixels, workers=config.workers,
         )  # fmt: skip
-        config.check_style(pair.pixels)
+        check_style(config.source.style, pair.pixels)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
@@ -153,7 +151,7 @@ def build_state(
     make_objectives = partial(
         HeadObjectives, config.loss, num_classes, target_weights, config.reduction, config.objective_options()
     )
-    method = METHODS[config.method](predict, num_classes, make_objectives, **config.method_options())
+    method = method_class(config.method)(predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
     counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
     return TrainState(
@@ -270,17 +268,3 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
     print(f"report:       {report_command(run.path)}")
-
-
-def _main() -> None:
-    train(
-        parse_config(
-            TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600",
-            config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
-            "keys with underscores; flags win over it",
-        )
-    )  # fmt: skip
-
-
-if __name__ == "__main__":
-    run_command(_main)
