@@ -13,7 +13,7 @@ import torch
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
-from seg.config import STYLES, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.datasets import JoinedDataset, Sample, SegmentationDataset
 from seg.data.loader import batches
 from seg.data.sampling import labelled_sampler
@@ -112,7 +112,7 @@ def styled_by(name: str, image: np.ndarray, reference: np.ndarray) -> np.ndarray
             "histogram": lambda: histogram(image, reference)}[name]()  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STYLES)
+@pytest.mark.parametrize("name", ["fourier", "lab", "histogram"])
 @pytest.mark.parametrize("level", [0, 77, 255])
 def test_a_plain_image_stays_plain(name, level):
     reference = picture(1, (60, 80), 110)
@@ -126,7 +126,7 @@ def test_a_plain_image_stays_plain(name, level):
         np.testing.assert_allclose(in_lab(styled)[0], in_lab(reference).mean(0), atol=0.5)
 
 
-@pytest.mark.parametrize("name", STYLES)
+@pytest.mark.parametrize("name", ["fourier", "lab", "histogram"])
 def test_a_grey_image_gets_no_coloured_noise(name):
     grey = np.repeat(picture(0, (48, 96), 140)[..., :1], 3, axis=2)
     grey_reference = np.repeat(picture(1, (48, 96), 110)[..., :1], 3, axis=2)
@@ -158,7 +158,7 @@ def assert_equal(ours, theirs):
         assert torch.equal(one["label"], other["label"])
 
 
-@pytest.mark.parametrize("name", STYLES)
+@pytest.mark.parametrize("name", ["fourier", "lab", "histogram"])
 def test_a_styled_stream_is_a_function_of_seed_and_position(source, target, name):
     style = TargetStyle(name, target, 0.2, 0.8)
     whole = read(source, style)

@@ -1,0 +1,69 @@
+"""Settings of the adaptation methods; without torch, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dem_apps.runtime.settings import option
+
+
+@dataclass(frozen=True)
+class DiscriminatorConfig:
+    """Discriminators of --method advent, one per head."""
+
+    lr: float = option(1e-4, "learning rate of Adam; falls as the network's does", at_least=0)
+    channels: int = option(
+        64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that", at_least=1,
+        at_most=512,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdversarialWeights:
+    """How much the fooling loss counts, among the other weights of the loss."""
+
+    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target", at_least=0)
+    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target", at_least=0)
+
+
+@dataclass(frozen=True)
+class SelfTrainingConfig:
+    """Teacher, pseudo-labels and views of --method self-training."""
+
+    teacher_decay: float = option(
+        0.99, "share of itself that the teacher keeps at a step, less in the first ones; 0: it is the student",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    pseudo_weight: float = option(
+        1.0, "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone", at_least=0
+    )
+    weighting: Literal["image", "pixel", "adaptive"] = option(
+        "image", "what confidence is turned into: a weight per image or per pixel"
+    )
+    threshold: float = option(0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1)
+    mix: Literal["classes", "box", "none"] = option(
+        "classes", "source pixels pasted into target images: of half of the classes, or a box"
+    )
+    strong_view: bool = option(True, "whether colours are jittered and images blurred after pasting")
+    views: int = option(
+        1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1, at_most=100
+    )
+    mask_ratio: float = option(
+        0.0, "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none", at_least=0, at_most=1
+    )
+    mask_block: int | None = option(
+        None, "side of a block in pixels; default: an eighth of the image's shorter side", at_least=1
+    )
+    ignored_rows: list[int] = option(
+        [0, 0], "rows at the top and at the bottom without pseudo-labels: sky margin, bonnet", at_least=0,
+        value="TOP,BOTTOM",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PseudoLabelWeights:
+    """How much the pseudo-labels count, among the other weights of the loss."""
+
+    pseudo_main: float = option(1.0, "self-training: cross-entropy of the main head on target views", at_least=0)
+    pseudo_aux: float = option(0.1, "self-training: the same of the auxiliary head", at_least=0)

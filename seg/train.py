@@ -1,0 +1,37 @@
+"""``python -m seg.train``: adapt a segmentation network to unlabelled images. The loop is :mod:`seg.training.loop`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dem_apps.runtime.command import run_command
+from dem_apps.runtime.settings import parse_config
+from seg.config import TrainConfig
+
+
+def train(config: TrainConfig) -> Path:
+    """Run one training and return its run folder.
+
+    Raises:
+        InputError: a setting, folder or file that does not fit.
+    """
+    config.check()
+    from seg.training import loop
+
+    return loop.train(config)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command."""
+    train(
+        parse_config(
+            TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600", argv,
+            config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
+            "keys with underscores; flags win over it",
+        )
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run_command(main)
