@@ -34,7 +34,7 @@ from seg.data.sampling import labelled_sampler
 from seg.models.adaptive_batch_norm import re_estimated_on
 from seg.scores.evaluation import evaluate
 from seg.step import TrainState, training_step
-from seg.train import _SOURCE_STREAM, _steps, build_state
+from seg.training.loop import _SOURCE_STREAM, _steps, build_state
 
 POLICIES = ("source", "trainable", "target", "re-estimated")
 
