@@ -21,6 +21,8 @@ from seg.data.files import LARGEST_SIDE
 
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
+    from seg.data.labels import ClassSet
+    from seg.models.trained import TrainedNetwork
 
 MODES = ("epochs", "online", "episodic")
 #: Methods that need images of the kind that the network was trained for, and how many of them are looked at.
@@ -138,7 +140,7 @@ class AdaptConfig(ObjectiveSettings):
 
 
 def adapt(config: AdaptConfig) -> Result:
-    """Open, predict before, adapt under watch, predict after, and write what came out.
+    """Open, predict before, adapt under watch, predict after, and write the result.
 
     Raises:
         InputError: a network, folder or flag that does not fit.
@@ -147,9 +149,8 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
-    from seg.adaptation.flow import Flow, Plan
+    from seg.adaptation.flow import Flow, batch_norm_normalises, colours_of
     from seg.adaptation.images import ImageFolder, Labels
-    from seg.adaptation.opening import batch_norm_normalises, classes_of, colours_of
     from seg.adaptation.page import write_result
     from seg.adaptation.predictions import Predictions
     from seg.adaptation.result import Result
@@ -160,12 +161,12 @@ def adapt(config: AdaptConfig) -> Result:
     config = config.resolved(batch_norm_normalises(trained.network))
     out = Path(config.out) if config.out else new_run_dir("adapt", config.method)
     with new_folder(out, "--out") as part:
-        classes = classes_of(trained, config.classes)
+        classes = _classes_of(trained, config.classes)
         trained.network.to(device)
         size = (config.size[0], config.size[1]) if config.size else trained.preprocessing.size
         folder = ImageFolder(Path(str(config.images)), trained.preprocessing, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
-        print(f"adapting: {folder.counted}, results in {out}", flush=True)
+        print(f"adapting: {len(folder)} of {len(folder) + len(folder.skipped)} images, results in {out}", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:
             source = ImageFolder(Path(config.source), trained.preprocessing, size, device)
@@ -174,17 +175,32 @@ def adapt(config: AdaptConfig) -> Result:
                 method, prepare = "none", colours_of(batches, trained)
             else:
                 options["source_images"] = batches
-        plan = Plan(
-            partial(TestTimeAdapter, trained.network, method, **options), config.mode, METHODS[method].learns,
-            config.epochs, config.batch_size, config.seed, prepare,
-        )  # fmt: skip
         predictions = Predictions(part, folder, classes, labels, trained.align_corners)
-        outcome = Flow(trained, predictions, plan).run()
+        make = partial(TestTimeAdapter, trained.network, method, **options)
+        outcome = Flow(
+            trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,
+            config.seed, prepare,
+        ).run()  # fmt: skip
         settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
         result = Result({"method": config.method} | settings, classes, outcome, predictions.rows, folder.skipped)
         write_result(part, result, predictions, trained)
     result.print(out)
     return result
+
+
+def _classes_of(trained: TrainedNetwork, file: str | None) -> ClassSet:
+    """The classes of a file, else the network's own, else numbers for names."""
+    if file is None:
+        return trained.class_set
+    from seg.data.labels import load_classes
+
+    classes = load_classes(file)
+    if len(classes) != trained.num_classes:
+        raise InputError(
+            f"--classes: {file} has {len(classes)} classes, and {trained.spec} predicts {trained.num_classes}; name "
+            "those that it was trained with, in the order of its outputs"
+        )
+    return classes
 
 
 def _with_demo(config: AdaptConfig) -> AdaptConfig:

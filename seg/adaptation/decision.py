@@ -1,10 +1,9 @@
 """Label-free acceptance test for an adapted network, and the score that decides where there are labels.
 
-The thresholds were chosen by ``benchmarks/adapt_decision.py`` on half of its corruptions; docs/adaptation.md says how
-often the answer is right on the other half. Entropy says little: it falls in good adaptations and in bad ones, and a
-network that has collapsed is certain, and steady under every view. What tells them apart is how steady the classes are
-that the network *began* with, a lost one counting 0, and how many classes there are. A network that began with few has
-nothing to compare with.
+The thresholds were chosen by ``benchmarks/adapt_decision.py`` on half of its corruptions; docs/adaptation.md reports
+the accuracy on the other half. Entropy alone does not decide: it falls in good and in bad adaptations, and a collapsed
+network is certain and stable under every view. What decides is how many classes are predicted, and how stable the
+classes are that the network predicted before the adaptation, a lost one counting 0.
 
 Shapes: C classes, N labelled images.
 """
@@ -20,27 +19,22 @@ from numpy.typing import NDArray
 from dem_apps.report.intervals import LEVEL
 from seg.adaptation.evidence import Evidence
 
-#: An adapted network's stability has to be at least this share of what it was. Stability moves with mIoU (rank
-#: correlation 0.9 over the benchmark), and by a few per cent between sets of images without any adaptation.
+#: Least stability after / before. Stability follows mIoU (rank correlation 0.9 over the benchmark), and differs by a
+#: few per cent between sets of images without any adaptation.
 LEAST_STABILITY = 0.95
-#: Its effective number of classes likewise: small classes drown in larger ones before stability says so.
+#: Least effective number of classes after / before: small classes are lost before stability shows it.
 LEAST_CLASSES = 0.93
-#: With so many times the effective number of classes, the network had lost classes before: what little it predicted was
-#: as steady as a constant is, so that nothing is compared with it.
+#: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
+#: stable, so that nothing else is compared with it.
 REGAINED_CLASSES = 2.0
-#: Its mean entropy likewise: below, it is certain of nearly everything, right or wrong.
+#: Least mean entropy after / before; below, the network is certain of nearly everything.
 LEAST_ENTROPY = 0.2
 _RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """On an adapted network.
-
-    Args:
-        adapt: whether it may be used.
-        reason: why, as a clause whose subject is the network.
-    """
+    """Whether an adapted network is accepted, and why, as a clause whose subject is the network."""
 
     adapt: bool
     reason: str
@@ -52,9 +46,9 @@ class LabelScore:
 
     Args:
         images: N.
-        before: of the network as it was.
+        before: of the unadapted network.
         after: of the adapted one.
-        low: lower end of the interval of ``after - before``; None for a single image.
+        low: lower end of the CI of ``after - before``; None for a single image.
         high: upper end.
     """
 
@@ -83,12 +77,7 @@ class LabelScore:
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
-    """The answer from evidence alone, both on the same images.
-
-    Args:
-        before: of the network as it was.
-        after: of the adapted one.
-    """
+    """The label-free verdict on an adapted network; both on the same images."""
     classes = f"an effective number of {before.effective_classes:.1f} classes before and {after.effective_classes:.1f}"
     old, new = before.stability_on(before), after.stability_on(before)
     steady = f"stability {old:.2f} before and {new:.2f} after"
@@ -99,14 +88,13 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
     if new < LEAST_STABILITY * old:
         return Verdict(False, f"its classes hold less when an image is mirrored or made smaller ({steady})")
     if after.entropy < LEAST_ENTROPY * before.entropy:
-        return Verdict(
-            False, f"it is certain of all (mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after)"
-        )
+        certain = f"it is certain of all (mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after)"
+        return Verdict(False, certain)
     return Verdict(True, f"its classes hold when an image is mirrored or made smaller ({steady}), and none are lost")
 
 
 def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
-    """The labels decide where the interval of the gain excludes 0; elsewhere :func:`decide`'s verdict stands."""
+    """The labels decide where the CI of the gain excludes 0; elsewhere the label-free verdict stands."""
     if score.high is not None and score.high < 0:
         return Verdict(False, f"it scores lower ({score.sentence})")
     if score.low is not None and score.low > 0:
@@ -115,11 +103,11 @@ def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
 
 
 def label_score(before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]) -> LabelScore:
-    """Scores over all images, and the bootstrap's interval of their difference over images (percentiles).
+    """Scores over all images, and the percentile bootstrap's CI of their difference over images.
 
     Args:
-        before: N tables (C, C) of pixels by label and prediction.
-        after: of the same images.
+        before: N confusion matrices (C, C) of the unadapted network.
+        after: those of the adapted one, on the same images.
     """
     tables = np.stack([np.stack(before), np.stack(after)])
     count = tables.shape[1]
@@ -137,7 +125,7 @@ def label_score(before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.
 
 
 def mean_iou(confusion: NDArray[np.int64]) -> float:
-    """Of a (C, C) table, over the classes that labels or predictions contain; 0 where nothing is labelled."""
+    """mIoU of a confusion matrix (C, C) over the classes that labels or predictions contain; 0 without any."""
     hits = np.diag(confusion)
     union = confusion.sum(0) + confusion.sum(1) - hits
     there = union > 0

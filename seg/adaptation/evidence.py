@@ -1,4 +1,4 @@
-"""What a network's predictions say about it without a label: the evidence for and against an adaptation.
+"""Label-free evidence for and against an adaptation.
 
 Shapes: B images, C classes, h × w the logits' resolution, H × W the images'.
 """
@@ -14,28 +14,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
+from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
 #: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]
-#: The other size at which images are predicted, of each side.
+#: The second size at which images are predicted, as a factor of each side.
 SCALE = 0.75
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one network on one set of images.
+    """Numbers of one network on one set of images.
 
     Args:
-        images: how many.
-        shares: of each class in the predicted pixels, C numbers.
+        images: number of images.
+        shares: (C,) share of the pixels predicted as each class.
         entropy: mean Shannon entropy of a pixel / log C; 0 is certain.
-        info_max: entropy of the mean prediction less the mean entropy, / log C; 0 to 1, higher is better.
+        info_max: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better.
         density: Soft Neighborhood Density in nats; higher is better.
         mirror: share of the pixels that keep their class when the image is mirrored.
-        scale: likewise at ``SCALE`` of the size.
-        stability: per class, the IoU between the prediction and those of the two views, mean over both; None for a
-            class that neither has.
+        scale: the same at ``SCALE`` of the size.
+        stability: (C,) IoU between the prediction and each of the two views, averaged; None for a class without pixels.
     """
 
     images: int
@@ -49,27 +49,22 @@ class Evidence:
 
     @property
     def effective_classes(self) -> float:
-        """exp of the entropy of the shares: how many classes there are, were all as frequent; 1 is a collapse."""
+        """exp of the entropy of the shares: the number of classes if all were as frequent; 1 is a collapse."""
         return math.exp(-sum(share * math.log(share) for share in self.shares if share > 0))
 
     def stability_on(self, reference: Evidence, least_share: float = 1e-3) -> float:
-        """Mean stability over the classes that ``reference`` predicts; a class that is lost counts 0.
-
-        Args:
-            reference: whose classes are counted.
-            least_share: classes below this share of the reference's pixels are left out.
-        """
+        """Mean stability over the classes with at least ``least_share`` of the reference's pixels; a lost one is 0."""
         counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
         return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The images that evidence is taken on, and statistics of batch norm.
+    """The images that evidence, and statistics of batch norm, are taken on.
 
     Args:
-        batches: (B, 3, H, W) each, as the network takes them.
-        multiple: sides of images are multiples of this, as the network needs.
+        batches: (B, 3, H, W) each, as the network takes them; at least one.
+        multiple: the network takes sides that are multiples of this.
     """
 
     batches: Sequence[Tensor]
@@ -77,24 +72,21 @@ class Probe:
 
     @torch.no_grad()
     def look(self, forward: Forward) -> Evidence:
-        """The evidence of a network as it would be used: of the images as they are, mirrored, and smaller.
+        """The evidence of a network on the images as they are, mirrored, and smaller.
 
         Raises:
             NotFiniteError: a prediction that is NaN or infinite.
         """
-        scores: LabelFreeScores | None = None
-        for batch in self.batches:
-            logits = forward(batch).float()
-            if not bool(logits.isfinite().all()):
-                raise NotFiniteError("the network's output is not finite; its weights are no use")
-            if scores is None:
-                scores = LabelFreeScores(logits.shape[1])
-                tables = torch.zeros(2, logits.shape[1], logits.shape[1], dtype=torch.float64)
-            scores.update(logits)
-            tables[0] += _agreement(logits, forward(batch.flip(3)).flip(3))
-            tables[1] += _agreement(logits, forward(_smaller(batch, self.multiple)))
-        if scores is None:
-            raise ValueError("batches: there is no image to look at")
+        logits = [forward(batch).float() for batch in self.batches]
+        if not all(bool(each.isfinite().all()) for each in logits):
+            raise NotFiniteError("the network's output is not finite; its weights are no use")
+        classes = logits[0].shape[1]
+        scores = LabelFreeScores(classes)
+        tables = torch.zeros(2, classes, classes, dtype=torch.float64)
+        for batch, own in zip(self.batches, logits, strict=True):
+            scores.update(own)
+            tables[0] += _agreement(own, forward(batch.flip(3)).flip(3))
+            tables[1] += _agreement(own, forward(_smaller(batch, self.multiple)))
         named = scores.result()
         mirror, scale = (tables.diagonal(dim1=1, dim2=2).sum(1) / tables.sum((1, 2))).tolist()
         return Evidence(
@@ -104,7 +96,7 @@ class Probe:
 
 
 def apart(first: Iterable[float], second: Iterable[float]) -> float:
-    """Total variation between two lists of shares: 0 for the same, 1 where they have no class in common.
+    """Total variation between two lists of shares: 0 for the same, 1 without a class in common.
 
     >>> apart([0.5, 0.5, 0.0], [0.5, 0.25, 0.25])
     0.25
@@ -114,15 +106,13 @@ def apart(first: Iterable[float], second: Iterable[float]) -> float:
 
 def _agreement(logits: Tensor, other: Tensor) -> Tensor:
     """(C, C) pixels by their class and by that of another view, whose logits are brought to the first's size."""
-    classes = logits.shape[1]
     if other.shape[2:] != logits.shape[2:]:
         other = F.interpolate(other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False)
-    pairs = logits.argmax(1) * classes + other.argmax(1)
-    return torch.bincount(pairs.flatten(), minlength=classes * classes).view(classes, classes).double().cpu()
+    return confusion(logits.argmax(1), other.argmax(1), logits.shape[1]).double().cpu()
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:
-    """Of (V, C, C) agreements the mean IoU of each class over the V views; None where it is nowhere."""
+    """(V, C, C) agreements → the mean IoU of each class over the V views; None for a class without pixels."""
     kept = tables.diagonal(dim1=1, dim2=2)
     union = tables.sum(1) + tables.sum(2) - kept
     iou = (kept / union.clamp_min(1)).mean(0).tolist()

@@ -1,4 +1,4 @@
-"""The images that are adapted to: which they are, how the network sees them, in which batches, and their labels.
+"""The folder of images that a network is adapted to, in batches of one size, and their labels.
 
 Shapes: B images, C classes, H × W an image's own size, h × w the size that the network sees.
 """
@@ -6,7 +6,7 @@ Shapes: B images, C classes, H × W an image's own size, h × w the size that th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -20,14 +20,13 @@ from dem_apps.errors import InputError
 from seg.data.files import find_images, find_labels, output_names
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
-from seg.data.read import ImagePixels, read_header, read_image, read_label, refuse_other, seen
+from seg.data.read import ImagePixels, read_image, read_label, seen
 from seg.models.preprocessing import Preprocessing
+from seg.scores.metrics import confusion
 
 
 class ImageFolder:
-    """A folder of images, in the order of their names.
-
-    A file that is no image that can be read is named on stderr and left out.
+    """A folder of images, in the order of their names. Unreadable files are named on stderr and left out.
 
     Args:
         source: the folder, or one image.
@@ -38,11 +37,11 @@ class ImageFolder:
 
     Attributes:
         relative: the images' paths below the folder.
-        names: beginnings of the names of what is written of them.
-        skipped: why an image below the folder was left out, by its path there.
+        names: where what is written of each begins, below a folder of results.
+        skipped: why an image was left out, by its path below the folder.
 
     Raises:
-        InputError: no such folder, or no image in it that can be read.
+        InputError: no such folder, or no readable image in it.
     """
 
     def __init__(
@@ -50,69 +49,37 @@ class ImageFolder:
     ) -> None:
         self.preprocessing, self.device = preprocessing, device
         self.skipped: dict[str, str] = {}
+        self.files: list[Path] = []
+        self.sizes: list[tuple[int, int]] = []
         root = source if source.is_dir() else source.parent
-        found: list[tuple[Path, tuple[int, int]]] = []
         for file in find_images(source):
             try:
-                header = read_header(file)
-                refuse_other(file, header, preprocessing.pixels)
-                found.append((file, self._rounded(size or header.size)))
+                height, width = read_image(file, preprocessing.pixels).values.shape[:2]
+                self.sizes.append(self._rounded(size or (width, height)))
+                self.files.append(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
                 self.skipped[file.relative_to(root).as_posix()] = str(error).removeprefix(f"{file}: ")
-        if not found:
+        if not self.files:
             raise InputError(f"--images: no image in {source} can be read")
-        self.files, self.sizes = [file for file, _ in found], [each for _, each in found]
         self.relative = [file.relative_to(root) for file in self.files]
         self.names = output_names(self.relative)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    @property
-    def counted(self) -> str:
-        """How many images there are, for people."""
-        found = len(self) + len(self.skipped)
-        return f"{len(self)} of {found} images" if self.skipped else f"{found} images"
-
-    def leave_out(self, broken: Mapping[int, str]) -> None:
-        """Forget images whose pixels turned out to be damaged, as the sentence about each says."""
-        for index, sentence in broken.items():
-            print(f"skipped: {sentence}", file=sys.stderr, flush=True)
-            self.skipped[self.relative[index].as_posix()] = sentence.removeprefix(f"{self.files[index]}: ")
-        kept = [index for index in range(len(self)) if index not in broken]
-        self.files, self.sizes = [self.files[index] for index in kept], [self.sizes[index] for index in kept]
-        self.relative, self.names = [self.relative[index] for index in kept], [self.names[index] for index in kept]
-        if not kept:
-            raise InputError("--images: no image can be read")
-
     def picture(self, index: int) -> ImagePixels:
-        """An image as it is.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """An image as it is."""
         return read_image(self.files[index], self.preprocessing.pixels)
 
-    def preview(self, index: int) -> NDArray[np.uint8]:
-        """(H, W, 3) for people."""
-        picture = self.picture(index)
-        return self.preprocessing.pixels.preview(picture.values, picture.valid)
-
     def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
-        """(3, h, w) as the network takes it, on the device, and where it holds data; None is everywhere.
-
-        ``picture`` saves reading the image again.
-        """
+        """(3, h, w) as the network takes it, and where it holds data, None for everywhere; ``picture`` saves a read."""
         picture = self.picture(index) if picture is None else picture
         values, valid = seen(picture, self.preprocessing.pixels, self.sizes[index])
         return self.preprocessing.normalised(values, valid).to(self.device), valid
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """(B, 3, h, w) of images that are seen at one size, and where they hold data.
-
-        The mask is (B, h, w) bool, or None where all images hold data everywhere.
-        """
+        """(B, 3, h, w) of images of one size, and (B, h, w) bool where they hold data; None for everywhere."""
         images, masks = zip(*map(self.seen, indices), strict=True)
         batch = torch.stack(images)
         if all(mask is None for mask in masks):
@@ -153,7 +120,7 @@ class ImageFolder:
 
 
 class Labels:
-    """Label images of some of the images that are adapted to.
+    """Label images of some of the images.
 
     Args:
         folder: holds ``a/b.png`` for the image ``a/b.jpg``, see :func:`seg.data.files.find_labels`.
@@ -161,7 +128,7 @@ class Labels:
         classes: whose ids the label images hold.
 
     Raises:
-        InputError: no label of any image in it, or one that is of two images.
+        InputError: no label of any image, or one label of two images.
     """
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet) -> None:
@@ -176,25 +143,23 @@ class Labels:
     def confusion(
         self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64] | None:
-        """Pixels by label and prediction, (C, C); None for an image without a label.
+        """(C, C) pixels by label and prediction, at the label's size; None for an image without a label.
 
         Args:
             image: its path below the folder of images.
-            predicted: train ids, of any size.
-            valid: where the image holds data, of the same size; None is everywhere.
+            predicted: train ids.
+            valid: where the image holds data; None is everywhere.
 
         Raises:
-            InputError: a label image that cannot be read, or with an id that no class has.
+            InputError: an unreadable label image, or an id that no class has.
         """
         if image not in self.files:
             return None
         label = read_label(self.files[image], self._classes)
         size = (label.shape[1], label.shape[0])
-        if predicted.shape != label.shape:
-            predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST), np.uint8)
+        predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST), np.uint8)
         counted = label != IGNORE_INDEX
         if valid is not None:
             counted &= resized_mask(valid, size)
-        number = len(self._classes)
-        pairs = label[counted].astype(np.int64) * number + predicted[counted]
-        return np.bincount(pairs, minlength=number**2).reshape(number, -1)
+        rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
+        return confusion(rows, columns, len(self._classes)).numpy()

@@ -17,14 +17,10 @@ from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.predictions import STAGES, Predictions
 from seg.adaptation.result import Result
 from seg.models.trained import TrainedNetwork
+from seg.scores.described_metrics import VIEWS
 
 #: Images in the page, and bytes of their pictures.
 _IMAGES, _BYTES = 8, 8_000_000
-_VIEWS = (
-    View("image"),
-    View("prediction", "predicted classes", classes=True),
-    View("entropy", "black is certain, light yellow is uniform"),
-)
 
 
 def write_result(folder: Path, result: Result, predictions: Predictions, trained: TrainedNetwork) -> None:
@@ -39,21 +35,21 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
 
 def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     """One HTML file with everything in it."""
-    answer = [result.answer]
+    labels = "Decided without labels. With a few labelled images, --labels gives a score with its 95 % CI."
     if result.score:
-        answer.append(f"With labels: {result.score.sentence}.")
-    else:
-        answer.append("Decided without labels. With a few labelled images, --labels gives a score with its 95 % CI.")
-    pictures, notes = _gallery(result, predictions)
+        labels = f"With labels: {result.score.sentence}."
+    pictures, notes = _gallery(predictions)
+    shares = Table("Predicted share of the pixels, %", ["class", *STAGES, "difference"])
+    shares.rows.extend((name, list(map(Cell, texts))) for name, *texts in result.shown_shares())
     colours = zip(result.classes.names, result.classes.colors, strict=True)
     sections = [
-        Section("Answer", "notes", answer),
+        Section("Answer", "notes", [result.answer, labels]),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
         Section("Before and after", "gallery", pictures),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
         Section("About the pictures", "notes", notes),
-        Section("Classes", "table", _shares_table(result.shares())),
+        Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
         Section("Settings", "folded", list(flat(result.settings).items())),
     ]
@@ -63,23 +59,12 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 def _facts(result: Result) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
     facts = [("network", str(settings["model"])), ("images", str(len(result.rows["before"])))]
-    facts += [("images left out", str(len(result.skipped)))] if result.skipped else []
     facts.append(("method", settings["method"]))
     if outcome.planned:
         facts.append(("objective", f"{settings['loss']}, {settings['reduction']}, learning rate {settings['lr']:g}"))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
     facts.append(("mean entropy", "{before:.3f} → {after:.3f}".format(**result.mean_entropy)))
     return facts
-
-
-def _shares_table(shares: list[dict[str, float]]) -> Table:
-    note = "Classes that are never predicted are left out."
-    table = Table("Predicted share of the pixels, %", ["class", *STAGES, "difference, points"], note=note)
-    for row in shares:
-        if row["before"] or row["after"]:
-            texts = [f"{100 * row['before']:.1f}", f"{100 * row['after']:.1f}", f"{100 * row['difference']:+.1f}"]
-            table.rows.append((str(row["class"]), list(map(Cell, texts))))
-    return table
 
 
 def _looks_table(result: Result) -> Table:
@@ -105,14 +90,16 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
     return [Cell(f"{value:.3f}") for value in values]
 
 
-def _gallery(result: Result, predictions: Predictions) -> tuple[Gallery, list[str]]:
+def _gallery(predictions: Predictions) -> tuple[Gallery, list[str]]:
     folder, shown = predictions.folder, predictions.folder.spread(_IMAGES)
     pictures: list[Picture] = []
+    views: tuple[View, ...] = VIEWS[:3]  # image, prediction, entropy
     with TemporaryDirectory() as previews:
         for index in shown:
             name, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
-            Image.fromarray(folder.preview(index)).save(preview)
-            for view in _VIEWS:
+            picture = folder.picture(index)
+            Image.fromarray(folder.preprocessing.pixels.preview(picture.values, picture.valid)).save(preview)
+            for view in views:
                 for stage in STAGES:
                     file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")
                     pictures.append(Picture(name, view, stage, file))

@@ -25,8 +25,6 @@ from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.predictor import upsampled
 
 STAGES = ("before", "after")
-#: Files of an image and stage; the GeoTIFFs of an image that says where it lies.
-_FILES = ("prediction.png", "entropy.png", "pred_labelIds.png", "prediction.tif", "entropy.tif")
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,8 @@ class Predictions:
         if not bool(logits.isfinite().all()):
             raise NotFiniteError(f"{relative}: the network's output is not finite; its weights are no use")
         picture = self.folder.picture(index) if picture is None else picture
-        size = (picture.values.shape[0], picture.values.shape[1])
         with torch.inference_mode():
-            prediction = entropy_maps.Prediction.of(upsampled(logits[None], size, self.align_corners)[0], picture.valid)
+            prediction = entropy_maps.Prediction.of(self._at_image_size(logits[None], picture), picture.valid)
         tiles = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
         for kind, tile in tiles.items():
             panels.save_panel(self.file(stage, index, f"{kind}.png"), Image.fromarray(tile))
@@ -97,35 +94,35 @@ class Predictions:
             None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid),
         )
 
-    def keep_before(self, index: int) -> None:
-        """Files and row of an image before as those after."""
-        name = self.folder.relative[index].as_posix()
-        self.rows["after"][name] = self.rows["before"][name]
-        for kind in _FILES:
-            before, after = (self.file(stage, index, kind) for stage in STAGES)
-            if before.is_file():
-                after.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(before, after)
+    def keep_before(self) -> None:
+        """Files and rows of before become those of after."""
+        before, after = (self.out / stage for stage in STAGES)
+        shutil.rmtree(after, ignore_errors=True)
+        shutil.copytree(before, after)
+        self.rows["after"].clear()
+        self.rows["after"].update(self.rows["before"])
 
     def confusions(self, stage: str) -> list[NDArray[np.int64]]:
-        """(C, C) pixels by label and prediction of every labelled image, in order."""
+        """The confusion matrix of every labelled image, in order."""
         return [row.confusion for row in self.rows[stage].values() if row.confusion is not None]
 
     @torch.no_grad()
     def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
-        """The same of a network, from images as it sees them; nothing is written."""
+        """The same of a network, called with images as it sees them; nothing is written."""
         found = []
         for index, relative in enumerate(self.folder.relative):
-            if self.labels is None or relative not in self.labels.files:
-                continue
-            picture = self.folder.picture(index)
-            logits = forward(self.folder.seen(index, picture)[0][None])
-            size = (picture.values.shape[0], picture.values.shape[1])
-            predicted = upsampled(logits, size, self.align_corners)[0].argmax(0).to(torch.uint8).cpu().numpy()
-            table = self.labels.confusion(relative, predicted, picture.valid)
-            found += [] if table is None else [table]
-        return found
+            if self.labels is not None and relative in self.labels.files:
+                picture = self.folder.picture(index)
+                logits = self._at_image_size(forward(self.folder.seen(index, picture)[0][None]), picture)
+                predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
+                found.append(self.labels.confusion(relative, predicted, picture.valid))
+        return [table for table in found if table is not None]
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Where an image's file of a kind is written to."""
         return output_path(self.out / stage, self.folder.names[index], kind)
+
+    def _at_image_size(self, logits: Tensor, picture: ImagePixels) -> Tensor:
+        """(1, C, h, w) → (C, H, W)."""
+        size = (picture.values.shape[0], picture.values.shape[1])
+        return upsampled(logits, size, self.align_corners)[0]

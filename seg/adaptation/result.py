@@ -1,8 +1,8 @@
-"""What an adaptation came to, for people and for programs: the answer, the shares of the classes, the numbers."""
+"""The result of an adaptation: one sentence of answer, the shares of the classes, ``adapt.json``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from seg.adaptation.flow import PROBE_IMAGES, Outcome
 from seg.adaptation.predictions import Row
 from seg.data.labels import ClassSet
 
-#: Evidence on fewer images than these says little, and the answer says so.
+#: With fewer images than these the answer says that the evidence is weak.
 _FEW_IMAGES = PROBE_IMAGES // 2
 #: A class whose share of the pixels has moved by more than this is named.
 _MOVED = 0.10
@@ -30,8 +30,8 @@ class Result:
     Args:
         settings: of the command, resolved.
         classes: names and colours.
-        outcome: what was decided.
-        rows: of each image, by stage: of the network as it was, and of the predictions that stand.
+        outcome: of the adaptation.
+        rows: of each image, by stage: ``before`` of the unadapted network, ``after`` of the predictions that stand.
         skipped: why an image was left out, by its path.
     """
 
@@ -42,11 +42,6 @@ class Result:
     skipped: Mapping[str, str]
 
     @property
-    def _pairs(self) -> list[tuple[str, Row, Row]]:
-        """Of each image its path, and its row before and after."""
-        return [(name, old, self.rows["after"][name]) for name, old in self.rows["before"].items()]
-
-    @property
     def adapted(self) -> bool:
         """Whether the adapted network is used."""
         return self.outcome.used is not None and self.settings["method"] != "none"
@@ -54,85 +49,62 @@ class Result:
     @property
     def answer(self) -> str:
         """One sentence, and another on classes whose shares have moved far."""
-        outcome = self.outcome
-        if outcome.used is None or not self.adapted:
-            return f"Not adapted: {self._why_not()}; predictions and weights are those of the network as it was."
-        used, alone = outcome.used, "new batch norm statistics alone, with nothing learnt"
-        if outcome.stopped:
-            done = f"up to batch {used.step} of {outcome.planned}" if used.step else f"by {alone}"
-            said = f"Adapted {done}: {outcome.stopped}{self._doubt}, so it went back to that state."
-        elif used.step == outcome.batches and self.settings["method"] != "bn":
-            said = f"Adapted: {used.verdict.reason}{self._doubt}."
-        else:
-            best = f"the network after batch {used.step} of {outcome.batches} is best" if used.step else f"by {alone}"
-            said = f"Adapted{',' if used.step else ''} {best}: {used.verdict.reason}{self._doubt}."
-        return f"{said}{self._moved()}"
-
-    @property
-    def _doubt(self) -> str:
-        """That the evidence rests on few images, as the end of a clause."""
-        number = self.outcome.before.images
-        return "" if number >= _FEW_IMAGES else f", on {number} image{'s' * (number != 1)} only, which tells little"
-
-    def _moved(self) -> str:
-        """The classes to look at, as a sentence."""
+        outcome, used = self.outcome, self.outcome.used
+        number = outcome.before.images
+        doubt = "" if number >= _FEW_IMAGES else f", on {number} image{'s' * (number != 1)} only, which tells little"
+        if used is None or not self.adapted:
+            last = outcome.checks[-1].verdict
+            why = "no state of it is better than the network as it was" if last.adapt else last.reason
+            why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
+            return f"Not adapted: {why}; predictions and weights are those of the network as it was."
+        done = f" up to batch {used.step} of {outcome.planned}" if used.step else " by new batch norm statistics alone"
+        if not outcome.stopped and used.step == outcome.batches and self.settings["method"] != "bn":
+            done = ""
+        back = f"{outcome.stopped}{doubt}, so it went back to that state"
+        said = f"Adapted{done}: {back if outcome.stopped else used.verdict.reason + doubt}."
         moved = [
             f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
             for row in self.shares()
             if abs(row["difference"]) > _MOVED
         ]
-        return f" Look at what has moved most: {', '.join(moved)}." if moved else ""
-
-    def _why_not(self) -> str:
-        if self.settings["method"] == "none":
-            return "the method is none"
-        if self.outcome.stopped:
-            return f"{self.outcome.stopped}{self._doubt}"
-        last = self.outcome.checks[-1].verdict
-        why = "no state of it is better than the network as it was" if last.adapt else last.reason
-        return f"{why}{self._doubt}"
-
-    @property
-    def left_out(self) -> str:
-        """How many images are missing; empty where none are."""
-        if not self.skipped:
-            return ""
-        return f"{len(self.skipped)} of {len(self._pairs) + len(self.skipped)} images left out, which cannot be read"
+        return said + (f" Look at what has moved most: {', '.join(moved)}." if moved else "")
 
     @property
     def score(self) -> LabelScore | None:
         """On labelled images: of the predictions that stand, or of the adaptation that is not used."""
         if not self.adapted:
-            return self.outcome.checks[-1].score if self.outcome.checks else None
-        both = [(old.confusion, new.confusion) for _, old, new in self._pairs]
+            return self.outcome.checks[-1].score
+        both = [(old.confusion, self.rows["after"][name].confusion) for name, old in self.rows["before"].items()]
         labelled = [(old, new) for old, new in both if old is not None and new is not None]
         return label_score(*zip(*labelled, strict=True)) if labelled else None
 
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
         old, new = (_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in self.rows.values())
-        order = sorted(range(len(self.classes)), key=lambda index: (-old[index], index))
+        rows = zip(self.classes.names, old, new, strict=True)
+        table = [{"class": name, "before": a, "after": b, "difference": b - a} for name, a, b in rows]
+        return sorted(table, key=lambda row: -row["before"])
+
+    def shown_shares(self) -> list[list[str]]:
+        """The same in per cent, for people; without classes that are never predicted."""
+        shown = [row for row in self.shares() if row["before"] or row["after"]]
         return [
-            {
-                "class": self.classes.names[index], "before": old[index], "after": new[index],
-                "difference": new[index] - old[index],
-            }
-            for index in order
-        ]  # fmt: skip
+            [row["class"], *(f"{100 * row[stage]:.1f}" for stage in self.rows), f"{100 * row['difference']:+.1f}"]
+            for row in shown
+        ]
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
         return [
-            {
-                "image": name, "entropy_before": old.entropy, "entropy_after": new.entropy,
-                "largest_share_before": max(_shares(old.pixels)), "largest_share_after": max(_shares(new.pixels)),
-            }
-            for name, old, new in self._pairs
-        ]  # fmt: skip
+            {"image": name}
+            | {f"entropy_{stage}": rows[name].entropy for stage, rows in self.rows.items()}
+            | {f"largest_share_{stage}": max(_shares(rows[name].pixels)) for stage, rows in self.rows.items()}
+            for name in self.rows["before"]
+        ]
 
     @property
     def mean_entropy(self) -> dict[str, float]:
-        """Before and after, over images, each counting once; 0 is certain, 1 uniform."""
+        """Before and after, the mean over images; 0 is certain, 1 uniform."""
         return {stage: float(np.mean([row.entropy for row in rows.values()])) for stage, rows in self.rows.items()}
 
     def document(self) -> dict[str, Any]:
@@ -142,7 +114,7 @@ class Result:
             "adapted": self.adapted,
             "answer": self.answer,
             "settings": self.settings,
-            "images": len(self._pairs),
+            "images": len(self.rows["before"]),
             "skipped": [{"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())],
             "batches": outcome.batches,
             "planned_batches": outcome.planned,
@@ -155,25 +127,24 @@ class Result:
 
     def print(self, out: Path) -> None:
         """Shares, answer and places in a terminal."""
-        console().print(shares_table(self.shares()))
+        console().print(shares_table(self.shown_shares()))
         print(self.answer)
         if self.score is not None:
             print(f"with labels: {self.score.sentence}")
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
         if self.skipped:
-            print(f"skipped:     {self.left_out}; {out / 'adapt.json'} names them")
+            total = len(self.rows["before"]) + len(self.skipped)
+            print(f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}")
 
 
-def shares_table(shares: Sequence[dict[str, Any]]) -> Table:
-    """For a terminal; classes that are never predicted are left out."""
+def shares_table(rows: list[list[str]]) -> Table:
+    """For a terminal."""
     table = Table(title="predicted share of the pixels")
     for heading in ("class", "before %", "after %", "difference"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
-    for row in shares:
-        if row["before"] or row["after"]:
-            before, after, difference = (100 * row[key] for key in ("before", "after", "difference"))
-            table.add_row(row["class"], f"{before:.1f}", f"{after:.1f}", f"{difference:+.1f}")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Adaptation with early stopping and rollback: evidence before and while it learns, and the best state seen."""
+"""Adaptation with early stopping and rollback: evidence before and during learning, and the best accepted state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Check:
     Args:
         step: batches that it had learnt from.
         evidence: None where its output was not finite.
-        verdict: whether it may be used in place of the network as it was.
+        verdict: whether it is accepted in place of the unadapted network.
         score: on labelled images, where there are any.
     """
 
@@ -46,9 +46,8 @@ def plain_forward(network: nn.Module) -> Forward:
 def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     """A copy of the adapted network in ``eval()`` mode, with stored statistics that fit its weights.
 
-    Where adapting normalises by the batch, the stored statistics are still those of other images and other weights; so
-    they are re-estimated (:func:`seg.models.adaptive_batch_norm.re_estimated`), and the copy predicts one image as well
-    as many, in whatever order, and so do the weights that are saved of it.
+    Where adapting normalises by the batch, the stored statistics are those of other images and other weights. They are
+    re-estimated on the probe's images, so that the copy predicts one image as it does many, in any order.
     """
     network = adapter.predictor
     with torch.no_grad():
@@ -58,7 +57,7 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
 
 
 def assess(step: int, probe: Probe, forward: Forward, before: Evidence, score: Scorer | None) -> Check:
-    """The evidence of a network after so many batches, and the verdict on it; labels decide where they can."""
+    """The evidence of a network after ``step`` batches, and the verdict on it; clear scores on labels decide."""
     try:
         evidence = probe.look(forward)
     except NotFiniteError:
@@ -71,20 +70,20 @@ def assess(step: int, probe: Probe, forward: Forward, before: Evidence, score: S
 
 
 class WatchedAdapter:
-    """An adapter whose network is looked at now and then; the best acceptable state is kept, a bad one ends it.
+    """An adapter whose network is checked now and then. The best accepted state is kept, a rejected one ends learning.
 
     Args:
         adapter: of any method.
         probe: images of the folder that is adapted to.
-        before: the evidence of the network as it was.
-        score: of a network on labelled images beside that of the network as it was, where there are any.
+        before: the evidence of the unadapted network.
+        score: on labelled images, where there are any.
 
     Attributes:
         step: batches that it has learnt from.
         checks: the looks so far.
-        best: weights of the best acceptable state, or None.
+        best: weights of the best accepted state, or None.
         best_check: the look that they were kept at.
-        stopped: why learning has ended early, as half a sentence; empty otherwise.
+        stopped: why learning has ended early, as a clause; empty otherwise.
     """
 
     def __init__(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence, score: Scorer | None = None) -> None:
@@ -96,9 +95,9 @@ class WatchedAdapter:
         self.stopped = ""
 
     def learn(self, images: Tensor, valid: Tensor | None = None) -> Tensor | None:
-        """Adapt to a batch; its prediction, or None where the loss was not finite, after which nothing is learnt.
+        """Adapt to a batch, to the pixels where ``valid``, (B, H, W), is True; its prediction.
 
-        Nothing is learnt of pixels for which ``valid``, (B, H, W), is False.
+        None where the loss was not finite, which ends learning.
         """
         try:
             logits = self.adapter(images, valid)
@@ -115,14 +114,13 @@ class WatchedAdapter:
         self.checks.append(check)
         if check.verdict.adapt:
             if self.best_check is None or self._worth(check) >= self._worth(self.best_check):
-                self.best = {name: value.clone() for name, value in candidate.state_dict().items()}
-                self.best_check = check
+                self.best, self.best_check = candidate.state_dict(), check
         elif self.step:
             self.stopped = f"after batch {self.step} {check.verdict.reason}"
         return check
 
     def _worth(self, check: Check) -> float:
-        """What the best of several acceptable states has most of: mIoU, or stability where there are no labels."""
+        """The mIoU, or the stability where there are no labels."""
         if check.score is not None:
             return check.score.after
         return 0.0 if check.evidence is None else check.evidence.stability_on(self.before)

@@ -134,7 +134,7 @@ class SegmentationScores:
         if ((row < 0) | (row > classes)).any() or ((label == classes) & ~ignored).any():
             known = f"0 to {classes - 1}, or {self.ignore_index} where nothing counts"
             raise ValueError(f"labels hold {label.min()} to {label.max()}, and train ids are {known}")
-        confusion = torch.bincount(row * classes + prediction, minlength=(classes + 1) * classes)
+        table = confusion(row, prediction, classes, classes + 1)
         class_entropy = _sums(prediction, entropy, classes)
         # 0 wrong, 1 right, 2 ignored
         outcome = (prediction == label).long().masked_fill_(ignored, 2)
@@ -143,7 +143,13 @@ class SegmentationScores:
         confidence_pixels = _histograms(outcome, confidence_bin, _CONFIDENCE_BINS)
         share = (entropy / math.log(classes)).clamp_(0, 1)
         entropy_pixels = _histograms(outcome, _entropy_bin(share), _ENTROPY_BINS)
-        return torch.cat([confusion.double(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
+        return torch.cat([table.double().flatten(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
+
+
+def confusion(label: Tensor, predicted: Tensor, classes: int, rows: int | None = None) -> Tensor:
+    """(C, C) int64 pixels by label (row) and prediction, of two int64 tensors of one shape; or (``rows``, C)."""
+    rows = classes if rows is None else rows
+    return torch.bincount((label * classes + predicted).flatten(), minlength=rows * classes).view(rows, classes)
 
 
 def _per_pixel(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,12 +1,13 @@
-"""The command from a network and a folder to predictions, weights and an answer; and every mistake as one sentence."""
+"""``seg.adapt`` from a network and a folder to predictions, weights and an answer; mistakes are one sentence."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import importlib
 import json
+import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
 from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import Verdict
-from seg.adaptation.opening import batch_norm_normalises
+from seg.adaptation.flow import batch_norm_normalises
 from seg.adaptation.predictions import Row
+from seg.models.preprocessing import Preprocessing
 from seg.models.trained import open_trained
 
 NETWORKS = """
@@ -64,20 +66,12 @@ KINDS = ("prediction", "entropy", "pred_labelIds")
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """The SPEC of one of the networks above, opened with weights where they are named."""
+def networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the networks above."""
     (tmp_path / "own_adapted.py").write_text(NETWORKS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_adapted", raising=False)
-    return lambda name="build": f"own_adapted:{name}"
-
-
-@pytest.fixture
-def weights(own: Callable[..., str], tmp_path: Path) -> Path:
-    import own_adapted
-
-    torch.save(own_adapted.build().state_dict(), tmp_path / "own.pth")
-    return tmp_path / "own.pth"
+    return importlib.import_module("own_adapted")
 
 
 @pytest.fixture
@@ -97,9 +91,21 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def config(own: Callable[..., str], weights: Path, images: Path, tmp_path: Path) -> AdaptConfig:
-    flags = {"model": own(), "weights": str(weights), "images": str(images), "out": str(tmp_path / "out")}
+def config(networks: Any, images: Path, tmp_path: Path) -> AdaptConfig:
+    flags = {**spec(networks, "build", tmp_path), "images": str(images), "out": str(tmp_path / "out")}
     return parsed(**flags, device="cpu", batch_size=2, method="tent")
+
+
+@pytest.fixture
+def accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every adaptation is accepted."""
+    monkeypatch.setattr("seg.adaptation.watched.decide", lambda *_: Verdict(True, "the test says so"))
+
+
+def spec(networks: Any, name: str, folder: Path) -> dict[str, str]:
+    """Flags of one of the networks, whose weights are saved."""
+    torch.save(getattr(networks, name)().state_dict(), folder / f"{name}.pth")
+    return {"model": f"own_adapted:{name}", "weights": str(folder / f"{name}.pth")}
 
 
 def parsed(**flags: Any) -> AdaptConfig:
@@ -111,21 +117,27 @@ def changed(config: AdaptConfig, **flags: Any) -> AdaptConfig:
     return dataclasses.replace(config, **flags)
 
 
-def always(adapt: bool) -> Callable[..., Verdict]:
-    return lambda *_: Verdict(adapt, "the test says so")
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def saved(folder: Path) -> dict[str, torch.Tensor]:
+def moved(before: str, folder: Path) -> set[str]:
+    """The weights that an adaptation has changed."""
     (file,) = (folder / "adapted").iterdir()
-    return torch.load(file, weights_only=True)
+    old, new = (torch.load(each, weights_only=True) for each in (before, file))
+    return {name for name in old if not torch.equal(old[name], new[name])}
 
 
-def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def predicted(config: AdaptConfig, name: str) -> np.ndarray:
+    return np.asarray(Image.open(Path(str(config.out)) / "after" / f"{name}_pred_labelIds.png"))
+
+
+def as_seen(config: AdaptConfig, *names: str) -> torch.Tensor:
+    pictures = [np.asarray(Image.open(Path(str(config.images)) / f"{name}.png")) for name in names]
+    return torch.stack([Preprocessing().normalised(picture) for picture in pictures])
+
+
+def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> None:
     result = adapt(config)
     out = Path(str(config.out))
     assert sorted(entry.name for entry in out.iterdir()) == [
@@ -157,8 +169,7 @@ def test_everything_is_written(config: AdaptConfig, images: Path, monkeypatch, c
     ]
     assert places == sorted(places)
     assert page.count("<img") >= 8 * 6
-    assert 'src="http' not in page
-    assert 'src="/' not in page
+    assert not re.search('src="(http|/)', page)
 
 
 def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypatch, capsys) -> None:
@@ -183,106 +194,80 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypa
     assert "no_image.png: " in page
     said = capsys.readouterr()
     assert "1.png" in said.err
-    assert said.out.splitlines()[-1].startswith("skipped:     2 of 10 images left out")
+    assert said.out.splitlines()[-1].startswith("skipped:     2 of 10 images")
 
 
-def test_the_answer_names_doubts(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
     result = adapt(changed(config, method="bn"))
-    assert result.answer.startswith(
-        "Adapted by new batch norm statistics alone, with nothing learnt: the test says so."
-    )
+    assert result.answer.startswith("Adapted by new batch norm statistics alone: the test says so.")
+    before = dataclasses.replace(result.outcome.before, images=3)
     few = dataclasses.replace(
         result,
-        outcome=dataclasses.replace(
-            result.outcome, before=dataclasses.replace(result.outcome.before, images=3), batches=4, planned=4
-        ),
+        outcome=dataclasses.replace(result.outcome, before=before),
         rows={
             "before": {"0.png": Row(np.array([50, 30, 20, 0]), 0.5, None)},
             "after": {"0.png": Row(np.array([39, 31, 21, 9]), 0.5, None)},
         },
     )
     assert few.answer == (
-        "Adapted by new batch norm statistics alone, with nothing learnt: the test says so, on 3 images only, which "
-        "tells little. Look at what has moved most: class 0 from 50.0 % of the pixels to 39.0 %."
+        "Adapted by new batch norm statistics alone: the test says so, on 3 images only, which tells little. Look at "
+        "what has moved most: class 0 from 50.0 % of the pixels to 39.0 %."
     )
 
 
-def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepted: None) -> None:
     adapt(changed(config, lr=0.1))
     out = Path(str(config.out))
-    (file,) = (out / "adapted").iterdir()
-    again = open_trained(str(config.model), str(file))
-    picture = np.asarray(Image.open(Path(str(config.images)) / "0.png"))
+    again = open_trained(str(config.model), str(next((out / "adapted").iterdir())))
     with torch.no_grad():
-        predicted = again.logits(again.preprocessing.normalised(picture)[None]).argmax(1)[0].numpy()
-    np.testing.assert_array_equal(predicted, np.asarray(Image.open(out / "after" / "0_pred_labelIds.png")))
-    before = torch.load(str(config.weights), weights_only=True)
-    after = torch.load(file, weights_only=True)
-    moved = {name for name in before if not torch.equal(before[name], after[name])}
-    assert {"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"} <= moved
-    assert moved <= {name for name in before if name.startswith("norm.")}
+        own = again.logits(as_seen(config, "0")).argmax(1)[0].numpy()
+    np.testing.assert_array_equal(own, predicted(config, "0"))
+    normalisation = {f"norm.{name}" for name in ("weight", "bias", "running_mean", "running_var")}
+    assert normalisation <= moved(str(config.weights), out) <= {*normalisation, "norm.num_batches_tracked"}
 
 
 @pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
 def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(False))
+    monkeypatch.setattr("seg.adaptation.watched.decide", lambda *_: Verdict(False, "the test says so"))
     result = adapt(changed(config, mode=mode))
     out = Path(str(config.out))
     assert not result.adapted
     assert files(out / "before") == files(out / "after")
-    before, after = torch.load(str(config.weights), weights_only=True), saved(out)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not moved(str(config.weights), out)
     assert "Not adapted: " in capsys.readouterr().out
     assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
 
 
-def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config: AdaptConfig, own, tmp_path: Path) -> None:
-    import own_adapted
-
-    torch.save(own_adapted.group().state_dict(), tmp_path / "group.pth")
-    flags = {"model": own("group"), "weights": str(tmp_path / "group.pth")}
+def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path: Path) -> None:
+    flags = spec(networks, "group", tmp_path)
     result = adapt(changed(config, **flags, lr=1e5, epochs=3))
     assert result.outcome.stopped
     assert not result.adapted
     out = Path(str(config.out))
     assert files(out / "before") == files(out / "after")
-    before, after = torch.load(tmp_path / "group.pth", weights_only=True), saved(out)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not moved(flags["weights"], out)
 
 
-def test_online_returns_the_prediction_of_before_the_update(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def test_online_writes_the_prediction_of_before_the_update(config: AdaptConfig, accepted: None) -> None:
     adapt(changed(config, mode="online", lr=0.1))
-    trained = open_trained(str(config.model), str(config.weights))
-    adapter = TestTimeAdapter(trained.network, "tent", "entropy", lr=0.1, reduction="balanced", num_classes=4)
-    folder = Path(str(config.images))
+    network = open_trained(str(config.model), str(config.weights)).network
+    adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced")
     for names in (("0", "1"), ("2",), ("3", "4"), ("5", "6"), ("7", "deep/8")):
-        batch = [np.asarray(Image.open(folder / f"{name}.png")) for name in names]
-        logits = adapter(torch.stack([trained.preprocessing.normalised(image) for image in batch]))
-        for name, own in zip(names, logits.argmax(1).numpy(), strict=True):
-            written = np.asarray(Image.open(Path(str(config.out)) / "after" / f"{name}_pred_labelIds.png"))
-            np.testing.assert_array_equal(own, written)
+        for name, own in zip(names, adapter(as_seen(config, *names)).argmax(1).numpy(), strict=True):
+            np.testing.assert_array_equal(own, predicted(config, name))
 
 
-def test_episodic_begins_anew_with_every_image(config: AdaptConfig, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def test_episodic_begins_anew_with_every_image(config: AdaptConfig, accepted: None) -> None:
     adapt(changed(config, mode="episodic", lr=0.1, epochs=2))
-    trained = open_trained(str(config.model), str(config.weights))
-    adapter = TestTimeAdapter(
-        trained.network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after", num_classes=4
-    )
-    image = trained.preprocessing.normalised(np.asarray(Image.open(Path(str(config.images)) / "6.png")))[None]
-    adapter(image)
-    own = adapter(image).argmax(1)[0].numpy()
-    np.testing.assert_array_equal(own, Image.open(Path(str(config.out)) / "after" / "6_pred_labelIds.png"))
-    after, before = saved(Path(str(config.out))), torch.load(str(config.weights), weights_only=True)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    network = open_trained(str(config.model), str(config.weights)).network
+    adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after")
+    adapter(as_seen(config, "6"))
+    own = adapter(as_seen(config, "6")).argmax(1)[0].numpy()
+    np.testing.assert_array_equal(own, predicted(config, "6"))
+    assert not moved(str(config.weights), Path(str(config.out)))
 
 
-def test_labels_give_a_score_and_decide(config: AdaptConfig, images: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp_path: Path, capsys) -> None:
     (tmp_path / "labels" / "0.png").unlink()
     result = adapt(changed(config, labels=str(tmp_path / "labels"), lr=0.1))
     document = json.loads((Path(str(config.out)) / "adapt.json").read_text())
@@ -302,10 +287,9 @@ def test_labels_give_a_score_and_decide(config: AdaptConfig, images: Path, tmp_p
     assert result.score.before == 1.0
 
 
-@pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta", "deyo"])
-def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
-    source = str(images) if method in ("lab", "eata") else None
+@pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta"])
+def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) -> None:
+    source = config.images if method in ("lab", "eata") else None
     result = adapt(changed(config, method=method, source=source))
     out = Path(str(config.out))
     assert result.adapted == (method != "none")
@@ -328,22 +312,16 @@ def test_every_kind_of_method(config: AdaptConfig, images: Path, method: str, mo
         ("build", {"epochs": 2}, "tent"),
     ],
 )
-def test_auto_is_statistics_unless_learning_is_asked_for(config: AdaptConfig, network: str, flags, method) -> None:
-    import own_adapted
-
-    auto = changed(config, method="auto")
-    resolved = changed(auto, **flags).resolved(batch_norm_normalises(getattr(own_adapted, network)()))
+def test_auto_is_statistics_unless_learning_is_asked_for(config, networks, network: str, flags, method: str) -> None:
+    auto = changed(config, method="auto", **flags)
+    resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method
-    expected = (
-        {"loss": "entropy", "reduction": "balanced", "lr": 0.01} | flags
-        if method == "tent"
-        else dict.fromkeys(("loss", "reduction", "lr"))
-    )
+    learning = {"loss": "entropy", "reduction": "balanced", "lr": 0.01} | flags
+    expected = learning if method == "tent" else dict.fromkeys(("loss", "reduction", "lr"))
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
-def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", always(True))
+def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
     model.save_pretrained(str(tmp_path / "smp"))
@@ -352,9 +330,9 @@ def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypat
     again = smp.from_pretrained(str(tmp_path / "out" / "adapted"))
     before, after = model.state_dict(), again.state_dict()
     assert before.keys() == after.keys()
-    moved = {name for name in before if not torch.equal(before[name], after[name])}
-    assert {"encoder.bn1.running_mean", "decoder.blocks.0.conv1.1.running_var"} <= moved
-    assert all(name.endswith(("running_mean", "running_var")) for name in moved)
+    changed_ones = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {"encoder.bn1.running_mean", "decoder.blocks.0.conv1.1.running_var"} <= changed_ones
+    assert all(name.endswith(("running_mean", "running_var")) for name in changed_ones)
 
 
 @pytest.mark.parametrize(
@@ -364,12 +342,9 @@ def test_an_smp_folder_comes_back_as_one(images: Path, tmp_path: Path, monkeypat
         ("probabilities", "sums to one over the classes, so it is probabilities and not logits"),
     ],
 )
-def test_networks_that_are_no_use(own, config: AdaptConfig, weights: Path, tmp_path: Path, name: str, sentence: str):
-    import own_adapted
-
-    torch.save(getattr(own_adapted, name)().state_dict(), tmp_path / "bad.pth")
+def test_networks_that_are_no_use(config: AdaptConfig, networks, tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        adapt(changed(config, model=own(name), weights=str(tmp_path / "bad.pth")))
+        adapt(changed(config, **spec(networks, name, tmp_path)))
     assert not (tmp_path / "out").exists()
 
 
