@@ -32,10 +32,10 @@ html_show_sourcelink = False
 
 
 def menu(text: str) -> str:
-    """index.md with a hidden table of contents behind it: a caption per section, the pages that its rows begin with."""
+    """index.md and a hidden table of contents: a caption per section, the pages that its list items begin with."""
     for section in re.split(r"^## ", text, flags=re.M)[1:]:
         caption = section.partition("\n")[0].strip()
-        pages = re.findall(r"^\| \[[^]]+\]\(([\w/.]+\.(?:md|rst))\)", section, flags=re.M)
+        pages = re.findall(r"^- \[[^]]+\]\(([\w/.]+\.(?:md|rst))\)", section, flags=re.M)
         if pages:
             text += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
     return text

@@ -96,9 +96,8 @@ def test_the_run_folder_holds_what_is_promised(finished):
 def test_every_key_is_explained(finished):
     run, _ = finished
     scores = json.loads((run / "eval.json").read_text())
-    opened = ("reliability", "entropy_histogram", "label_free", "protocol")
-    # its images are in no built-in world
-    assert keys_of(scores, *opened) | {"protocol.demo"} == explained("Segmentation: `eval.json`")
+    opened = ("reliability", "entropy_histogram", "label_free")
+    assert keys_of(scores, *opened) == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
     assert set().union(*lines) | {"alarm", "target/eased"} | OF_ADVENT | OF_SELF_TRAINING == explained(
         "Segmentation: `metrics.jsonl`"
