@@ -31,7 +31,7 @@ from dem_apps.errors import NotFiniteError
 from seg.adaptation.evidence import Probe
 from seg.adaptation.watched import WatchedAdapter, deployed_copy, plain_forward
 from seg.data.layouts import LAYOUTS
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.demo.street.looks import GAME_STREET, target_look
 from seg.demo.street.world import draw_street
 from seg.models.trained import TrainedNetwork, open_run

@@ -32,7 +32,7 @@ from torch import Tensor
 from dem_apps.runtime.device import processor
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import LABEL_ID_PALETTE
-from seg.data.normalisation import MEAN, STD, normalised
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, normalised
 from seg.demo.street.looks import CAMERA_STREET, GAME_STREET, Domain
 from seg.demo.street.world import draw_street
 
@@ -88,7 +88,8 @@ def plain(dataset: SegmentationDataset, index: int, tensors: bool) -> Any:
         label = dataset.train_ids[np.asarray(Image.open(label_file).resize(dataset.size, Image.Resampling.NEAREST))]
     if not tensors:
         return image, label
-    scaled = (image.astype(np.float32) / 255.0 - MEAN) / STD
+    mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
+    scaled = (image.astype(np.float32) / 255.0 - mean) / std
     return torch.from_numpy(np.ascontiguousarray(scaled.transpose(2, 0, 1))), _label_tensor(label)
 
 

@@ -38,7 +38,7 @@ from dem_apps.test_time_methods.lab import lab_statistics
 from seg.data.domains import open_pair
 from seg.data.labels import IGNORE_INDEX
 from seg.data.layouts import LAYOUTS
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.demo.street.looks import GAME_STREET, target_look
 from seg.demo.street.world import draw_street
 from seg.models.trained import TrainedNetwork, open_run

@@ -9,28 +9,23 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 
-_USAGE = """usage: python -m seg.data check [--config FILE] [any setting of python -m seg.train]
-
-check   look at every file: pairs, sizes, label ids, blank or damaged images; exit status 1 when something is wrong
-
---workers N works in N processes. The settings: python -m seg.data check --help"""
-_DESCRIPTION = """Look at every file of both data sets: pairs, sizes, label ids, blank or damaged images. Exit status 1
+_PROG = "python -m seg.data check"
+_DESCRIPTION = f"""Look at every file of both data sets: pairs, sizes, label ids, blank or damaged images. Exit status 1
 when something is wrong.
 
 The settings are those of python -m seg.train, so that its files and flags can be given as they are; those of the data
-and --workers, the number of processes, matter here."""
+and --workers, the number of processes, matter here: {_PROG} --help"""
 
 
 def _main() -> None:
     command, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
     if command in ("", "-h", "--help"):
-        print(_USAGE)
+        print(f"usage: {_PROG} [--config FILE] [any setting of python -m seg.train]\n\n{_DESCRIPTION}")
         return
     if command != "check":
         raise InputError(f"seg.data: expected check first, found '{command}'{nearest(command, ['check'])}")
-    prog = "python -m seg.data check"
     config = parse_config(
-        TrainConfig, prog, f"{prog} --config configs/seg/demo.yaml", arguments, description=_DESCRIPTION
+        TrainConfig, _PROG, f"{_PROG} --config configs/seg/demo.yaml", arguments, description=_DESCRIPTION
     )
     config.check()
     from seg.data.check import check_pair

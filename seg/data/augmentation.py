@@ -21,13 +21,11 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Augmentation: TypeAlias = albumentations.Compose
-#: Transforms for spectrograms: they write 0, which is a class, into labels and have no argument against it.
-_FOREIGN = ("FrequencyMasking", "TimeMasking")
-#: What tutorials end a list with, to make input for a network.
-_MAKE_TENSORS = ("ToTensorV2", "ToTensor3D")
+#: The first two write 0, a class, into labels; the others make tensors, which training does itself.
+_REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D")
 #: Two labels that a transform is tried on: others in the result show that it mixes labels.
 _TRIED = (3, 200)
-#: How a mask of the pixels that hold data travels beside a label.
+#: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 
 
@@ -39,8 +37,8 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
     Args:
         steps: the list.
-        pixels: of the images. Where these are no 8-bit RGB, only transforms of space are taken: those of colours know
-            the range from 0 to 255, and most of them three channels.
+        pixels: of the images. Other images than 8-bit RGB take transforms of space alone: those of colours expect
+            three channels from 0 to 255.
 
     Raises:
         InputError: an unknown transform, arguments that it does not take, one of colours where there are none, or a
@@ -51,7 +49,11 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
         if not isinstance(step, dict) or len(step) != 1:
             raise InputError(f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}")
         ((name, arguments),) = step.items()
-        _check_name(name)
+        known = [key for key in dir(albumentations) if _is_transform(getattr(albumentations, key))]
+        if name not in known:
+            raise InputError(f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}")
+        if name in _REFUSED:
+            raise InputError(f"augmentation '{name}': is for spectrograms or for making tensors; leave it out")
         if not pixels.is_rgb and not issubclass(getattr(albumentations, name), albumentations.DualTransform):
             raise InputError(
                 f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
@@ -99,18 +101,8 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     return replace(sample, image=augmented["image"], label=augmented.get("mask"), valid=valid)
 
 
-def _check_name(name: Any) -> None:
-    if name in _MAKE_TENSORS:
-        raise InputError(f"augmentation '{name}': images become tensors after the augmentation anyway; leave it out")
-    if name in _FOREIGN:
-        raise InputError(f"augmentation '{name}': it writes 0 into labels, which is a class; use XYMasking")
-    known = [key for key in dir(albumentations) if _is_transform(getattr(albumentations, key))]
-    if name not in known:
-        raise InputError(f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}")
-
-
 def _is_transform(value: Any) -> bool:
-    """Whether it is one to use, and not a base or a list of transforms."""
+    """Whether it is a transform, and not a base class or a list of transforms."""
     return (
         inspect.isclass(value)
         and issubclass(value, albumentations.BasicTransform)
@@ -144,21 +136,17 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
     strange = set(np.unique(result["mask"]).tolist()) - {*_TRIED, IGNORE_INDEX, *given}
     if strange:
         raise InputError(
-            f"augmentation '{name}': it writes values into labels that were not there, such as {min(strange)}; labels "
-            "must not be interpolated (mask_interpolation: 0)"
+            f"augmentation '{name}': it writes values into labels that were not there, such as {min(strange)}; leave "
+            "it out, or let labels not be interpolated (mask_interpolation: 0)"
         )
 
 
 def _problem(image: Any, label: Any, pixels: PixelFormat) -> str | None:
     """What keeps an image or its label from being one, as half a sentence."""
-    kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {getattr(image, 'shape', '()')}"
-    if not pixels.is_rgb:
-        if not isinstance(image, np.ndarray) or image.dtype != np.float32 or image.shape[2:] != (pixels.bands,):
-            return f"makes images {kind}, and training takes float32 in {pixels.bands} bands"
-    elif not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-        return f"makes images {kind}, and training takes uint8 and normalises them itself; leave it out"
-    elif image.ndim != 3 or image.shape[2] != 3:
-        return f"makes images {kind}, and training takes three channels"
+    dtype, bands = (np.uint8, 3) if pixels.is_rgb else (np.float32, pixels.bands)
+    if not isinstance(image, np.ndarray) or image.dtype != dtype or image.shape[2:] != (bands,):
+        kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {tuple(getattr(image, 'shape', ()))}"
+        return f"makes images {kind}, and training takes {dtype.__name__} in {bands} bands; leave it out"
     if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
         return f"makes labels {label.dtype} of shape {label.shape} beside images of shape {image.shape}"
     return None

@@ -1,19 +1,19 @@
 """``python -m seg.data check``: every fault of the files before any training, and the class file that reads the labels.
 
-An *error* stops training at some step; a *warning* does not. Of the target's training labels those of the labelled part
-are opened, and no others: adaptation never sees them.
+An *error* stops training at some step; a *warning* does not. Of the target's training labels only those of the labelled
+part are opened.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -26,17 +26,17 @@ from dem_apps.errors import InputError, printable
 from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, spans
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color, spans
 from seg.data.pixel_format import PixelFormat
-from seg.data.rasters import available, held_ids, is_tiff
-from seg.data.read import Color, ImagePixels, label_colors, left_out, read_header, read_image
+from seg.data.rasters import is_tiff
+from seg.data.read import ImagePixels, label_colors, left_out, read_header, read_image
 from seg.data.statistics import each_file
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
-#: Files that have one and the same problem get a line each up to this number, and beyond it one together.
+#: Files with the same problem get a line each up to this number, and one line together beyond it.
 _MOST_ALIKE = 3
-#: Ids, or colours, that are listed as classes at most.
+#: Most ids, or colours, that are proposed as classes.
 _MOST_IDS = 40
 
 
@@ -50,10 +50,10 @@ class FileReport:
         notes: sentences about nothing wrong.
         size: (width, height) of the image, where it could be read.
         counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
-        unknown: ids of its label that are not in the table.
-        held: all ids that its label holds, without what the file calls no data.
-        colors: of its label, where that cannot be read as it is meant and is a picture.
-        no_data: numbers in its label that the file calls no data.
+        held: all ids of its label, without what the file calls no data.
+        unfit: whether its label holds ids that are not in the table.
+        colors: colours of its label, where that is a picture and cannot be read as ids.
+        nodata: the number in its label that the file calls no data.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -61,10 +61,10 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None
     counts: NDArray[np.int64] | None = None
-    unknown: frozenset[int] = frozenset()
     held: frozenset[int] = frozenset()
+    unfit: bool = False
     colors: frozenset[Color] = frozenset()
-    no_data: frozenset[int] = frozenset()
+    nodata: int | None = None
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
@@ -81,12 +81,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     for title, dataset, indices in _work(pair):
         check = functools.partial(_check_one_of, dataset, indices)
         reports[title] = list(each_file(check, len(indices), workers, f"checking {title}"))
-        unfit |= _warn_of_ignored(reports[title], dataset) or any(report.unknown for report in reports[title])
+        unfit |= _warn_of_ignored(reports[title], dataset) or any(report.unfit for report in reports[title])
         _print_lines(reports[title], dataset.root, title, console)
     if not pair.target_val.labelled:
-        root = pair.target_val.root
-        note = FileReport(notes=[f"{root}: no labels, so a training gives the scores that need none"])
-        _print_lines([note], root, "target val", console)
+        note = FileReport(notes=[f"{pair.target_val.root}: no labels, so training gives the unsupervised scores alone"])
+        _print_lines([note], pair.target_val.root, "target val", console)
     console.print(_overview(reports))
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
@@ -103,7 +102,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
-    """Titles, data sets and the samples to look at: those of the target that are labelled once, with their labels."""
+    """Titles, data sets and the samples to look at; labelled target images once, with their labels."""
     labelled = set() if pair.target_labelled is None else {image for image, _ in pair.target_labelled.files}
     for title, dataset in pair.splits().items():
         indices = list(range(len(dataset)))
@@ -121,10 +120,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     image_file, label_file = dataset.files[index]
     report = FileReport()
     if image_file.stem in dataset.layout.known_bad:
-        report.notes.append(
-            f"{image_file}: known to be bad in the data set as published (nearly blank, or of another size than its "
-            "label); better excluded"
-        )
+        report.notes.append(f"{image_file}: known to be bad in the data set as published; better excluded")
     valid = None
     try:
         header = read_header(image_file)
@@ -138,23 +134,21 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
                 f"{image_file}: is turned upright as its EXIF says (orientation {image.turned}), and its label "
                 "is read as it stands; if it was drawn on the pixels as they are stored, remove the orientation"
             )
-        if image.valid is not None and not image.valid.any():
+        if valid is not None and not valid.any():
             report.warnings.append(f"{image_file}: no pixel of the image holds data")
         elif _is_blank(image, dataset.pixels):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
     except InputError as error:
         report.errors.append(str(error))
     if label_file is not None:
-        _check_label(dataset, image_file, label_file, report, valid)
+        if label_file.is_file():
+            _check_label(dataset, label_file, report, valid)
+        else:
+            report.errors.append(f"{image_file}: its label {label_file} is missing")
     return report
 
 
-def _check_label(
-    dataset: SegmentationDataset, image_file: Path, file: Path, report: FileReport, valid: NDArray[np.bool_] | None
-) -> None:
-    if not file.is_file():
-        report.errors.append(f"{image_file}: its label {file} is missing")
-        return
+def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, valid: NDArray[np.bool_] | None) -> None:
     try:
         ids = dataset.read_ids(file)
     except InputError as error:
@@ -171,11 +165,16 @@ def _check_label(
         )
     pixels = np.bincount(ids.ravel(), minlength=256)
     unknown = (pixels > 0) & ~dataset.known_ids
-    report.unknown = frozenset(np.flatnonzero(unknown).tolist())
-    report.held = frozenset(np.flatnonzero(pixels).tolist())
-    if IGNORE_INDEX in report.held and is_tiff(file) and available() and not dataset.classes.by_color:
-        report.held, report.no_data = held_ids(file)
-    if unknown.any():
+    report.held, report.unfit = frozenset(np.flatnonzero(pixels).tolist()), bool(unknown.any())
+    nodata = read_header(file).nodata
+    if IGNORE_INDEX in report.held and nodata is not None and not dataset.classes.by_color:
+        report.held, report.nodata = report.held - {IGNORE_INDEX}, int(nodata)
+        if nodata in range(256) and dataset.train_ids[int(nodata)] != IGNORE_INDEX:
+            report.warnings.append(
+                f"{file}: {int(nodata)} is the id of a class and the file calls it no data, so these pixels are "
+                "ignored; if they are of that class, remove the nodata value from the file"
+            )
+    if report.unfit:
         report.errors.append(
             f"{file}: label id {spans(unknown)} is not in the table, which has {spans(dataset.known_ids)}"
         )
@@ -229,54 +228,38 @@ def _warn_of_ignored(reports: list[FileReport], dataset: SegmentationDataset) ->
 
 def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) -> str | None:
     """A class file for labels that the classes do not fit, with their names where there are as many."""
-    colors = frozenset[Color]().union(*(report.colors for report in reports))
+    colors = sorted(frozenset[Color]().union(*(report.colors for report in reports)))
     held = frozenset[int]().union(*(report.held for report in reports))
-    no_data = frozenset[int]().union(*(report.no_data for report in reports))
+    nodata = sorted({report.nodata for report in reports if report.nodata is not None})
     if len(colors) > _MOST_IDS:
         return (
             f"the labels are pictures in more than {_MOST_IDS} colours: no masks, or some that were smoothed, "
             "resized or saved as JPEG; save one colour per class, as PNG"
         )
     if len(colors) > 1:
-        rows = [f"color: {list(color)}" for color in sorted(colors)]
-        return (
-            f"the labels are pictures in {len(colors)} colours; {_proposal(classes, rows)} (--classes "
-            "FILE; a colour that nothing counts goes to a list 'ignored' instead):\n\n"
-            f"labels: colors\nclasses:\n{_rows(rows, classes)}"
-        )
+        return f"the labels are pictures in {len(colors)} colours; " + _class_file(
+            classes, {"labels": "colors"}, [{"color": list(color)} for color in colors],
+            "; a colour that nothing counts goes to a list 'ignored' instead",
+        )  # fmt: skip
     others = held - {IGNORE_INDEX}
     # 255 is a class where the names count it, or where hardly anything else could be one
     ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
     if not unfit or not 2 <= len(ids) <= _MOST_IDS:
         return None
-    beside = f", and {', '.join(map(str, sorted(no_data)))} as no data, which is ignored" if no_data else ""
-    rows = [f"id: {label_id}" for label_id in ids]
-    return (
-        f"the labels hold the ids {', '.join(map(str, sorted(held)))}{beside}; {_proposal(classes, rows)} "
-        f"(--classes FILE):\n\nclasses:\n{_rows(rows, classes)}"
+    beside = f", and {', '.join(map(str, nodata))} as no data, which is ignored" if nodata else ""
+    return f"the labels hold the ids {', '.join(map(str, sorted(held)))}{beside}; " + _class_file(
+        classes, {}, [{"id": label_id} for label_id in ids]
     )
 
 
-def _names(classes: ClassSet, rows: list[str]) -> list[str] | None:
-    """Those that were given, where there are as many."""
-    return list(classes.names) if classes is not CITYSCAPES_CLASSES and len(classes) == len(rows) else None
-
-
-def _proposal(classes: ClassSet, rows: list[str]) -> str:
-    if _names(classes, rows) is None:
-        return "with names of yours this file reads them"
-    return "this file reads them, if your names are in this order"
-
-
-def _rows(rows: list[str], classes: ClassSet) -> str:
-    names = _names(classes, rows) or [f"class {place}" for place in range(len(rows))]
-    return "".join(f"- {{name: {_quoted(name)}, {row}}}\n" for name, row in zip(names, rows, strict=True))
-
-
-def _quoted(name: str) -> str:
-    """A name as YAML has it: ``no`` alone would be false."""
-    plain = re.fullmatch(r"[^\W\d][\w -]*", name) and isinstance(yaml.safe_load(name), str)
-    return name if plain else json.dumps(name, ensure_ascii=False)
+def _class_file(classes: ClassSet, head: dict[str, Any], rows: list[dict[str, Any]], hint: str = "") -> str:
+    """The class file of these rows and what is to be done with it."""
+    named = classes is not CITYSCAPES_CLASSES and len(classes) == len(rows)
+    names = classes.names if named else [f"class {place}" for place in range(len(rows))]
+    document = {**head, "classes": [{"name": name, **row} for name, row in zip(names, rows, strict=True)]}
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    how = "this file reads them, if your names are in this order" if named else "with your names this file reads them"
+    return f"{how} (--classes FILE{hint}):\n\n{text}"
 
 
 def _print_lines(reports: list[FileReport], root: Path, title: str, console: Console) -> None:
@@ -287,10 +270,9 @@ def _print_lines(reports: list[FileReport], root: Path, title: str, console: Con
         for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
             for sentence in sentences:
                 groups.setdefault((kind, within.sub("…", sentence)), []).append(sentence)
-    for (kind, _), sentences in groups.items():
-        lines = sentences
-        if len(sentences) > _MOST_ALIKE:
-            lines = [f"{len(sentences):,} files, such as {sentences[0]}"]
+    for (kind, _), lines in groups.items():
+        if len(lines) > _MOST_ALIKE:
+            lines = [f"{len(lines):,} files, such as {lines[0]}"]
         for line in lines:
             console.print(f"{kind}: {title}: {printable(line)}", markup=False, emoji=False, highlight=False)
 
@@ -309,19 +291,17 @@ def _overview(reports: dict[str, list[FileReport]]) -> Table:
 
 def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:
     """Share of each class among the pixels that count, and the number of images that have it."""
-    columns: dict[str, NDArray[np.int64]] = {}
-    for title in ("source train", "labelled target train", "target val"):
-        if title not in reports:
-            continue
-        readable = [file.counts for file in reports[title] if file.counts is not None]
-        columns[title] = np.array(readable) if readable else np.zeros((1, len(names) + 1), np.int64)
     table = Table("class", title="pixels and images of each class")
-    for title in columns:
-        table.add_column(f"{title}, %", justify="right")
-        table.add_column("images", justify="right")
+    columns = []
+    for title in ("source train", "labelled target train", "target val"):
+        if title in reports:
+            table.add_column(f"{title}, %", justify="right")
+            table.add_column("images", justify="right")
+            readable = [file.counts for file in reports[title] if file.counts is not None]
+            columns.append(np.array(readable) if readable else np.zeros((1, len(names) + 1), np.int64))
     for row, name in enumerate((*names, "(ignored)")):
         cells = []
-        for counts in columns.values():
+        for counts in columns:
             total = counts.sum() if row == len(names) else counts[:, :-1].sum()
             share = 100 * counts[:, row].sum() / max(total, 1)
             cells += [f"{share:.2f}", f"{(counts[:, row] > 0).sum():,}"]

@@ -1,7 +1,4 @@
-"""Images and labels of one split: which files belong to it, and how one sample is read.
-
-Labels are read as indices, never through a colour conversion, and mapped to train ids by one look-up table.
-"""
+"""Images and labels of one split: which files belong to it, and how one sample is read."""
 
 from __future__ import annotations
 
@@ -10,11 +7,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, id_tables
@@ -52,23 +50,14 @@ class Sample:
         return self.pixels.preview(self.image, self.valid)
 
 
-class Samples(Protocol):
-    """What a training stream is drawn from."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Sample: ...
-
-
-class SegmentationDataset:
+class SegmentationDataset(Dataset[Sample]):
     """The files of one split.
 
     Args:
         root: the folder that the data set was unpacked to.
         layout: a key of :data:`LAYOUTS`.
         split: ``train`` or ``val``.
-        labelled: whether labels are looked for and read at all. Target training data is opened without. None reads
-            them if there are any, since scores can do without.
+        labelled: whether labels are looked for and read at all; None reads them if there are any.
         size: (width, height) to which images (bicubic) and labels (nearest) are resized; None keeps theirs.
         resize_labels: False keeps labels at their own size, as evaluation wants them.
         classes: the classes that label ids are mapped to.
@@ -127,7 +116,7 @@ class SegmentationDataset:
         """Read one sample.
 
         Raises:
-            InputError: a file that cannot be decoded, a label id that the table does not know.
+            InputError: a file that cannot be decoded, a label id that the table does not have.
         """
         image_file, label_file = self.files[index]
         read = read_image(image_file, self.pixels)
@@ -162,7 +151,7 @@ class SegmentationDataset:
         return self.files[index][0].relative_to(self.root).as_posix()
 
     def read_ids(self, file: Path) -> NDArray[np.uint8]:
-        """(H, W) uint8 ids of a label image, as it lies on the disk.
+        """(H, W) uint8 ids of a label image, as they lie in the file.
 
         Raises:
             InputError: it cannot be read, or has colours that no class has.
@@ -173,24 +162,6 @@ class SegmentationDataset:
         return read_label(
             file, self.classes, self.layout.ids, self.layout.read_ids, size if self.resize_labels else None
         )
-
-
-class JoinedDataset:
-    """Several data sets as one: the samples of the first part, then those of the second, and so on."""
-
-    def __init__(self, parts: Sequence[Samples]) -> None:
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
-
-    def __getitem__(self, index: int) -> Sample:
-        """Read one sample."""
-        for part in self.parts:
-            if index < len(part):
-                return part[index]
-            index -= len(part)
-        raise IndexError(index)
 
 
 def _found(root: Path, layout: str, split: str) -> Pairs:

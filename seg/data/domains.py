@@ -23,7 +23,7 @@ from seg.data.read import first_header, refuse_other
 from seg.data.statistics import measured_format
 from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
 
-#: The domains, and how the built-in world keeps them.
+#: The domains, and the layouts of the built-in world.
 _DEMO_SOURCE, _DEMO_TARGET = ("source", "gta5"), ("target", "cityscapes")
 
 
@@ -85,8 +85,7 @@ def open_pair(
         labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
         demo: which built-in world, where no root is given; None is the demo's own.
         bands: how many are asked for, and which are shown; None leaves both to the images.
-        pixels: what the network sees, where that is known; None looks at the images, and measures those that are no
-            8-bit RGB.
+        pixels: what the network sees; None looks at the images, and measures those that are no 8-bit RGB.
         measure: False measures and refuses nothing, as the check does.
         workers: processes that measure.
 
@@ -95,21 +94,22 @@ def open_pair(
             labelled part that is empty or that is scored as well.
     """
     instead = target.replaces_source()
-    source_root, target_root = _roots(source, target, demo, needs_source=not instead)
+    if (source.root is None) != (target.root is None) and not (instead and target.root is not None):
+        given, missing = ("source", "target") if source.root else ("target", "source")
+        raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
     classes = load_classes(classes_file)
     source_train = None
     if not instead:
-        source_train = _open(
-            source, source_root, "train", classes, _DEMO_SOURCE, True, labels_must_exist=labels_must_exist
-        )
+        root = _demo_pair(demo).source_root if source.root is None else Path(source.root)
+        source_train = _open(source, root, "train", classes, _DEMO_SOURCE, True, labels_must_exist=labels_must_exist)
     # the target's training labels are never opened, but for those of the labelled part
-    target_train = open_unlabelled(target, classes, target_root)
-    target_val = open_validation(target, classes, validation_part, target_root, labels_must_exist)
+    target_train = open_unlabelled(target, classes, demo)
+    target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
     target_labelled = None
     if target.labelled_part:
         try:  # the first part of a fixed shuffle, so that a small part lies in a larger
             target_labelled = _open(
-                target, target_root, "train", classes, _DEMO_TARGET, True,
+                target, target_train.root, "train", classes, _DEMO_TARGET, True,
                 part=(0.0, target.labelled_part), labels_must_exist=labels_must_exist,
             )  # fmt: skip
         except InputError as error:
@@ -123,6 +123,69 @@ def open_pair(
     for dataset in pair.splits().values():
         dataset.pixels = pixels
     return dataclasses.replace(pair, pixels=pixels)
+
+
+def open_unlabelled(target: DataConfig, classes: ClassSet, demo: DemoConfig | None = None) -> SegmentationDataset:
+    """The target's training images, at the training size; their labels are never opened.
+
+    Args:
+        target: names root, layout, size and excluded images.
+        classes: of the run.
+        demo: see :func:`open_pair`.
+
+    Raises:
+        InputError: a folder that is missing or empty.
+    """
+    return _open(target, _target_root(target, demo), "train", classes, _DEMO_TARGET, labelled=False)
+
+
+def open_validation(
+    target: DataConfig,
+    classes: ClassSet,
+    part: Sequence[float] = (0.0, 1.0),
+    labels_must_exist: bool = True,
+    demo: DemoConfig | None = None,
+) -> SegmentationDataset:
+    """The target's validation set: images at the training size, labels at their own, as scores want them.
+
+    A target may have no label at all; scores are then those that need none.
+
+    Args:
+        target: names root, layout and size.
+        classes: what label ids are mapped to.
+        part: share of the images to use, (from, to) of a fixed shuffle; (0, 1) is all of them. Parts that share no
+            number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
+        labels_must_exist: see :func:`open_pair`.
+        demo: see :func:`open_pair`.
+
+    Raises:
+        InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
+    """
+    if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
+        raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
+    return _open(
+        target, _target_root(target, demo), "val", classes, _DEMO_TARGET, None,
+        resize_labels=False, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
+    )  # fmt: skip
+
+
+def _open(
+    data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str], labelled: bool | None,
+    **options: Any,
+) -> SegmentationDataset:  # fmt: skip
+    """One split of a domain; ``of_demo`` is the domain's name and the layout of the demo's."""
+    domain, layout = of_demo
+    if data.layout != AUTO:
+        layout = data.layout
+    elif data.root is not None:
+        layout = found_layout(root, split, classes.names, f"--{domain}.layout")
+    size = data.size
+    if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE):
+        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {size}")
+    return SegmentationDataset(
+        root, layout, split, labelled, None if size is None else (size[0], size[1]), classes=classes,
+        exclude=data.exclude, **options,
+    )  # fmt: skip
 
 
 def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:
@@ -148,37 +211,6 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) ->
     return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
 
 
-def _roots(source: DataConfig, target: DataConfig, demo: DemoConfig | None, needs_source: bool) -> tuple[Path, Path]:
-    if target.root is not None and not needs_source:
-        return Path(source.root or target.root), Path(target.root)
-    if (source.root is None) != (target.root is None):
-        given, missing = ("source", "target") if source.root else ("target", "source")
-        raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
-    if source.root is None or target.root is None:
-        world = _demo_pair(demo)
-        return world.source_root, world.target_root
-    return Path(source.root), Path(target.root)
-
-
-def _open(
-    data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str], labelled: bool | None,
-    **options: Any,
-) -> SegmentationDataset:  # fmt: skip
-    """One split of a domain; ``of_demo`` is the domain's name and the layout of the demo's."""
-    domain, layout = of_demo
-    if data.layout != AUTO:
-        layout = data.layout
-    elif data.root is not None:
-        layout = found_layout(root, split, classes.names, f"--{domain}.layout")
-    size = data.size
-    if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE):
-        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {size}")
-    return SegmentationDataset(
-        root, layout, split, labelled, None if size is None else (size[0], size[1]), classes=classes,
-        exclude=data.exclude, **options,
-    )  # fmt: skip
-
-
 def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, part: float) -> None:
     """Where a target has no validation split, its training images are scored."""
     both = {image for image, _ in labelled.files} & {image for image, _ in scored.files}
@@ -190,58 +222,7 @@ def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, p
         )
 
 
-def open_unlabelled(
-    target: DataConfig, classes: ClassSet, root: Path | None = None, demo: DemoConfig | None = None
-) -> SegmentationDataset:
-    """The target's training images, at the training size; their labels are never opened.
-
-    Args:
-        target: names root, layout, size and excluded images.
-        classes: of the run.
-        root: instead of the target's.
-        demo: see :func:`open_pair`.
-
-    Raises:
-        InputError: a folder that is missing or empty.
-    """
-    return _open(target, _target_root(target, root, demo), "train", classes, _DEMO_TARGET, labelled=False)
-
-
-def open_validation(
-    target: DataConfig,
-    classes: ClassSet,
-    part: Sequence[float] = (0.0, 1.0),
-    root: Path | None = None,
-    labels_must_exist: bool = True,
-    demo: DemoConfig | None = None,
-) -> SegmentationDataset:
-    """The target's validation set: images at the training size, labels at their own, as scores want them.
-
-    A target may have no label at all; scores are then those that need none.
-
-    Args:
-        target: names root, layout and size.
-        classes: what label ids are mapped to.
-        part: share of the images to use, (from, to) of a fixed shuffle; (0, 1) is all of them. Parts that share no
-            number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
-        root: instead of the target's.
-        labels_must_exist: see :func:`open_pair`.
-        demo: see :func:`open_pair`.
-
-    Raises:
-        InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
-    """
-    if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
-        raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
-    return _open(
-        target, _target_root(target, root, demo), "val", classes, _DEMO_TARGET, None,
-        resize_labels=False, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
-    )  # fmt: skip
-
-
-def _target_root(target: DataConfig, root: Path | None, demo: DemoConfig | None) -> Path:
-    if root is not None:
-        return root
+def _target_root(target: DataConfig, demo: DemoConfig | None) -> Path:
     return Path(target.root) if target.root is not None else _demo_pair(demo).target_root
 
 

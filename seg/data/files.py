@@ -1,4 +1,4 @@
-"""Which files of a folder are images and which are their labels, and what is written about an image is called."""
+"""Finds the images of a folder and their labels, and names what is written about an image."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 
-#: Pixels of a side that an image may be resized to.
+#: Most pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
-#: Of formats that keep every number: JPEG's rounding makes other classes of ids. In order of preference.
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+#: Formats that keep every number, in order of preference.
 LABEL_SUFFIXES = (".png", ".tif", ".tiff")
-#: What may stand behind the name of an image to name its label, in order of preference.
+#: Endings of a label's name behind its image's, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels")
-#: Bytes; a file system takes 255, and ``_pred_labelIds.png.tmp`` and a number may come behind it.
+#: Bytes; a file system takes 255, and ``_pred_labelIds.png.tmp`` and a number may follow.
 _LONGEST_NAME = 220
 
 
@@ -70,11 +70,10 @@ def find_labels(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
     owners: dict[Path, Path] = {}
     for image in images:
         stem = str(image.with_suffix(""))
-        candidates = [present[stem + ending] for ending in _LABEL_ENDINGS if stem + ending in present]
-        labels[image] = candidates[0] if candidates else folder / image.with_suffix(".png")
-        if candidates and owners.setdefault(candidates[0], image) != image:
-            label = candidates[0]
-            raise InputError(f"{image}: shares the label {label} with {owners[label]}; give each its own name")
+        found = [present[stem + ending] for ending in _LABEL_ENDINGS if stem + ending in present]
+        labels[image] = found[0] if found else folder / image.with_suffix(".png")
+        if found and owners.setdefault(found[0], image) != image:
+            raise InputError(f"{image}: shares the label {found[0]} with {owners[found[0]]}; give each its own name")
     return labels
 
 
@@ -99,10 +98,11 @@ def flat_names(images: Sequence[str]) -> list[str]:
     It is the stem where no other image has it, else the path: ``val/a/0.png`` beside ``val/b/0.png`` is ``val_a_0``.
     No two are alike, even where case does not count.
     """
-    stems = [Path(image).stem for image in images]
-    shared = Counter(stem.lower() for stem in stems)
-    paths = [str(Path(image).with_suffix("")).replace("/", "_") for image in images]
-    chosen = [path if shared[stem.lower()] > 1 else stem for path, stem in zip(paths, stems, strict=True)]
+    shared = Counter(Path(image).stem.lower() for image in images)
+    chosen = []
+    for image in images:
+        stem, path = Path(image).stem, str(Path(image).with_suffix("")).replace("/", "_")
+        chosen.append(path if shared[stem.lower()] > 1 else stem)
     # the folder of 0.png.jpg would be the file of 0.jpg
     chosen = [f"{name[:-4]}_png" if name.lower().endswith(".png") else name for name in chosen]
     return distinct([cut(name) for name in chosen])

@@ -1,13 +1,8 @@
-"""The Cityscapes label table: label ids on disk, train ids in memory, colours for people.
+"""Classes: the Cityscapes label table, and class sets from YAML files.
 
-Three numberings exist and are easily mixed up:
-
-- a *label id* (0 to 33) is what an annotation PNG holds;
-- a *train id* (0 to 18) is the index of one of the 19 evaluated classes;
-- ``IGNORE_INDEX`` (255) marks every pixel that no loss and no metric counts.
-
-The 35th Cityscapes label, the licence plate (id -1), does not fit into eight bits; files store
-it as 255, which maps to ``IGNORE_INDEX``. Source: ``labels.py`` of the public cityscapesScripts.
+A *label id* (0 to 33) is what an annotation PNG holds, a *train id* (0 to 18) the index of an evaluated class, and
+``IGNORE_INDEX`` (255) marks a pixel that no loss and no metric counts. The licence plate (id -1) is stored as 255.
+Source of the table: ``labels.py`` of the public cityscapesScripts.
 """
 
 from __future__ import annotations
@@ -27,9 +22,10 @@ from dem_apps.runtime.shipped_configs import found
 from dem_apps.runtime.validate import shown
 from seg.data.files import distinct
 
+Color = tuple[int, int, int]
 IGNORE_INDEX = 255
 _LONGEST_NAME = 100
-#: What a class is called that may be black on pictures.
+#: Names of a class that may be black on pictures.
 _BLACK = ("background", "void", "unlabelled", "unlabeled")
 
 
@@ -40,7 +36,7 @@ class Label:
     name: str
     id: int
     train_id: int
-    color: tuple[int, int, int]
+    color: Color
 
 
 LABELS: tuple[Label, ...] = (
@@ -103,11 +99,11 @@ class ClassSet:
     """
 
     names: tuple[str, ...]
-    colors: tuple[tuple[int, int, int], ...]
+    colors: tuple[Color, ...]
     ids: tuple[int, ...]
     ignored: tuple[int, ...] = ()
     by_color: bool = False
-    ignored_colors: tuple[tuple[int, int, int], ...] = ()
+    ignored_colors: tuple[Color, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -199,7 +195,7 @@ def named_classes(names: Sequence[str]) -> ClassSet:
     return ClassSet(tuple(distinct(names)), tuple(colors), tuple(range(len(names))))
 
 
-def chosen_color(index: int) -> tuple[int, int, int]:
+def chosen_color(index: int) -> Color:
     """The colour of class ``index`` in Pascal VOC's map: bits 0, 3 and 6 of the index are the top bits of red, …"""
     red, green, blue = (
         sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(8)) for channel in range(3)
@@ -226,83 +222,60 @@ def load_classes(file: str | None) -> ClassSet:
     if file is None:
         return CITYSCAPES_CLASSES
     if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
-        return _named(file)
-    document = _document(file)
-    by_color = document.get("labels", "ids") == "colors"
-    rows = _with_colors([{"name": row} if isinstance(row, str) else row for row in document["classes"]])
-    parsed = [_class_row(f"{file}, classes[{index}]", row, index) for index, row in enumerate(rows)]
-    names, colors, ids = (tuple(column) for column in zip(*parsed, strict=True))
-    ignored = document.get("ignored") or []
-    if not isinstance(ignored, list) or not all(map(_is_color if by_color else _is_byte, ignored)):
-        what = "colours [R, G, B]" if by_color else "ids from 0 to 255"
-        raise InputError(f"{file}, ignored: expected a list of {what}, found {shown(ignored)}")
+        names = [name.strip() for name in file.split(",")]
+        if "" in names or len(names) != len(set(names)) or len(names) > IGNORE_INDEX:
+            raise InputError(f"--classes: expected a file, or different names such as a,b,c, got '{file}'")
+        return named_classes(names)
+    path = found(file)
+    # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
+    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    _known_keys(file, document, ("labels", "classes", "ignored"))
+    kind, rows, ignored = document.get("labels", "ids"), document.get("classes"), document.get("ignored") or []
+    by_color = kind == "colors"
+    _expect(kind in ("ids", "colors"), f"{file}, labels", "ids, or colors of pictures in the classes' colours", kind)
+    _expect(isinstance(rows, list) and 2 <= len(rows) <= 255, f"{file}, classes", "a list of 2 to 255 classes", rows)
+    what = "a list of colours [R, G, B]" if by_color else "a list of ids from 0 to 255"
+    fits = isinstance(ignored, list) and all(map(_is_color if by_color else _is_byte, ignored))
+    _expect(fits, f"{file}, ignored", what, ignored)
+    return _class_set(file, [{"name": row} if isinstance(row, str) else row for row in rows], by_color, ignored)
+
+
+def _class_set(file: str, rows: list[Any], by_color: bool, ignored: list[Any]) -> ClassSet:
+    for index, row in enumerate(rows):
+        where = f"{file}, classes[{index}]"
+        _known_keys(where, row, ("name", "color", "id"))
+        name, label_id = row.get("name"), row.get("id", index)
+        fits = isinstance(name, str) and name.strip() and len(name) <= _LONGEST_NAME and name.isprintable()
+        _expect(bool(fits), f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
+        _expect(_is_byte(label_id), f"{where}, id", "a number from 0 to 255", label_id)
+    names, ids = tuple(row["name"] for row in rows), tuple(row.get("id", index) for index, row in enumerate(rows))
+    colors = named_classes(names).colors
+    if any("color" in row for row in rows):
+        for index, row in enumerate(rows):
+            color = row.get("color")
+            _expect(_is_color(color), f"{file}, classes[{index}], color", "3 numbers from 0 to 255", color)
+        colors = tuple((row["color"][0], row["color"][1], row["color"][2]) for row in rows)
     for what, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
         twice = next((value for value, count in Counter(values).items() if count > 1), None)
         if twice is not None:
             raise InputError(f"{file}, classes: the {what} {twice!r} is given to more than one class")
     if by_color:
-        nothing = tuple(sorted({(color[0], color[1], color[2]) for color in ignored}))
-        return ClassSet(names, colors, ids, by_color=True, ignored_colors=nothing)
+        return ClassSet(
+            names, colors, ids, (), True, tuple(sorted({(red, green, blue) for red, green, blue in ignored}))
+        )
     both = sorted(set(ids) & set(ignored))
     if both:
         raise InputError(f"{file}, ignored: the id {both[0]} is that of class '{names[ids.index(both[0])]}'")
     return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
 
 
-def _named(names: str) -> ClassSet:
-    """The classes of names with commas between."""
-    split = [name.strip() for name in names.split(",")]
-    if "" in split or len(split) != len(set(split)) or len(split) > IGNORE_INDEX:
-        raise InputError(f"--classes: expected a file, or different names such as background,crop,weed, got '{names}'")
-    return named_classes(split)
+def _expect(fits: bool, where: str, expected: str, value: object) -> None:
+    if not fits:
+        raise InputError(f"{where}: expected {expected}, found {shown(value)}")
 
 
-def _document(file: str) -> dict[str, Any]:
-    """What the file holds, with a list of 2 to 255 classes."""
-    path = found(file)
-    if not path.exists():
-        raise InputError(f"--classes: {file} cannot be read (no such file); it should be a YAML file")
-    # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
-    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
-    if not isinstance(document, dict):
-        raise InputError(f"{file}: expected a key 'classes' with a list, found {type(document).__name__}")
-    _known_keys(file, document, ("labels", "classes", "ignored"))
-    kind, rows = document.get("labels", "ids"), document.get("classes")
-    if kind not in ("ids", "colors"):
-        raise InputError(
-            f"{file}, labels: expected ids, or colors of pictures in the classes' colours, found {shown(kind)}"
-        )
-    if not isinstance(rows, list) or not 2 <= len(rows) <= 255:
-        count = f"{len(rows)} of them" if isinstance(rows, list) else f"{type(rows).__name__}"
-        raise InputError(f"{file}, classes: expected a list of 2 to 255 classes, found {count}")
-    return document
-
-
-def _with_colors(rows: list[Any]) -> list[Any]:
-    """The rows with chosen colours, where none has one of its own."""
-    if any(isinstance(row, dict) and "color" in row for row in rows):
-        return rows
-    colors = named_classes([str(row.get("name")) if isinstance(row, dict) else "" for row in rows]).colors
-    return [
-        {**row, "color": list(color)} if isinstance(row, dict) else row for row, color in zip(rows, colors, strict=True)
-    ]
-
-
-def _class_row(where: str, row: Any, position: int) -> tuple[str, tuple[int, int, int], int]:
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: expected {{name: …, color: [R, G, B], id: …}}, found {shown(row)}")
-    _known_keys(where, row, ("name", "color", "id"))
-    name, color, label_id = row.get("name"), row.get("color"), row.get("id", position)
-    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InputError(f"{where}, name: expected a text of 1 to {_LONGEST_NAME} characters, found {shown(name)}")
-    if not isinstance(color, list) or not _is_color(color):
-        raise InputError(f"{where}, color: expected 3 numbers from 0 to 255, found {shown(color)}")
-    if not _is_byte(label_id):
-        raise InputError(f"{where}, id: expected a number from 0 to 255, found {shown(label_id)}")
-    return name, (color[0], color[1], color[2]), label_id
-
-
-def _known_keys(where: str, mapping: dict[str, Any], known: tuple[str, ...]) -> None:
+def _known_keys(where: str, mapping: Any, known: tuple[str, ...]) -> None:
+    _expect(isinstance(mapping, dict), where, f"a mapping with the keys {', '.join(known)}", mapping)
     for key in mapping:
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")

@@ -9,22 +9,23 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError
 from seg.data.augmentation import Augmentation, apply_augmentation, build_augmentation
-from seg.data.datasets import Samples
+from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.sampling import Draws, Passes, Sampler
 
 Batch = dict[str, Any]
-#: Changes an image, (H, W, B), by what the sample's own random numbers say; see :mod:`seg.data.style`.
+Samples = SegmentationDataset | ConcatDataset[Sample]
+#: Changes an image, (H, W, B), by the sample's own random numbers; see :mod:`seg.data.style`.
 Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 
@@ -44,8 +45,7 @@ def batches(
     """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
     ``draw``; ``valid`` (B, H, W) bool where an image has pixels without data.
 
-    ``draw`` (B,) int64 holds a random number from 0 to 2**62 - 1 per sample, a function of ``seed`` and the sample's
-    position alone: it seeds what a method draws for a sample (which classes it pastes, how it changes colours).
+    ``draw`` (B,) int64 is a random number from 0 to 2**62 - 1 per sample, which seeds what a method draws for it.
 
     With several processes B is this one's share. The processes' shares of a step, in the order of their ranks, are
     the batch that a single process would have had.
@@ -58,8 +58,7 @@ def batches(
         augmentation: see :func:`build_augmentation`.
         workers: processes that read ahead; 0 reads in this one.
         process: (rank, number of processes).
-        sampler: which sample stands at which position; without one every sample comes once per pass, in a new order
-            each pass.
+        sampler: which sample stands at which position; None is :class:`Passes`.
         style: changes the images before the augmentation.
         styled: how many samples of ``dataset``, from the first on, get the style; None for all. Labelled target
             images, which come after the source's, have it already.
@@ -72,13 +71,13 @@ def batches(
     share, rest = divmod(batch_size, processes)
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
-    shares = (batch_size, rank * share, share)
-    sampler = sampler or Passes(len(dataset), (*seed, Draws.ORDER))
-    transform = build_augmentation(augmentation, pixels) if augmentation else None
-    styled = 0 if style is None else len(dataset) if styled is None else styled
+    stream = _Stream(
+        dataset, sampler or Passes(len(dataset), (*seed, Draws.ORDER)), steps, batch_size, rank * share, share, seed,
+        build_augmentation(augmentation, pixels) if augmentation else None,
+        style, len(dataset) if styled is None else styled,
+    )  # fmt: skip
     loader = DataLoader(
-        _Stream(dataset, sampler, steps, shares, seed, transform, style, styled), batch_size=share,
-        num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
+        stream, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
         # the global one would be drawn from at each start, and a resumed run starts once more
         generator=torch.Generator(),
@@ -89,69 +88,40 @@ def batches(
         yield batch
 
 
-def _leave_signals_to_the_main_process(_worker: int) -> None:
-    """Ctrl-C and a launcher's SIGTERM do not end a worker, for the main process has a step to finish; its own does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "sigwaitinfo"):  # nothing else in Python says who sent a signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with_the_main_process, daemon=True).start()
-
-
-def _end_with_the_main_process() -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
-        pass
-    os._exit(0)
-
-
-def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
-    """A batch, or the first error among its samples: a loader whose worker raised takes 5 s per worker to end."""
-    for sample in samples:
-        if isinstance(sample, InputError):
-            return sample
-    whole = [sample for sample in samples if isinstance(sample, dict)]
-    if any("valid" in sample for sample in whole):
-        for sample in whole:  # of a batch all or none, so that they can be stacked
-            sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
-    names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in samples}  # type: ignore[index]
-    if len(names) > 1:
-        differing = ", ".join(f"{name} is {width}x{height}" for (width, height), name in names.items())
-        return InputError(
-            f"a batch needs images of one size, and {differing}: set --source.size and --target.size, or --batch-size 1"
-        )
-    batch: Batch = default_collate(samples)
-    return batch
-
-
+@dataclass(frozen=True)
 class _Stream(Dataset[Batch | InputError]):
     """Samples by their place among those of this process: ``share`` a step, from ``first`` on of ``batch_size``."""
 
-    def __init__(
-        self, dataset: Samples, sampler: Sampler, steps: range, shares: tuple[int, int, int], seed: tuple[int, int],
-        augmentation: Augmentation | None, style: Style | None, styled: int,
-    ) -> None:  # fmt: skip
-        self._dataset, self._sampler, self._steps, self._seed = dataset, sampler, steps, seed
-        self._batch_size, self._first, self._share = shares
-        self._augmentation, self._style, self._styled = augmentation, style, styled
+    dataset: Samples
+    sampler: Sampler
+    steps: range
+    batch_size: int
+    first: int
+    share: int
+    seed: tuple[int, int]
+    augmentation: Augmentation | None
+    style: Style | None
+    styled: int
 
     def __len__(self) -> int:
-        return len(self._steps) * self._share
+        return len(self.steps) * self.share
 
     def __getitem__(self, item: int) -> Batch | InputError:
-        step, place = divmod(item, self._share)
+        step, place = divmod(item, self.share)
         try:
-            return self._at(self._steps[step] * self._batch_size + self._first + place)
+            return self._at(self.steps[step] * self.batch_size + self.first + place)
         except InputError as error:
             return error
 
     def _at(self, position: int) -> Batch:
-        index = self._sampler.index(position)
-        sample = self._dataset[index]
-        if self._style is not None and index < self._styled:
+        index = self.sampler.index(position)
+        sample = self.dataset[index]
+        if self.style is not None and index < self.styled:
             # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
-            sample = replace(sample, image=self._style(sample.image, self._random(Draws.STYLE, position)))
-        if self._augmentation is not None:
+            sample = replace(sample, image=self.style(sample.image, self._random(Draws.STYLE, position)))
+        if self.augmentation is not None:
             seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
-            sample = apply_augmentation(self._augmentation, sample, seed)
+            sample = apply_augmentation(self.augmentation, sample, seed)
         draw = int(self._random(Draws.METHOD, position).integers(2**62))
         batch: Batch = {"name": sample.name, "image": sample.normalised(), "draw": draw}
         if sample.label is not None:
@@ -161,4 +131,38 @@ class _Stream(Dataset[Batch | InputError]):
         return batch
 
     def _random(self, purpose: Draws, position: int) -> np.random.Generator:
-        return np.random.default_rng([*self._seed, purpose, position])
+        return np.random.default_rng([*self.seed, purpose, position])
+
+
+def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
+    """A batch, or the first error among its samples: a loader whose worker raised takes 5 s per worker to end."""
+    whole: list[Batch] = []
+    for sample in samples:
+        if isinstance(sample, InputError):
+            return sample
+        whole.append(sample)
+    if any("valid" in sample for sample in whole):
+        for sample in whole:  # of a batch all or none, so that they can be stacked
+            sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
+    names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in whole}
+    if len(names) > 1:
+        differing = ", ".join(f"{name} is {width}x{height}" for (width, height), name in names.items())
+        return InputError(
+            f"a batch needs images of one size, and {differing}: set --source.size and --target.size, or --batch-size 1"
+        )
+    batch: Batch = default_collate(whole)
+    return batch
+
+
+def _leave_signals_to_the_main_process(_worker: int) -> None:
+    """Ctrl-C and a launcher's SIGTERM do not end a worker, for the main process has a step to finish; its own does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # nothing else in Python says which process sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+
+
+def _end_with_the_main_process() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)

@@ -1,6 +1,6 @@
 """TIFF and GeoTIFF by rasterio (extra ``geo``): any number of bands of any numbers, nodata, coordinates.
 
-Only GDAL's reader of TIFF opens a file: other readers of GDAL follow descriptions that point elsewhere.
+Only GDAL's TIFF driver opens files: other drivers follow descriptions that point elsewhere.
 Shapes: H × W pixels, B bands.
 """
 
@@ -22,7 +22,7 @@ from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import write_atomically
 from seg.data.pixel_format import MOST_BANDS
 
-#: Of a scene.
+#: Most pixels of an image.
 MOST_PIXELS = 1 << 28
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
@@ -30,10 +30,10 @@ NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo
 
 @dataclass(frozen=True)
 class Georeference:
-    """Where an image lies.
+    """Coordinates of an image.
 
     Args:
-        crs: its coordinate reference system as WKT; empty where the file names none.
+        crs: the coordinate reference system as WKT; empty where the file names none.
         transform: a, b, c, d, e, f of x = a · column + b · row + c and y = d · column + e · row + f.
     """
 
@@ -43,7 +43,7 @@ class Georeference:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of its pixels before they are read.
+    """Metadata of an image file.
 
     Args:
         size: (width, height), upright.
@@ -51,6 +51,7 @@ class Header:
         dtype: numpy's name of its numbers.
         alpha: whether a band for transparency comes after the others.
         colours: the bands that are red, green and blue, where the file says so, counted from 0.
+        nodata: the number that stands for no data in the first band, where the file names one.
     """
 
     size: tuple[int, int]
@@ -58,6 +59,7 @@ class Header:
     dtype: str
     alpha: bool = False
     colours: tuple[int, int, int] | None = None
+    nodata: float | None = None
 
     @property
     def is_rgb(self) -> bool:
@@ -86,7 +88,7 @@ def available() -> bool:
 
 
 def read_header(file: Path) -> Header:
-    """Of a TIFF.
+    """The header of a TIFF.
 
     Raises:
         InputError: it is damaged or too large, or holds complex numbers.
@@ -106,11 +108,11 @@ def read_header(file: Path) -> Header:
         colours = None
         if {"red", "green", "blue"} <= set(kinds):
             colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
-        return Header((source.width, source.height), bands, dtype, alpha, colours)
+        return Header((source.width, source.height), bands, dtype, alpha, colours, source.nodata)
 
 
 def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None, Georeference | None]:
-    """The first ``bands`` bands of a TIFF as (H, W, B) in their own numbers, :func:`valid_pixels` and where it lies.
+    """The first ``bands`` bands of a TIFF as (H, W, B) in their own numbers, where they hold data, and coordinates.
 
     Raises:
         InputError: it is damaged, or does not fit into memory.
@@ -122,14 +124,14 @@ def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_]
 
 
 def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | None]:
-    """What a picture's own reader leaves out: which pixels hold data, (H, W) or None for all, and where it lies."""
+    """What Pillow does not read: which pixels hold data, (H, W) or None for all, and coordinates."""
     with _opened(file) as source:
         alpha = source.count > 1 and source.colorinterp[-1].name == "alpha"
         return _valid(source, list(range(1, source.count + 1 - alpha)), None), _place(source)
 
 
 def read_ids(file: Path) -> NDArray[np.uint8]:
-    """(H, W) ids of a label image that is a TIFF with one band of whole numbers; 255 where it holds no data.
+    """(H, W) ids of a TIFF label image with one band of whole numbers; 255 where it holds no data.
 
     Raises:
         InputError: it has other bands, or numbers that are no ids, or is stored with rounding.
@@ -137,10 +139,8 @@ def read_ids(file: Path) -> NDArray[np.uint8]:
     with _opened(file) as source:
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
         if source.count != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
-            raise InputError(
-                f"{file}: a label image holds one id per pixel, and this one has {source.count} "
-                f"band{'s' * (source.count > 1)} of {dtype}"
-            )
+            has = f"{source.count} band{'s' * (source.count > 1)} of {dtype}"
+            raise InputError(f"{file}: a label image holds one id per pixel, and this one has {has}")
         if compression in ("jpeg", "webp", "lerc"):
             raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
         bits = source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS")
@@ -153,21 +153,7 @@ def read_ids(file: Path) -> NDArray[np.uint8]:
     if ids.min() < 0 or ids.max() > 255:
         worst = int(ids.min() if ids.min() < 0 else ids.max())
         raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
-    result: NDArray[np.uint8] = ids.astype(np.uint8)
-    return result
-
-
-def held_ids(file: Path) -> tuple[frozenset[int], frozenset[int]]:
-    """The ids in such a label image, and the numbers that it calls no data.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    with _opened(file) as source:
-        ids, valid = source.read(1), _valid(source, [1], None)
-    if valid is None:
-        return frozenset(np.unique(ids).tolist()), frozenset()
-    return frozenset(np.unique(ids[valid]).tolist()), frozenset(np.unique(ids[~valid]).tolist())
+    return np.asarray(ids, np.uint8)
 
 
 def write_geotiff(
@@ -178,12 +164,12 @@ def write_geotiff(
     description: str,
     colours: Sequence[tuple[int, int, int]] | None = None,
 ) -> None:
-    """Write (H, W) numbers as a tiled, compressed GeoTIFF with one band, in one step.
+    """Write (H, W) uint8 or float32 numbers as a tiled, compressed GeoTIFF with one band, in one step.
 
     Args:
         path: of the file; its folder is made.
-        values: uint8 or float32.
-        place: where they lie.
+        values: the numbers.
+        place: their coordinates.
         nodata: stands for no data.
         description: of the band.
         colours: of the numbers 0, 1, … for viewers.
@@ -198,7 +184,7 @@ def write_geotiff(
     if min(values.shape) >= 256:
         profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a place in pixels, which rasterio calls none
+        warnings.simplefilter("ignore")  # of coordinates in pixels
         with rasterio.io.MemoryFile() as memory:
             with memory.open(**profile) as target:
                 target.write(values, 1)
@@ -213,7 +199,7 @@ def write_geotiff(
 def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArray[np.bool_] | None:
     """(H, W): where every band holds data, by nodata, by the file's mask and by being finite; None if all do.
 
-    A band for transparency says what is shown, not what is there, and is left aside.
+    A band for transparency is left aside: it says what is shown, not what is there.
     """
     valid: NDArray[np.bool_] | None = None
     for place, band in enumerate(wanted):
@@ -241,7 +227,7 @@ def _opened(file: Path) -> Iterator[Any]:
     rasterio = _rasterio(file)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it lies nowhere
+            warnings.simplefilter("ignore")  # of an image without coordinates
             with rasterio.open(file, driver="GTiff") as source:
                 yield source
     except InputError:

@@ -1,7 +1,7 @@
 """The one reader of images and the one of labels.
 
-Pillow decodes pictures in 8 bits, OpenCV PNG and PPM in 16, rasterio TIFF (:mod:`seg.data.rasters`). Nothing is cut to
-8 bits: numbers that a network was not trained on are refused. Shapes: H × W pixels, B bands.
+Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF (:mod:`seg.data.rasters`). Nothing is cut to
+8 bits: other numbers than a network was trained on are refused. Shapes: H × W pixels, B bands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from PIL import Image
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data import rasters
-from seg.data.labels import IGNORE_INDEX, ClassSet, id_tables, spans
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables, spans
 from seg.data.pixel_format import RGB, PixelFormat, kind_of, resized, resized_mask
 from seg.data.rasters import Georeference, Header
 
@@ -29,11 +29,10 @@ _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF")
-#: Bands of Pillow's modes that are not three, without transparency.
+#: Pillow's modes with one band beside transparency, and those with transparency.
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
 _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
-Color = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class ImagePixels:
     Args:
         values: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures.
         valid: (H, W), False where the file holds no data; None where it does everywhere.
-        place: where it lies, if it says so.
+        place: coordinates, if the file has them.
         turned: the EXIF orientation that it was turned upright from; 1 for none.
     """
 
@@ -79,23 +78,30 @@ def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
 
 
 def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
-    """An image file, upright, with the bands that a network takes; of several frames the first.
+    """An image file, upright, with the bands that a network takes; the first frame of several.
 
-    The transparency of a picture in 8 bits is dropped, unless ``wanted`` counts it among its bands; see
-    :func:`left_out`.
+    The transparency of an 8-bit picture is dropped, unless ``wanted`` counts it among its bands; see :func:`left_out`.
 
     Raises:
         InputError: a file that is damaged or too large, or whose bands or numbers are others than the network's.
     """
-    if _by_rasterio(file):
-        return _tiff(file, wanted)
-    if wanted.is_rgb:
+    tiff = _by_rasterio(file)
+    if wanted.is_rgb and not tiff:
         return _picture(file)
     header = read_header(file)
     refuse_other(file, header, wanted)
-    if rasters.is_tiff(file):
-        raise InputError(f"{file}: as a TIFF with {wanted.described} {rasters.NEEDED}")
-    return _picture_in_bands(file, header, wanted.bands)
+    if not wanted.is_rgb:
+        if tiff:
+            return ImagePixels(*rasters.read_raster(file, wanted.bands))
+        if rasters.is_tiff(file):
+            raise InputError(f"{file}: as a TIFF with {wanted.described} {rasters.NEEDED}")
+        return _picture_in_bands(file, header, wanted.bands)
+    try:
+        rgb = _picture(file)
+    except InputError:  # a kind that Pillow does not read, or too large for it
+        values, valid, place = rasters.read_raster(file, header.bands)
+        return ImagePixels(values if header.bands == 3 else values.repeat(3, axis=2), valid, place)
+    return rgb if rgb.turned != 1 else ImagePixels(rgb.values, *rasters.read_beside(file))
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
@@ -118,14 +124,12 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
-    """A decoded 8-bit image of any mode as (H, W, 3) uint8, without transparency; ``file`` names it in errors.
+    """An 8-bit image of any mode as (H, W, 3) uint8, without transparency; ``file`` names it in errors.
 
     Raises:
         InputError: an image with more than 8 bits, whose scale is not known.
     """
-    deep = "float32" if picture.mode == "F" else "uint16" if picture.mode.startswith("I") else None
-    if deep is not None:
-        raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
+    _refuse_deep(picture, file)
     return np.asarray(picture.convert("RGB"))
 
 
@@ -134,7 +138,7 @@ def seen(
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """An image at the (width, height) that a network sees, None for its own, bicubic, and where it holds data.
 
-    Bands come as float32, with their mean where they hold no data, so that nothing of it is spread by resizing.
+    Bands come as float32, with their mean where they hold no data, so that resizing spreads nothing of it.
     """
     values, valid = image.values, image.valid
     if not pixels.is_rgb:
@@ -163,7 +167,7 @@ def read_label(
         classes: the classes that are counted.
         numbering: id → class name of the data set's own ids; None where label images hold the class set's.
         read_ids: reads the ids of a label image of that data set; None is :func:`read_index_image`.
-        size: (width, height) to resize it to, each pixel as the nearest; None keeps its own.
+        size: (width, height) to resize it to, nearest; None keeps its own.
 
     Raises:
         InputError: a file that cannot be read, or an id or a colour that no class has.
@@ -192,7 +196,7 @@ def label_ids(
 def read_index_image(file: Path) -> NDArray[np.uint8]:
     """Ids of a PNG or TIFF with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
 
-    A TIFF may have numbers of more bits that are ids all the same; where it holds no data the id is 255.
+    A TIFF may hold ids in numbers of more bits; where it holds no data the id is 255.
 
     Raises:
         InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
@@ -219,35 +223,30 @@ def label_colors(file: Path, most: int) -> list[Color]:
     return [_color(int(code)) for code in np.unique(_codes(file))[: most + 1]]
 
 
+def read_all_bits(file: Path) -> NDArray[Any]:
+    """(H, W) or (H, W, B) pixels by OpenCV, which keeps 16 bits, with red first.
+
+    Raises:
+        InputError: a file that cannot be read.
+    """
+    with opened_image(file) as picture:
+        picture.verify()  # OpenCV gives no reason for a damaged file
+        values = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
+    if values is None:
+        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
+    return np.asarray(values if values.ndim == 2 else values[..., [2, 1, 0, 3][: values.shape[2]]])
+
+
 def _by_rasterio(file: Path) -> bool:
     return rasters.is_tiff(file) and rasters.available()
 
 
-def _tiff(file: Path, wanted: PixelFormat) -> ImagePixels:
-    header = rasters.read_header(file)
-    refuse_other(file, header, wanted)
-    if not wanted.is_rgb:
-        return ImagePixels(*rasters.read_raster(file, wanted.bands))
-    try:
-        rgb = _picture(file)
-    except InputError:  # one of the kinds that Pillow does not know, or large
-        values, valid, place = rasters.read_raster(file, header.bands)
-        return ImagePixels(values if header.bands == 3 else values.repeat(3, axis=2), valid, place)
-    if rgb.turned != 1:
-        return rgb
-    return ImagePixels(rgb.values, *rasters.read_beside(file))
-
-
 def _picture(file: Path) -> ImagePixels:
-    """A picture in 8 bits as RGB."""
+    """An 8-bit picture as RGB."""
     with opened_image(file) as picture:
-        deep = _deep_type(picture)
-        if deep is not None:
-            raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
+        _refuse_deep(picture, file)
         orientation = _orientation(picture)
         values = np.asarray(picture.convert("RGB"))
-    if orientation == 1:
-        return ImagePixels(values)
     return ImagePixels(np.ascontiguousarray(_upright(values, orientation)), turned=orientation)
 
 
@@ -258,9 +257,8 @@ def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
         if header.dtype == "uint8":
             whole = "LA" if header.bands == 1 else "RGBA"
             values: NDArray[Any] = np.asarray(picture.convert(whole if bands > header.bands else whole[:-1]))
-        else:
-            picture.verify()  # OpenCV gives no reason for a damaged file
-            values = read_all_bits(file)
+    if header.dtype != "uint8":
+        values = read_all_bits(file)
     if values.ndim == 2:
         values = values[..., None]
     elif header.bands == 1:
@@ -268,19 +266,14 @@ def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
     return ImagePixels(np.ascontiguousarray(_upright(values, orientation)[..., :bands]), turned=orientation)
 
 
-def read_all_bits(file: Path) -> NDArray[Any]:
-    """(H, W) or (H, W, B) pixels by OpenCV, which keeps 16 bits, with red first."""
-    try:
-        values = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
-        raise InputError(f"{file}: the image cannot be read ({' '.join(str(error).split())[:120]})") from error
-    if values is None:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
-    return np.asarray(values if values.ndim == 2 else values[..., [2, 1, 0, 3][: values.shape[2]]])
+def _refuse_deep(picture: Image.Image, file: Path) -> None:
+    deep = _deep_type(picture)
+    if deep is not None:
+        raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:
-    """What the decoder of an image that is not decoded yet is told of its pixels, such as ``("RGB;16B",)``."""
+    """What the decoder is told of the pixels of an image that is not decoded yet, such as ``("RGB;16B",)``."""
     tiles = getattr(picture, "tile", [])
     arguments = tiles[0][3] if tiles else None
     return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
@@ -326,27 +319,25 @@ def _upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:
 def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:
     """(H, W) uint8 ids of the class set from a picture in its colours; ``IGNORE_INDEX`` for ignored colours."""
     codes = _codes(file)
-    table = dict.fromkeys(map(_code, classes.ignored_colors), IGNORE_INDEX)
+    table = {_code(color): IGNORE_INDEX for color in classes.ignored_colors}
     table |= {_code(color): label_id for color, label_id in zip(classes.colors, classes.ids, strict=True)}
     known = np.array(sorted(table), np.uint32)
     places = np.searchsorted(known, codes).clip(max=len(known) - 1)
     unknown = known[places] != codes
     if unknown.any():
-        code, pixels = int(codes[unknown].min()), int(unknown.sum())
+        color, pixels = _color(int(codes[unknown].min())), int(unknown.sum())
         raise InputError(
-            f"{file}: the colour {list(_color(code))} is no class's and not ignored ({pixels:,} pixels have such)"
+            f"{file}: the colour {list(color)} is no class's and not ignored ({pixels:,} pixels have such)"
         )
-    ids: NDArray[np.uint8] = np.array([table[code] for code in known.tolist()], np.uint8)[places]
-    return ids
+    return np.asarray(np.array([table[code] for code in known.tolist()], np.uint8)[places])
 
 
 def _codes(file: Path) -> NDArray[np.uint32]:
     """(H, W) red, green and blue as one number, upright as EXIF says; transparency is dropped."""
     with opened_image(file, LOSSLESS) as picture:
         orientation = _orientation(picture)
-        rgb: NDArray[Any] = np.asarray(picture.convert("RGB")).astype(np.uint32)
-    codes: NDArray[np.uint32] = _upright(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], orientation)
-    return codes
+        rgb = np.asarray(picture.convert("RGB")).astype(np.uint32)
+    return _upright(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], orientation)
 
 
 def _code(color: Color) -> int:

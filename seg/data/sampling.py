@@ -1,6 +1,6 @@
-"""Which sample stands at which position of a training stream: a function of seed and position alone.
+"""Deterministic, resumable samplers: which sample stands at which position of a training stream.
 
-A sampler keeps no state that its answers depend on, so that a stream is the same for any number of workers and
+The answer is a function of seed and position alone, so that a stream is the same for any number of workers and
 processes and after resuming.
 """
 
@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
@@ -34,7 +35,7 @@ class Sampler(Protocol):
     """Which sample stands at which position."""
 
     def index(self, position: int) -> int:
-        """Of the sample in its data set; positions count from 0."""
+        """The sample's index in its data set; positions count from 0."""
         ...
 
 
@@ -52,7 +53,7 @@ class Passes:
         self._order: tuple[int, NDArray[np.int64]] | None = None
 
     def index(self, position: int) -> int:
-        """Of the sample in its data set."""
+        """The sample's index in its data set."""
         number, place = divmod(position, self._count)
         if self._order is None or self._order[0] != number:
             self._order = (number, np.random.default_rng([*self._seed, number]).permutation(self._count))
@@ -78,18 +79,23 @@ class RareClasses:
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
-        sizes, labelled = pixels.sum(1), pixels[:, :-1]
-        present = np.flatnonzero(labelled.sum(0))
+        totals = pixels[:, :-1].sum(0)
+        present = np.flatnonzero(totals)
         if not len(present):
             raise ValueError("no pixel of any class is labelled")
-        self.probabilities = _probabilities(labelled.sum(0), temperature)
+        exponents = (1.0 - totals / totals.sum()) / temperature
+        self.probabilities: NDArray[np.float64] = softmax(np.where(totals > 0, exponents, -np.inf))
         """(C,) how often each class is drawn."""
         self._cumulated = np.cumsum(self.probabilities[present])
-        self._images = [_images(pixels[:, index], sizes, enough) for index in present]
+        self._images = []
+        for index in present:
+            shown = pixels[:, index]
+            images = np.flatnonzero((shown > 0) & (shown >= enough * pixels.sum(1)))
+            self._images.append(images if len(images) else np.flatnonzero(shown))
         self._seed = seed
 
     def index(self, position: int) -> int:
-        """Of the sample in its data set."""
+        """The sample's index in its data set."""
         random = np.random.default_rng([*self._seed, position])
         # rounding may leave the last sum a little below or above 1
         drawn = np.searchsorted(self._cumulated, random.random() * self._cumulated[-1], side="right")
@@ -97,24 +103,11 @@ class RareClasses:
         return int(images[random.integers(len(images))])
 
 
-def _probabilities(pixels: NDArray[np.int64], temperature: float) -> NDArray[np.float64]:
-    """(C,) softmax of (1 − f_c) / T over the classes that are there, 0 for the others."""
-    exponents = np.where(pixels > 0, (1.0 - pixels / pixels.sum()) / temperature, -np.inf)
-    weights = np.exp(exponents - exponents.max())  # of T = 0.01 alone, exp(100) and smaller T overflow
-    result: NDArray[np.float64] = weights / weights.sum()
-    return result
-
-
-def _images(pixels: NDArray[np.int64], sizes: NDArray[np.int64], enough: float) -> NDArray[np.int64]:
-    images = np.flatnonzero((pixels > 0) & (pixels >= enough * sizes))
-    return images if len(images) else np.flatnonzero(pixels)
-
-
 class InTurn:
     """Positions 0, k, 2k, … from the first of k samplers, 1, k + 1, … from the second, and so on.
 
     Args:
-        samplers: one for each part of a :class:`seg.data.datasets.JoinedDataset`.
+        samplers: one for each part of a ``ConcatDataset``.
         counts: samples of each part.
     """
 
@@ -123,7 +116,7 @@ class InTurn:
         self._first = [sum(counts[:part]) for part in range(len(counts))]
 
     def index(self, position: int) -> int:
-        """Of the sample in the joined data set."""
+        """The sample's index in the joined data set."""
         place, part = divmod(position, len(self._samplers))
         return self._first[part] + self._samplers[part].index(place)
 
@@ -135,7 +128,7 @@ def labelled_sampler(
     enough: float = 0.005,
     workers: int = 0,
 ) -> Sampler:
-    """The sampler of the labelled stream, over the parts joined (:class:`seg.data.datasets.JoinedDataset`).
+    """The sampler of the labelled stream, over the parts joined.
 
     Args:
         parts: the source, or what takes its place, and then the labelled part of the target where it stands beside. Of

@@ -44,10 +44,6 @@ def each_file(function: Callable[[int], Result], count: int, workers: int, title
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
     """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
 
-    Args:
-        dataset: a labelled one.
-        workers: processes that read.
-
     Raises:
         InputError: a label that cannot be read.
     """

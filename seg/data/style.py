@@ -6,24 +6,24 @@ A style takes its statistics from one target training image, drawn anew for ever
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import cv2
 import numpy as np
 import scipy.fft
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dem_apps.errors import InputError
+from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from seg.data.augmentation import build_augmentation
 from seg.data.datasets import SegmentationDataset
 from seg.data.pixel_format import PixelFormat
 
 #: Grey levels: what a frequency that an image lacks has in 32-bit arithmetic (1.4e-5 at most) stays below.
 _NO_AMPLITUDE = 1e-4
-#: Standard deviation in Lab, where OpenCV's a and b of a grey pixel are up to 0.125 from 0. A channel below it has no
-#: contrast that could be scaled.
-_NO_CONTRAST = 0.1
+_NOT_NORMALISED = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 
 
 def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArray[Any]:
@@ -63,18 +63,16 @@ def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.ui
     """The image with the reference's mean and standard deviation in each channel of CIE Lab.
 
     Reinhard et al., Color Transfer between Images, IEEE CG&A 2001; for source images of segmentation He et al., CVPR
-    2021. Colours that RGB lacks are clipped.
+    2021. It is :class:`dem_apps.test_time_methods.lab.LabTransfer`, from source to target.
 
     Args:
         image: (H, W, 3) RGB.
         reference: (H', W', 3) RGB, of any size.
     """
-    own, other = (cv2.cvtColor(each.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for each in (image, reference))
-    (mean, std), (other_mean, other_std) = (cv2.meanStdDev(each) for each in (own, other))
-    scale = np.where(std > _NO_CONTRAST, other_std / np.maximum(std, _NO_CONTRAST), 0.0).ravel()
-    shift = other_mean.ravel() - scale * mean.ravel()
-    styled = own * scale.astype(np.float32) + shift.astype(np.float32)
-    return _as_bytes(cv2.cvtColor(styled, cv2.COLOR_LAB2RGB) * 255)
+    six = lab_statistics([_as_tensor(reference)], **_NOT_NORMALISED)
+    deviation = [max(each, 1e-6) for each in six["source_std"]]  # of a plain image 0
+    transfer = LabTransfer(six["source_mean"], deviation, **_NOT_NORMALISED)
+    return _as_bytes(255 * transfer.transferred(_as_tensor(image))[0].movedim(0, -1).numpy())
 
 
 def histogram(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -88,21 +86,9 @@ def histogram(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray
     return matched
 
 
-@functools.cache
-def _histogram_matching() -> Any:
-    # its own default mixes the result with the original
-    return build_augmentation([{"HistogramMatching": {"blend_ratio": [1.0, 1.0], "p": 1.0}}])
-
-
-#: Those that take (image, reference); ``fourier`` takes β as well.
-_PLAIN: dict[str, Callable[[NDArray[np.uint8], NDArray[np.uint8]], NDArray[np.uint8]]] = {
-    "lab": lab, "histogram": histogram
-}  # fmt: skip
-
-
 def check_style(name: str, pixels: PixelFormat) -> None:
     """Raise an InputError for a style of colours, of images that have none."""
-    if name in _PLAIN and not pixels.is_rgb:
+    if name in ("lab", "histogram") and not pixels.is_rgb:
         raise InputError(
             f"--source.style: {name} needs 8-bit RGB, and these images have {pixels.described}; leave it out, or take "
             "fourier, which takes any bands"
@@ -140,9 +126,19 @@ class TargetStyle:
         reference = self._references[int(random.integers(len(self._references)))].image
         if self._name == "fourier":
             return fourier(image, reference, random.uniform(0.0, self._beta))
-        return _PLAIN[self._name](image, reference)
+        return {"lab": lab, "histogram": histogram}[self._name](image, reference)
+
+
+@functools.cache
+def _histogram_matching() -> Any:
+    # its own default mixes the result with the original
+    return build_augmentation([{"HistogramMatching": {"blend_ratio": [1.0, 1.0], "p": 1.0}}])
+
+
+def _as_tensor(image: NDArray[np.uint8]) -> Tensor:
+    """(1, 3, H, W) from 0 to 1."""
+    return torch.tensor(image).movedim(-1, 0)[None] / 255
 
 
 def _as_bytes(image: NDArray[Any]) -> NDArray[np.uint8]:
-    rounded: NDArray[np.uint8] = np.rint(image).clip(0, 255).astype(np.uint8)
-    return rounded
+    return np.asarray(np.rint(image).clip(0, 255), np.uint8)

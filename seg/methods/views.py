@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
 from seg.data.labels import IGNORE_INDEX
-from seg.data.normalisation import MEAN, STD
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 
 MIXES = ("classes", "box", "none")
 
@@ -72,9 +72,9 @@ def recoloured(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
     With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022). Images of other than three
     bands have no colours that could be jittered, and are blurred alone.
     """
-    if images.shape[1] != len(MEAN):
+    if images.shape[1] != len(IMAGENET_MEAN):
         return torch.stack([_blurred(image, *_draws(draw)[0]) for image, draw in zip(images, draws, strict=True)])
-    mean, std = (torch.from_numpy(values).to(images.device)[:, None, None] for values in (MEAN, STD))
+    mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (IMAGENET_MEAN, IMAGENET_STD))
     colours = (images * std + mean).clamp(0, 1)
     jittered = torch.stack([_jittered(image, draw) for image, draw in zip(colours, draws, strict=True)])
     return (jittered - mean) / std

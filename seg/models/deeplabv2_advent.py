@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from seg.data.normalisation import IMAGENET_MEAN, IMAGENET_STD
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.models.atrous_head import AtrousHead
 from seg.models.network import SegmentationNetwork
 

@@ -18,8 +18,16 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import read_json, required
-from seg.data.normalisation import IMAGENET_MEAN, IMAGENET_STD, normalisation_table, normalised
-from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
+from seg.data.pixel_format import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    PIXELS_FILE,
+    RGB,
+    PixelFormat,
+    normalisation_table,
+    normalised,
+    read_format,
+)
 
 ORDERS = ("rgb", "bgr")
 #: In which transformers keeps what is done to images.

@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
+from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
@@ -24,7 +25,6 @@ from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
-from seg.data.datasets import JoinedDataset
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import batches
@@ -239,7 +239,7 @@ def _labelled_batches(
         style = TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
         styled = len(pair.source_train)
     return batches(
-        JoinedDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
+        ConcatDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
         settings.augmentation, config.workers, process, sampler, style, styled, pair.pixels,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seg import build_model
 from seg.convert import main
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.models.advent_weights import convert, from_advent, read_state_dict
 from seg.models.start_from import start_from
 from seg.models.trained import open_run

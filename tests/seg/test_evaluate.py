@@ -24,7 +24,7 @@ from seg.config import DataConfig, ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.evaluate import main
 from seg.maps.label_ids import PredictionWriter
 from seg.models.predictor import upsampled

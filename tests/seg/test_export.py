@@ -22,7 +22,7 @@ from seg import build_model
 from seg.config import TargetDataConfig, TrainConfig
 from seg.data.files import find_images, output_names
 from seg.data.labels import CITYSCAPES_CLASSES
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.data.read import read_image
 from seg.export import ExportConfig, _gathered, export, main
 from seg.models.trained import open_run

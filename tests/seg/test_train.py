@@ -225,7 +225,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     assert "the search compares mIoU, and this target's validation images have no labels" in searched.stderr
     checked = run_here(seg.data.__main__._main, "check", *tiny_flags, "--target.root", str(target))
     assert checked.returncode == 0, checked.stdout
-    assert f"note: target val: {target}: no labels, so a training gives the scores that need none" in checked.stdout
+    assert f"note: target val: {target}: no labels, so training gives the unsupervised scores alone" in checked.stdout
 
 
 def _prefixed(flags: list[str]) -> list[str]:

@@ -34,7 +34,6 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
 
     with opened_image(file, LOSSLESS) as picture:
         mode = picture.mode
-        picture.verify()  # OpenCV gives no reason for a damaged file
     if mode not in ("RGB", "RGBA"):  # with a palette OpenCV would give the red of a colour as the class
         raise InputError(
             f"{file}: a SYNTHIA label has its class in the first of several channels, this one is of mode {mode}"

@@ -12,11 +12,12 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
 from seg.config import SourceConfig, TargetDataConfig
 from seg.data.check import check_pair
-from seg.data.datasets import JoinedDataset, SegmentationDataset
+from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.loader import batches
 from seg.data.sampling import labelled_sampler
@@ -44,7 +45,7 @@ def opened(tiny_pair, target, part=0.4, use="beside", **options):
 
 def read(pair, steps=range(6), batch_size=4, process=(0, 1), workers=0, temperature=0.01):
     sampler = labelled_sampler(pair.labelled, SEED, temperature)
-    data = JoinedDataset(pair.labelled)
+    data = ConcatDataset(pair.labelled)
     return list(batches(data, batch_size, steps, SEED, FLIP, workers, process, sampler))
 
 

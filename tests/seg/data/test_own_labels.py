@@ -45,12 +45,12 @@ def printed_by_check(root: Path, classes: str | None = None) -> str:
 def test_the_printed_file_reads_masks_in_colours(tmp_path):
     draw(tmp_path / "data", COLOURS[IDS])
     said = printed_by_check(tmp_path / "data", "one,two")
-    found = re.search(r"(labels: colors\nclasses:\n(?:- \{.*\}\n)+)", said)
+    found = re.search(r"(labels: colors\nclasses:\n(?:[- ] .*\n)+)", said)
     assert found is not None
     (tmp_path / "classes.yaml").write_text(found[1])
     assert "nothing wrong" in printed_by_check(tmp_path / "data", str(tmp_path / "classes.yaml"))
-    assert "- {name: a_b, color: [0, 128, 255]}" in printed_by_check(tmp_path / "data", "one,a_b,three,four")
-    assert '- {name: "no", color: [0, 128, 255]}' in printed_by_check(tmp_path / "data", "one,no,three,four")
+    assert "- name: a_b\n  color: [0, 128, 255]\n" in printed_by_check(tmp_path / "data", "one,a_b,three,four")
+    assert "- name: 'no'\n  color: [0, 128, 255]\n" in printed_by_check(tmp_path / "data", "one,no,three,four")
     dataset = SegmentationDataset(
         tmp_path / "data", "folders", "train", labelled=True, classes=load_classes(str(tmp_path / "classes.yaml"))
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.data.spread_batches import IMAGES, spread_batches
 
 CPU = torch.device("cpu")

@@ -10,11 +10,12 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
-from seg.data.datasets import JoinedDataset, Sample, SegmentationDataset
+from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.loader import batches
 from seg.data.sampling import labelled_sampler
 from seg.data.style import TargetStyle, fourier, histogram, lab
@@ -186,7 +187,7 @@ def test_labelled_target_images_keep_their_style(source, target, tiny_pair):
     """And the source's images look as they do with nothing beside them at that position."""
     labelled = SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=True)
     sampler = labelled_sampler([source, labelled], (3, 0))
-    joined, style = JoinedDataset([source, labelled]), TargetStyle("lab", target, 0.05, 1.0)
+    joined, style = ConcatDataset([source, labelled]), TargetStyle("lab", target, 0.05, 1.0)
     plain = read(joined, None, sampler=sampler)
     styled = read(joined, style, sampler=sampler, styled=len(source))
     everywhere = read(joined, style, sampler=sampler)

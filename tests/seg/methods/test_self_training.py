@@ -18,7 +18,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX
-from seg.data.normalisation import MEAN, STD
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.methods.pseudo_labels import PseudoLabels
 from seg.methods.self_training import SelfTraining, SelfTrainingConfig
 from seg.methods.views import generators, hidden, pasted_pixels, recoloured
@@ -237,7 +237,7 @@ def test_a_view_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_colours_change_within_the_papers_strengths() -> None:
-    mean, std = (torch.from_numpy(values)[:, None, None] for values in (MEAN, STD))
+    mean, std = (torch.tensor(each)[:, None, None] for each in (IMAGENET_MEAN, IMAGENET_STD))
     grey = ((torch.full((40, 3, 8, 8), 0.5) - mean) / std).float()
     changed = recoloured(grey, generators(torch.arange(40), 0)) * std + mean
     levels = changed.mean((1, 2, 3))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seg import build_model
-from seg.data.normalisation import normalised
+from seg.data.pixel_format import normalised
 from seg.models.deeplabv2_advent import AdventDeepLabV2, BgrMinusMean
 
 MEAN_BGR = np.array((104.00698793, 116.66876762, 122.67891434))
