@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -104,13 +105,36 @@ def check_named(
     Raises:
         InputError: with the nearest known one.
     """
-    if name not in table:
-        raise InputError(f"{kind}: '{name}' is not one of {', '.join(table)}{nearest(name, table)}")
+    one_of(kind, name, list(table))
     known = known_of(name)
     for option in options:
         if option not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise InputError(f"{kind} '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
+
+
+def number(option: str, value: float, least: float, most: float = math.inf) -> float:
+    """An option that is a finite number within bounds.
+
+    Raises:
+        InputError: another value.
+    """
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or not least <= value <= most:
+        wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise InputError(f"{option}: expected a number {wanted}, got {value!r}")
+    return float(value)
+
+
+def one_of(option: str, value: str, known: Sequence[str]) -> str:
+    """An option that is one of a few words.
+
+    Raises:
+        InputError: another one, with the nearest known one.
+    """
+    if value not in known:
+        raise InputError(f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}")
+    return value
 
 
 def nearest_path(name: str, known: Iterable[str]) -> str:

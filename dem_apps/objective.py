@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dem_apps import entropy
 from dem_apps.entropy import ObjectiveSpec
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
 from dem_apps.objective_input import check_call, check_state, inside_backward, inside_torch_func
@@ -92,13 +92,9 @@ class EntropyObjective(nn.Module):
         super().__init__()
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
-        if not isinstance(balance, (int, float)) or not 0.0 <= balance <= 1.0:
-            raise InputError(f"balance: expected a number from 0 to 1, got {balance!r}")
-        if backend not in BACKENDS:
-            raise InputError(f"backend: '{backend}' is not one of {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}")
         self.num_classes = num_classes
-        self.backend = backend
-        self.balance = float(balance)
+        self.backend = one_of("backend", backend, BACKENDS)
+        self.balance = number("balance", balance, 0.0, 1.0)
 
     def with_least_share(self, share: float) -> EntropyObjective:
         """This objective, whose balanced mean gives a predicted class below this share of the elements less weight.
@@ -106,9 +102,7 @@ class EntropyObjective(nn.Module):
         Raises:
             ValueError: a share that is not from 0 to 1.
         """
-        if not isinstance(share, (int, float)) or not 0.0 <= share <= 1.0:
-            raise InputError(f"least_share: expected a number from 0 to 1, got {share!r}")
-        self.least_share = float(share)
+        self.least_share = number("least_share", share, 0.0, 1.0)
         return self
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:

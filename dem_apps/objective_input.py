@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, one_of
 from dem_apps.reduction import REDUCTIONS
 
 
@@ -34,9 +34,7 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
     for name, given in (("mask", mask), ("class_mask", class_mask)):
         if given is not None and given.device != logits.device:
             raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one")
-    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
-        known = ", ".join(REDUCTIONS)
-        raise InputError(f"reduction: '{reduction}' is not one of {known}{nearest(str(reduction), REDUCTIONS)}")
+    one_of("reduction", reduction, REDUCTIONS)
     return of_classes
 
 

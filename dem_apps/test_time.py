@@ -1,4 +1,4 @@
-"""Adapt any trained network to images without labels, batch by batch, while it predicts them.
+"""Test-time adaptation: a trained network adapts to unlabelled images, batch by batch, while it predicts them.
 
 Shapes: B images, C classes, H × W elements of an image's logits.
 """
@@ -13,47 +13,44 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.test_time_methods import build_method
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
-from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
-from dem_apps.test_time_methods.options import one_of
+from dem_apps.test_time_methods.network import AdaptedNetwork, checked_step, find_logits
 
 PREDICT = ("before", "after")
 
 
 class TestTimeAdapter:
-    """A trained network that adapts to the images it is given.
+    """A trained network that adapts to the images it predicts; in one process.
 
-    The model is adapted in place: ``adapter.model`` is the object that was given, and its ``state_dict()`` holds the
-    adapted weights under the names it always had. It runs in ``eval()`` mode (dropout is off) except that batch norm
-    normalises by the batch, and what does not learn has ``requires_grad`` False; :meth:`close` puts these flags back.
-
-    Which layers are normalisation: batch norm of every dimension, synchronised or not, instance, group, layer and RMS
-    norm of PyTorch and their subclasses. Another class with scale and shift is reached by a pattern. One process.
+    The model is adapted in place: ``adapter.model`` is the given object, and its ``state_dict()`` holds the adapted
+    weights under their old names. It runs in ``eval()`` mode (dropout is off) except that batch norm normalises by the
+    batch, and what does not learn has ``requires_grad`` False; :meth:`close` restores these flags.
 
     Args:
         model: any module with logits (B, C) or (B, C, H, W).
         method: of :data:`dem_apps.test_time_methods.METHODS`; each class tells its paper and options.
-        objective: what is minimised, a name of :func:`dem_apps.build_objective` or an
-            :class:`dem_apps.EntropyObjective`; ``none``, ``bn`` and ``lab`` minimise nothing.
+        objective: minimised; a name of :func:`dem_apps.build_objective` or an :class:`dem_apps.EntropyObjective`.
+            ``none``, ``bn`` and ``lab`` minimise nothing.
         lr: learning rate of a named optimiser.
         optimizer: ``sgd`` (momentum 0.9), ``adam``, ``adamw``, or a function that makes one from parameters.
         reduction: ``mean`` over elements, or ``balanced``, the mean within each predicted class and then over classes.
-        parameters: which learn: ``normalisation`` (scale and shift), ``all``, or a regular expression that is searched
-            in their names. None is the method's own: ``all`` for ``cotta``, else ``normalisation``.
+        parameters: that learn: ``normalisation`` (scale and shift of PyTorch's batch, instance, group, layer and RMS
+            norms and their subclasses), ``all``, or a regular expression searched in their names. None is the method's
+            own: ``all`` for ``cotta``, else ``normalisation``.
         skip: a regular expression; parameters with a match in their names do not learn.
-        batch_norm: ``batch``, by the batch's statistics while the stored ones stay; ``moving``, these follow as in
+        batch_norm: ``batch``, by the batch's statistics while the stored ones stay; ``moving``, these move as in
             training; ``stored``, by the stored ones. None is the method's own: ``batch`` where something learns.
         predict: ``before`` returns the logits that the update was made from, as Tent does; ``after`` predicts the
-            batch once more.
-        episodic: every call begins with :meth:`reset`, so that each batch is adapted to for itself.
+            batch again.
+        episodic: every call begins with :meth:`reset`.
         num_classes: C, or None to take it from the first logits.
         logits_of: takes the logits out of what the model returns. None finds a tensor, ``.logits``, or one of the keys
             ``logits``, ``main`` and ``out``.
         objective_options: of the named objective, such as ``{"momentum": 0.05}``.
-        seed: of everything that is drawn; the same on every device.
+        seed: of all random draws; the same on every device.
         options: of the method, see :func:`dem_apps.test_time_methods.method_options`.
 
     Raises:
@@ -113,7 +110,7 @@ class TestTimeAdapter:
 
     @property
     def model(self) -> nn.Module:
-        """The network that was given."""
+        """The given network."""
         return self._learner.network.model
 
     @property
@@ -142,27 +139,26 @@ class TestTimeAdapter:
         return self._learner.objective
 
     def __call__(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Predict a batch, and learn from it. Works under ``torch.no_grad()`` and ``inference_mode()`` too.
+        """Predict a batch and learn from it, under ``torch.no_grad()`` and ``inference_mode()`` too.
 
         Args:
-            images: (B, …), preprocessed as the model wants them, on its device; B may be 1.
-            mask: boolean, False where nothing shall be learnt (padding, an ignored border): (B, H, W) of the images'
-                or the logits' size, or (B,) for logits (B, C). Pixels that it leaves out still pass the network, and
-                so count in a batch's statistics.
+            images: (B, …), preprocessed for the model, on its device; B may be 1.
+            mask: boolean, False where nothing is learnt (padding, an ignored border): (B, H, W) of the images' or the
+                logits' size, or (B,) for logits (B, C). Pixels that it leaves out still count in a batch's statistics.
 
         Returns:
             logits (B, C) or (B, C, H, W) without gradient, of the network's dtype.
 
         Raises:
-            NotFiniteError: the loss is NaN or infinite; weights and optimiser are as they were before the call.
-            ValueError: an output that is no logits, a mask that does not fit.
+            NotFiniteError: the loss is NaN or infinite; the call has changed nothing.
+            ValueError: an output without logits, a mask that does not fit.
         """
         if self.episodic:
             self.reset()
         with _gradients():
             if images.is_inference():
                 images = images.clone()
-            with self._learner.network.step_or_nothing():
+            with checked_step(self.model, self.batch_norm == "moving"):
                 logits = self._method.step(self._learner, images, mask)
         if self.predict == "after" and self.optimizer is not None:
             with torch.no_grad():
@@ -170,20 +166,19 @@ class TestTimeAdapter:
         return logits.detach()
 
     def reset(self) -> None:
-        """Weights and buffers bit for bit, and optimiser, objective, draws and memory of the method, as they began."""
+        """Weights and buffers, bit for bit, and optimiser, objective, draws and the method's memory as they began."""
         self._learner.reset()
         self._method.reset(self._learner)
 
     def close(self) -> None:
-        """Give the model back: adapted, with the modes and ``requires_grad`` flags it came with."""
+        """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""
         self._method.close()
         self._learner.network.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What an exact continuation needs, as copies; ``torch.load(…, weights_only=True)`` reads it.
+        """Copies of all that an exact continuation needs, except the weights that never learn.
 
-        Everything that learns or may move, now and as it began, the optimiser, the objective, the draws, and the
-        memory of the method. The weights that never learn are the model's own and not in it.
+        ``torch.load(…, weights_only=True)`` reads it.
         """
         return {
             "method": self.method,
@@ -192,7 +187,7 @@ class TestTimeAdapter:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on as if there had been no interruption, in an adapter made with the same model and arguments.
+        """Continue exactly, in an adapter made with the same model and arguments.
 
         Raises:
             ValueError: a state of another method, or of a network in which something else learns.
@@ -206,6 +201,6 @@ class TestTimeAdapter:
 
 @contextmanager
 def _gradients() -> Iterator[None]:
-    """Gradients are on and no tensor is an inference tensor, whatever the caller's mode."""
+    """Gradients are on and new tensors are no inference tensors, in every mode of the caller."""
     with torch.inference_mode(False), torch.enable_grad():
         yield

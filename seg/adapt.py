@@ -15,8 +15,7 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_op
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 from dem_apps.runtime.validate import check_settings
-from dem_apps.test_time_methods import METHODS
-from dem_apps.test_time_methods.options import REDUCTIONS
+from dem_apps.test_time_methods import METHODS, REDUCTIONS
 from seg.data.files import LARGEST_SIDE
 
 if TYPE_CHECKING:

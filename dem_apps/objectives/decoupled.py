@@ -6,27 +6,19 @@ one-pass forms of :mod:`dem_apps.fused` in common.
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
-from typing import Annotated, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from dem_apps import entropy
-from dem_apps.entropy import DeltaSource, Norm, ObjectiveSpec
-from dem_apps.errors import InputError
+from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
+from dem_apps.errors import InputError, number, one_of
 from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective
 from dem_apps.objective import Batch, EntropyObjective
-
-# An option's line of help stands with its type; the commands' flags show it.
-Tau = Annotated[float, "temperature"]
-Alpha = Annotated[float, "weight of what is set against CADF"]
-Momentum = Annotated[float, "weight of a batch in the class marginals"]
-RewardNorm = Annotated[Norm, "norm of the reward that normalises it"]
-RewardOf = Annotated[DeltaSource, "whose reward that norm measures"]
 
 
 class DecoupledObjective(EntropyObjective):
@@ -56,10 +48,8 @@ class DecoupledObjective(EntropyObjective):
         self, spec: ObjectiveSpec, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
     ) -> None:
         super().__init__(num_classes, backend, balance)
-        if not isinstance(momentum, (int, float)) or not 0.0 <= momentum <= 1.0:
-            raise InputError(f"momentum: expected a number from 0 to 1, got {momentum!r}")
         self.spec = spec
-        self.momentum = momentum
+        self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.needs_class_sums = spec.calibrator == "mec"
         if self.needs_class_sums:
             uniform = torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=torch.float32)
@@ -150,10 +140,10 @@ class DEM(DecoupledObjective):
     divided_by_log_c = True
 
     def __init__(
-        self, num_classes: int, tau: Tau = 1.0, alpha: Alpha = 1.0, backend: str = "auto", balance: float = 1.0
+        self, num_classes: int, tau: float = 1.0, alpha: float = 1.0, backend: str = "auto", balance: float = 1.0
     ) -> None:
-        tau, alpha = _number("tau", tau), _number("alpha", alpha)
-        if tau <= 0:
+        tau, alpha = number("tau", tau, 0.0), number("alpha", alpha, 0.0)
+        if tau == 0:
             raise InputError(f"tau: expected a temperature above 0, got {tau}")
         if alpha > 0 and tau > 2 / alpha:
             _warn(
@@ -180,12 +170,10 @@ class AdaDEM(DecoupledObjective):
     """
 
     def __init__(
-        self, num_classes: int, momentum: Momentum = 0.1, alpha: Alpha = 1.0, norm: RewardNorm = "l1",
-        delta: RewardOf = "cadf", backend: str = "auto", balance: float = 1.0,
+        self, num_classes: int, momentum: float = 0.1, alpha: float = 1.0, norm: Norm = "l1",
+        delta: DeltaSource = "cadf", backend: str = "auto", balance: float = 1.0,
     ) -> None:  # fmt: skip
-        _check_normalisation(norm, delta)
-        spec = ObjectiveSpec("mec", alpha=_number("alpha", alpha), norm=norm, delta=delta)
-        super().__init__(spec, num_classes, momentum, backend, balance)
+        super().__init__(_normalised("mec", alpha, norm, delta), num_classes, momentum, backend, balance)
 
 
 class AdaDEMNorm(DecoupledObjective):
@@ -198,12 +186,10 @@ class AdaDEMNorm(DecoupledObjective):
     """
 
     def __init__(
-        self, num_classes: int, alpha: Alpha = 1.0, norm: RewardNorm = "l1", delta: RewardOf = "cadf",
+        self, num_classes: int, alpha: float = 1.0, norm: Norm = "l1", delta: DeltaSource = "cadf",
         backend: str = "auto", balance: float = 1.0,
     ) -> None:  # fmt: skip
-        _check_normalisation(norm, delta)
-        spec = ObjectiveSpec("self", alpha=_number("alpha", alpha), norm=norm, delta=delta)
-        super().__init__(spec, num_classes, backend=backend, balance=balance)
+        super().__init__(_normalised("self", alpha, norm, delta), num_classes, backend=backend, balance=balance)
 
 
 class AdaDEMMEC(DecoupledObjective):
@@ -216,22 +202,17 @@ class AdaDEMMEC(DecoupledObjective):
     """
 
     def __init__(
-        self, num_classes: int, momentum: Momentum = 0.1, alpha: Alpha = 1.0, backend: str = "auto",
-        balance: float = 1.0,
-    ) -> None:  # fmt: skip
-        super().__init__(ObjectiveSpec("mec", alpha=_number("alpha", alpha)), num_classes, momentum, backend, balance)
+        self, num_classes: int, momentum: float = 0.1, alpha: float = 1.0, backend: str = "auto", balance: float = 1.0
+    ) -> None:
+        spec = ObjectiveSpec("mec", alpha=number("alpha", alpha, 0.0))
+        super().__init__(spec, num_classes, momentum, backend, balance)
 
 
-def _number(option: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise InputError(f"{option}: expected a number of at least 0, got {value!r}")
-    return float(value)
-
-
-def _check_normalisation(norm: str, delta: str) -> None:
-    for option, value, known in (("norm", norm, get_args(Norm)), ("delta", delta, get_args(DeltaSource))):
-        if value not in known:
-            raise InputError(f"{option}: '{value}' is not one of {', '.join(known)}")
+def _normalised(calibrator: Calibrator, alpha: float, norm: Norm, delta: DeltaSource) -> ObjectiveSpec:
+    """A member with a normalised reward, of checked options."""
+    one_of("norm", norm, get_args(Norm))
+    one_of("delta", delta, get_args(DeltaSource))
+    return ObjectiveSpec(calibrator, alpha=number("alpha", alpha, 0.0), norm=norm, delta=delta)
 
 
 def _warn(message: str) -> None:

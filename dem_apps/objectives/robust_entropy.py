@@ -6,12 +6,11 @@ Source: Yang, Soatto: FDA: Fourier Domain Adaptation for Semantic Segmentation, 
 from __future__ import annotations
 
 import math
-from typing import Annotated
 
 from torch import Tensor
 
 from dem_apps.entropy import computed_in, shannon_entropy
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, number
 from dem_apps.objective import Batch, EntropyObjective
 
 #: ε² of the penalty in the paper. The authors' code has 1e-8; with η = 2 the two differ by 2e-6 at most.
@@ -46,17 +45,11 @@ class RobustEntropy(EntropyObjective):
     tensor([1.0000, 0.0772])
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        eta: Annotated[float, "power of the penalty"] = 2.0,
-        backend: str = "auto",
-        balance: float = 1.0,
-    ) -> None:
+    def __init__(self, num_classes: int, eta: float = 2.0, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__(num_classes, backend, balance)
-        if isinstance(eta, bool) or not isinstance(eta, (int, float)) or not 0.0 < eta < math.inf:
+        self.eta = number("eta", eta, 0.0)
+        if self.eta == 0:
             raise InputError(f"eta: expected a number above 0, got {eta!r}")
-        self.eta = float(eta)
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """:func:`charbonnier` of the entropy as a share of what it can be, the log of the number of allowed classes."""

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method
 from dem_apps.test_time_methods.normalisation import batch_norms, mix_statistics
-from dem_apps.test_time_methods.options import number
 
 
 class BatchStatistics(Method):

@@ -11,25 +11,23 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from dem_apps.entropy import computed_in
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
-from dem_apps.test_time_methods.options import number, number_or_none
 
 
 class CoTTA(Method):
-    """A teacher, the moving average of the network, predicts; the network learns from it and is restored bit by bit.
+    """A teacher, the moving average of the network, predicts; the network learns from it, and is partly restored.
 
     In this order: the teacher predicts; the network takes a step down the cross-entropy between the teacher's and its
-    own prediction (Eq. 1); the teacher moves, parameters and buffers (Eq. 2); each number that learns goes back to the
-    first weights with probability p (Eq. 7, 8). What is returned is the teacher's prediction, the mean of its logits
-    over ``scales`` and mirroring where there are any (Eq. 3); with ``augment_below``, only for batches of which the
-    first network's mean confidence is below it (Eq. 4). The loss is its own; with ``objective_weight`` the chosen
-    objective of the network's logits is added to it, under the same reduction.
+    own prediction (Eq. 1); the teacher moves, parameters and buffers (Eq. 2); each learning number goes back to its
+    first value with probability p (Eq. 7, 8). The teacher's prediction is returned, the mean of its logits over
+    ``scales`` and mirroring (Eq. 3); with ``augment_below``, only for batches of which the first network's mean
+    confidence is below it (Eq. 4). The loss is its own; ``objective_weight`` adds the chosen objective to it.
 
-    Dropout is off here, so teacher and network begin with the same prediction, at which the cross-entropy has no
-    gradient: what there is to learn comes from the views that the teacher averages over. The authors' classifiers
-    average over 32 random views of colour, place and noise; scales and mirroring are those of their segmentation.
+    Dropout is off here, so teacher and network begin with the same prediction, where the cross-entropy has no gradient:
+    the network learns from the views that the teacher averages over. The authors' classifiers average over 32 random
+    views of colour, place and noise; scales and mirroring are those of their segmentation.
 
     Args:
         momentum: of the teacher, 0.999.
@@ -57,11 +55,11 @@ class CoTTA(Method):
         self.restore = number("restore", restore, 0.0, 1.0)
         self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]
         self.mirror = mirror
-        self.augment_below = number_or_none("augment_below", augment_below, 0.0, 1.0)
+        self.augment_below = None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
             raise InputError(
-                "method 'cotta': without mirror and scales the teacher says what the network says, and nothing is "
+                "method 'cotta': without mirror and scales the teacher predicts what the network does, and nothing is "
                 "learnt; use one of them, or objective_weight"
             )
         self._teacher: nn.Module | None = None
@@ -163,5 +161,5 @@ class CoTTA(Method):
         return {"teacher": self.teacher.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with it."""
+        """Continue from a :meth:`state_dict`."""
         self.teacher.load_state_dict(state["teacher"])

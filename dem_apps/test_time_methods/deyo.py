@@ -8,30 +8,29 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dem_apps.entropy import probabilities
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
-from dem_apps.test_time_methods.options import number, number_or_none, one_of
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
 class DeYO(Method):
-    """Tent on what is sure because of its shape: destroying the shape must lower the predicted class's probability.
+    """Tent on predictions that depend on shape: shuffling patches must lower the predicted class's probability.
 
-    Kept is what has entropy below τ_Ent and a pseudo-label probability difference, PLPD, above τ_PLPD (Eq. 8): the
-    probability of the predicted class, less its probability once the image's patches are shuffled (Eq. 6). An element
-    is weighed by exp(E₀ − H) + exp(PLPD) (Eq. 10). Only images of which something is sure enough are run a second time.
+    Kept are predictions with entropy below τ_Ent and a pseudo-label probability difference, PLPD, above τ_PLPD (Eq. 8):
+    the predicted class's probability, less that with the image's patches shuffled (Eq. 6). An element is weighed by
+    exp(E₀ − H) + exp(PLPD) (Eq. 10). Only images with an element below τ_Ent are run a second time.
 
-    With logits (B, C, H, W) both probabilities are of the same place of the image, whose patch has changed; the paper
-    has classifiers only. Judged by ``image``, an image's PLPD is the mean over its elements.
+    The paper has classifiers only. With logits (B, C, H, W) both probabilities are of the same place of the image; by
+    ``image``, an image's PLPD is the mean over its elements.
 
     Args:
-        filter_by: what is judged, each ``element`` (a pixel) or each ``image``.
+        filter_by: the judged unit, each ``element`` (a pixel) or each ``image``.
         entropy_margin: τ_Ent in nats; None is 0.5 log C.
         weight_margin: E₀ of the weights, in nats; None is 0.4 log C.
         plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
-        patches: number of patches a row and a column. An image that does not divide by it is resized to one that does
-            and back.
+        patches: patches per row and per column. An image that does not divide by it is resized to one that does and
+            back.
     """
 
     def __init__(
@@ -43,15 +42,15 @@ class DeYO(Method):
         patches: int = 4,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = number_or_none("entropy_margin", entropy_margin, 0.0)
-        self.weight_margin = number_or_none("weight_margin", weight_margin, 0.0)
+        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.weight_margin = None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
         if isinstance(patches, bool) or not isinstance(patches, int) or patches < 1:
             raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
         self.patches = patches
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """One forward, one more of the shuffled images without gradient, one backward, as far as anything is kept."""
+        """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
         kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, logits.shape[1]))
@@ -67,7 +66,7 @@ class DeYO(Method):
 
     @torch.no_grad()
     def _plpd(self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor) -> Tensor:
-        """The probability differences of what is judged; 0 in images of which nothing is kept."""
+        """The probability differences of the judged units; 0 in images of which nothing is kept."""
         chosen = kept.flatten(1).any(1) if kept.ndim > 1 else kept
         p = probabilities(logits.detach()[chosen], 1)
         shuffled = probabilities(learner.logits(self.shuffled(images[chosen], learner.generator)), 1)
@@ -81,7 +80,7 @@ class DeYO(Method):
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """(B, C, H, W) images with their patches in another order each."""
+        """(B, C, H, W) images with the patches of each in a random order."""
         if images.ndim != 4:
             raise InputError(f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}")
         n, (height, width) = self.patches, images.shape[2:]

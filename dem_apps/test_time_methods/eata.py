@@ -1,4 +1,4 @@
-"""EATA: ETA that does not forget (Niu et al., *Efficient Test-Time Model Adaptation without Forgetting*, ICML 2022)."""
+"""EATA, ETA with a Fisher penalty (Niu et al., *Efficient Test-Time Model Adaptation without Forgetting*, 2022)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.eta import ETA
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.options import number
 
 
 class EATA(ETA):
     """ETA plus β Σ ω (θ − θ₀)², where ω is the Fisher information of each parameter on source images (Eq. 8, Eq. 9).
 
     ω is the mean over the batches of the squared gradient of the cross-entropy with the network's own predictions, as
-    in the authors' code; it is made when the adapter is. It needs no labels.
+    in the authors' code; it is computed when the adapter is made. It needs no labels.
 
     Args:
-        source_images: batches of images that the network was trained for, preprocessed; some 2000 images in the paper.
-            ``()`` says that there are none: then this is ETA, unless a state with ω is loaded.
+        source_images: batches of preprocessed images of the training's kind; some 2000 images in the paper. ``()`` is
+            for none: then this is ETA, unless a state with ω is loaded.
         fisher_weight: β; 2000 in the authors' code, 1 with Adam on CIFAR-10.
         filter_by: as of :class:`dem_apps.test_time_methods.eta.ETA`, as are the others.
         entropy_margin: E₀.
@@ -48,7 +47,7 @@ class EATA(ETA):
         self._source_images: Iterable[Tensor] = source_images
 
     def begin(self, learner: Learner) -> None:
-        """Make ω."""
+        """Compute ω."""
         learning, batches = learner.network.learning, 0
         for images in self._source_images:
             batches += 1
@@ -69,10 +68,10 @@ class EATA(ETA):
         return self.fisher_weight * torch.stack(parts).sum() if parts else 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """The moving average, and ω."""
+        """The moving average and ω."""
         return {**super().state_dict(), "fisher": self.fisher}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with them."""
+        """Continue from a :meth:`state_dict`."""
         super().load_state_dict(state)
         self.fisher = state["fisher"]

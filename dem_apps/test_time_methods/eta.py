@@ -1,5 +1,5 @@
-"""ETA: learn from what is reliable and not redundant (Niu et al., *Efficient Test-Time Model Adaptation without
-Forgetting*, ICML 2022, Sec. 4.1)."""
+"""ETA: Tent on reliable, non-redundant elements (Niu et al., *Efficient Test-Time Model Adaptation without Forgetting*,
+ICML 2022, Sec. 4.1)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
+from dem_apps.errors import number, one_of
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
-from dem_apps.test_time_methods.options import number_or_none, one_of
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
@@ -18,19 +18,18 @@ _SIMILARITY_AT_1000 = 0.05
 
 
 class ETA(Method):
-    """Tent on what has entropy below E₀ and is unlike what was learnt from before, weighed by exp(E₀ − H).
+    """Tent on predictions with entropy below E₀ that differ from the earlier ones, weighed by exp(E₀ − H).
 
-    Unlike means: the cosine between the prediction and the moving average of the predictions learnt from is below ε in
-    magnitude (Eq. 5; the first batch is not asked). The average moves by a tenth of each batch's mean (Eq. 4).
+    They differ where the cosine to the moving average of the predictions learnt from is below ε in magnitude (Eq. 5;
+    from the second batch on). The average moves by a tenth of each batch's mean (Eq. 4).
 
     Args:
-        filter_by: what is judged, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy and mean
-            prediction. The paper's classifier has one element an image; mean predictions of whole street scenes are all
-            alike, so that ``image`` learns from hardly any after the first batch.
-        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C. The paper's 0.4 log 1000 is 2.76, above the largest
-            entropy that up to 15 classes can have.
+        filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy and mean
+            prediction. Mean predictions of street scenes are all alike, so ``image`` learns from hardly any after the
+            first batch.
+        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C. The paper's 0.4 log 1000 is above log C up to 15 classes.
         similarity: ε, from 0 to 1 (1 filters nothing); None is 0.05 √(1000 / C), at most 1: the cosine between a
-            one-hot and a uniform prediction is 1 / √C, so a fixed 0.05 keeps nothing of few classes.
+            one-hot and a uniform prediction is 1 / √C, so a fixed 0.05 keeps nothing with few classes.
     """
 
     memory = ("mean_p",)
@@ -39,12 +38,12 @@ class ETA(Method):
         self, filter_by: str = "element", entropy_margin: float | None = None, similarity: float | None = None
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = number_or_none("entropy_margin", entropy_margin, 0.0)
-        self.similarity = number_or_none("similarity", similarity, 0.0, 1.0)
+        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.similarity = None if similarity is None else number("similarity", similarity, 0.0, 1.0)
         self.mean_p: Tensor | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """One forward, and a backward where anything is kept."""
+        """One forward, and one backward if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
         e0 = margin(self.entropy_margin, 0.4, logits.shape[1])
@@ -58,7 +57,7 @@ class ETA(Method):
         return logits
 
     def penalty(self, learner: Learner) -> Tensor | float:
-        """What is added to the loss; EATA has something."""
+        """Added to the loss."""
         return 0.0
 
     def _kept(self, judged: Units, e0: float) -> Tensor:

@@ -1,5 +1,6 @@
-"""The images' colours become the source's: mean and deviation in CIE Lab (Reinhard et al., *Color Transfer between
-Images*, 2001, there in lαβ). It asks for six numbers of the source, and changes no weight.
+"""Colour transfer in CIE Lab (Reinhard et al., *Color Transfer between Images*, 2001, there in lαβ).
+
+Images get the source's mean and deviation, six numbers; no weight changes.
 
 Shapes: B images, H × W pixels; RGB from 0 to 1; L from 0 to 100, a and b about −100 to 100.
 """
@@ -22,7 +23,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 #: Linear sRGB to XYZ (IEC 61966-2-1), and the white of D65.
 _TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
 _WHITE = (0.95047, 1.0, 1.08883)
-#: Where the cube root of CIE Lab becomes a straight line.
+#: Below its cube CIE Lab's cube root is a straight line.
 _BEND = 6 / 29
 
 
@@ -40,7 +41,7 @@ def rgb_to_lab(rgb: Tensor) -> Tensor:
 
 
 def lab_to_rgb(lab: Tensor) -> Tensor:
-    """The inverse of :func:`rgb_to_lab`; colours that sRGB does not have are cut off at 0 and 1."""
+    """The inverse of :func:`rgb_to_lab`; colours outside sRGB are cut off at 0 and 1."""
     lightness, a, b = lab.unbind(1)
     y = (lightness + 16) / 116
     f = torch.stack([y + a / 500, y, y - b / 200], 1)
@@ -57,11 +58,11 @@ def lab_statistics(
 
     Args:
         batches: (B, 3, H, W) images, normalised as the network wants them.
-        mean: what that normalisation subtracts, of RGB from 0 to 1.
-        std: what it then divides by.
+        mean: of that normalisation, of RGB from 0 to 1.
+        std: likewise.
 
     Returns:
-        ``source_mean`` and ``source_std``, as the method ``lab`` takes them.
+        ``source_mean`` and ``source_std``, options of the method ``lab``.
     """
     parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
     if not parts:
@@ -76,8 +77,8 @@ class LabTransfer(Method):
     Args:
         source_mean: of L, a and b, see :func:`lab_statistics`.
         source_std: likewise.
-        mean: what the images' normalisation has subtracted, of RGB from 0 to 1; ImageNet's by default.
-        std: what it has divided by.
+        mean: of the images' normalisation, of RGB from 0 to 1; ImageNet's by default.
+        std: likewise.
     """
 
     parameters = None

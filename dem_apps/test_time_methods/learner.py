@@ -1,4 +1,4 @@
-"""What the methods that learn have in common: the objective of a batch, one step of the optimiser, and its state."""
+"""The objective, the optimiser and the state of the methods that learn."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods.network import AdaptedNetwork, check_step, refuse_probabilities
-from dem_apps.test_time_methods.options import REDUCTIONS, number, one_of
+from dem_apps.test_time_methods import REDUCTIONS
+from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite, refuse_probabilities
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -21,18 +21,7 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
 class Learner:
-    """A network with an objective and an optimiser.
-
-    Args:
-        network: what learns.
-        objective: a name of :func:`dem_apps.build_objective`, or an objective.
-        objective_options: of the named one.
-        optimizer: ``sgd`` (momentum 0.9, as in the papers), ``adam``, ``adamw``, or a function from parameters to one.
-        lr: learning rate of the named one.
-        reduction: ``mean`` or ``balanced``.
-        num_classes: C, or None to learn it from the first logits.
-        seed: of everything that is drawn.
-    """
+    """A network with an objective and an optimiser; the arguments are those of :class:`dem_apps.TestTimeAdapter`."""
 
     def __init__(
         self,
@@ -49,11 +38,11 @@ class Learner:
         self._objective_name, self._objective_options = objective, objective_options
         self._objective = objective if isinstance(objective, EntropyObjective) else None
         if isinstance(objective, str):
-            build_objective(objective, num_classes=num_classes or 2, **objective_options)  # a mistake is told at once
+            build_objective(objective, num_classes=num_classes or 2, **objective_options)  # to refuse mistakes now
         self.num_classes = num_classes if self._objective is None else self._objective.num_classes
         self._prepared = False
         self.optimizer = _optimizer(network, optimizer, lr)
-        # as it is without state: what reset() goes back to
+        # without any state yet: what reset() goes back to
         self._first_optimizer = None if self.optimizer is None else self.optimizer.state_dict()
         # on the CPU: the same draws on every device
         self.generator = torch.Generator().manual_seed(seed)
@@ -66,13 +55,13 @@ class Learner:
         return self._objective
 
     def logits(self, images: Tensor) -> Tensor:
-        """The network's logits, once they are known to be such."""
+        """The network's logits; the first are checked by :meth:`prepare`."""
         logits = self.network.logits(images)
         self.prepare(logits)
         return logits
 
     def prepare(self, logits: Tensor) -> None:
-        """Once: refuse what is no logits, and build the objective for their classes and device."""
+        """Once: refuse probabilities, and build the objective for the logits' classes and device."""
         if self._prepared:
             return
         refuse_probabilities(logits)
@@ -98,8 +87,8 @@ class Learner:
         Args:
             logits: (B, C) or (B, C, H, W).
             counted: boolean, the logits' shape without C; None for all. At least one is True.
-            weights: the same shape, what each element's value is multiplied with; the divisor is as without.
-            observe: False where an objective with a memory has seen these images already.
+            weights: factors of the elements' values, of the same shape; the divisor is as without.
+            observe: False where the objective's buffers have moved for these images already.
         """
         objective = self.objective.train(observe)
         if weights is None or counted is None:
@@ -107,12 +96,9 @@ class Learner:
         return self.weighed(objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted)
 
     def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
-        """One value per element, reduced as the objective's would be.
+        """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's are.
 
-        Args:
-            values: (B,) or (B, H, W); 0 where nothing counts.
-            logits: (B, C) or (B, C, H, W), by whose predicted classes ``balanced`` groups.
-            counted: boolean, the values' shape; None for all.
+        ``balanced`` groups them by the classes that ``logits`` predict.
         """
         balanced = self.reduction == "balanced"
         groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
@@ -121,14 +107,14 @@ class Learner:
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of a loss that is finite, in place of those of before."""
-        check_step("the loss", loss)
+        """The gradients of a loss, which has to be finite, in place of the earlier ones."""
+        check_finite("the loss", loss)
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
         self.optimizer.zero_grad()
         loss.backward()
 
     def apply(self) -> None:
-        """One step of the optimiser by the gradients that are there; afterwards there are none."""
+        """One step of the optimiser; afterwards there are no gradients."""
         assert self.optimizer is not None
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -139,7 +125,7 @@ class Learner:
         self.apply()
 
     def reset(self, optimizer: bool = True) -> None:
-        """Weights, objective and draws as they began, and what the optimiser remembers unless it may not forget."""
+        """Weights, objective, draws and, unless ``optimizer`` is False, the optimiser as they began."""
         self.network.reset()
         if self.optimizer is not None and self._first_optimizer is not None:
             self.optimizer.zero_grad()
@@ -150,7 +136,7 @@ class Learner:
         self.generator.manual_seed(self.seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next step depends on but the weights that never learn."""
+        """All that the next step depends on, without the weights that never learn."""
         return {
             "network": self.network.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
@@ -160,7 +146,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a :meth:`state_dict`."""
         if (self.optimizer is None) != (state["optimizer"] is None):
             raise InputError("state: it is of a method that learns and this one does not, or the other way round")
         self.network.load_state_dict(state["network"])
@@ -174,7 +160,7 @@ class Learner:
 
 
 def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
-    """The optimiser of what learns; None where nothing does."""
+    """The optimiser of the parameters that learn; None without any."""
     lr, parameters = number("lr", lr, 0.0), list(network.learning.values())
     if not isinstance(optimizer, str):
         return optimizer(parameters) if parameters else None

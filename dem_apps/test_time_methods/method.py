@@ -1,4 +1,4 @@
-"""The base of the test-time adaptation methods: what a batch is predicted as, and what is learnt from it."""
+"""The base class of the test-time adaptation methods."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from dem_apps.test_time_methods.learner import Learner
 
 
 class Method:
-    """One way to adapt; a subclass defines :meth:`step`, and what else it needs.
+    """One way to adapt. A subclass defines :meth:`step`; its constructor's arguments are its options."""
 
-    The arguments of a subclass are its options.
-    """
-
-    #: Which parameters learn where the user does not say; None where nothing learns.
+    #: Which parameters learn by default; None where nothing learns.
     parameters: ClassVar[str | None] = "normalisation"
-    #: Attributes, None at first, that the next step depends on besides the learner.
+    #: Names of attributes, None at first, that the next step depends on besides the learner.
     memory: ClassVar[tuple[str, ...]] = ()
-    #: By which statistics batch norm normalises where the user does not say.
+    #: By which statistics batch norm normalises by default.
     batch_norm: str = "batch"
 
     def begin(self, learner: Learner) -> None:
@@ -49,27 +46,27 @@ class Method:
         return learner.network.model
 
     def reset(self, learner: Learner) -> None:
-        """Forget what was seen; the learner is reset already."""
+        """Forget all batches; the learner is reset already."""
         for name in self.memory:
             setattr(self, name, None)
 
     def close(self) -> None:
-        """Take away what :meth:`begin` attached to the network."""
+        """Remove what :meth:`begin` attached to the network."""
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step depends on besides the learner."""
         return {name: getattr(self, name) for name in self.memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a :meth:`state_dict`."""
         for name in self.memory:
             setattr(self, name, state[name])
 
 
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
-    """A mask of the images' pixels as one of the logits' elements.
+    """A mask of the images' or the logits' size at the logits' size; None where all count.
 
-    An element of coarser logits counts where every pixel under it does. None where all count.
+    An element of coarser logits counts where all its pixels do.
 
     Raises:
         ValueError: a mask that is not boolean, or of neither the images' nor the logits' size.

@@ -1,4 +1,4 @@
-"""The network that is adapted: which of its parameters learn, its logits, and what it began with.
+"""The network that is adapted: the parameters that learn, its logits, a checked step, and its first weights.
 
 Shapes: B images, C classes, H × W elements of an image's logits.
 """
@@ -14,19 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import InputError, NotFiniteError, one_of
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, set_modes
-from dem_apps.test_time_methods.options import one_of
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
 
 
 def find_logits(output: Any) -> Any:
-    """The logits in what a network returned: a tensor, an object with ``logits``, or a mapping.
-
-    A mapping is looked through for ``logits``, ``main`` and ``out``.
-    """
+    """The logits in what a network returned: a tensor, ``.logits``, or a mapping's ``logits``, ``main`` or ``out``."""
     if isinstance(output, Tensor):
         return output
     if isinstance(getattr(output, "logits", None), Tensor):
@@ -50,12 +46,8 @@ def refuse_probabilities(logits: Tensor, name: str = "model") -> None:
         )
 
 
-def check_step(what: str, value: Tensor) -> None:
-    """Refuse a step of adaptation before any weight moves: raises NotFiniteError for NaN or infinity in a value.
-
-    Every method's step passes here with its loss and with what its filter judges, named by ``what``;
-    :meth:`AdaptedNetwork.step_or_nothing` undoes what the forward has moved.
-    """
+def check_finite(what: str, value: Tensor) -> None:
+    """Raises a NotFiniteError, which begins with ``what``, for NaN or infinity; called before any weight moves."""
     if not bool(value.isfinite().all()):
         raise NotFiniteError(
             f"{what} is NaN or infinite: the images or the network's weights are, or lr is too high; no weight was "
@@ -63,16 +55,27 @@ def check_step(what: str, value: Tensor) -> None:
         )
 
 
+@contextmanager
+def checked_step(model: nn.Module, moves_buffers: bool) -> Iterator[None]:
+    """Around every step of an adapter: one that :func:`check_finite` refuses is undone here.
+
+    The check comes before the weights move, so only the statistics of the forward have to go back.
+    """
+    before = {name: value.clone() for name, value in model.named_buffers()} if moves_buffers else {}
+    try:
+        yield
+    except NotFiniteError:
+        with torch.no_grad():
+            for name, value in model.named_buffers():
+                value.copy_(before.get(name, value))
+        raise
+
+
 class AdaptedNetwork:
     """A network, the parameters of it that learn, and a copy of whatever can change.
 
-    Args:
-        model: adapted in place; everything that does not learn gets ``requires_grad`` False.
-        parameters: ``normalisation``, ``all``, or a regular expression that is searched in the parameters' names; None
-            where nothing is to learn.
-        skip: a regular expression; parameters in whose names it is found do not learn.
-        batch_norm: of :data:`dem_apps.test_time_methods.normalisation.BATCH_NORM`.
-        logits_of: takes the logits out of what the model returns.
+    The arguments are those of :class:`dem_apps.TestTimeAdapter`; with ``parameters=None`` nothing learns. What does not
+    learn gets ``requires_grad`` False.
     """
 
     def __init__(
@@ -93,30 +96,26 @@ class AdaptedNetwork:
         self._start = self._copies()
 
     def freeze(self) -> None:
-        """Only what learns asks for gradients."""
+        """Only the parameters that learn require gradients."""
         self.model.requires_grad_(False)
         for parameter in self.learning.values():
             parameter.requires_grad_(True)
 
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
-        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs.
-
-        Args:
-            images: as the model takes them.
-            model: another one of the same architecture, such as a teacher; its stored statistics stay.
-        """
+        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of a ``model`` such as a teacher without
+        moving its stored statistics."""
         if model is None:
             return self._run(self.model, lambda running: running(images), self.batch_norm)
         return self._run(model, lambda running: running(images), self._resting)
 
     def first_logits(self, images: Tensor) -> Tensor:
-        """The logits of the network as it began."""
+        """The logits of the first weights."""
         start = {**self._start["parameters"], **self._start["buffers"]}
         return self._run(self.model, lambda running: functional_call(running, start, (images,)), self._resting)
 
     @property
     def _resting(self) -> str:
-        """The way of batch norm, but moving nothing."""
+        """Batch norm's statistics without moving the stored ones."""
         return "batch" if self.batch_norm == "moving" else self.batch_norm
 
     def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any], batch_norm: str) -> Tensor:
@@ -136,41 +135,28 @@ class AdaptedNetwork:
             raise InputError(f"model: expected logits (B, C) or (B, C, H, W), got {what}; logits_of= may take them out")
         return logits
 
-    @contextmanager
-    def step_or_nothing(self) -> Iterator[None]:
-        """When a step is refused, the statistics that its forward has moved go back."""
-        moving = self.batch_norm == "moving"
-        before = {name: value.clone() for name, value in self.model.named_buffers()} if moving else {}
-        try:
-            yield
-        except NotFiniteError:
-            with torch.no_grad():
-                for name, value in self.model.named_buffers():
-                    value.copy_(before.get(name, value))
-            raise
-
     @property
     def start(self) -> dict[str, Tensor]:
-        """The parameters that learn as they began."""
+        """The first values of the parameters that learn."""
         return self._start["parameters"]
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Weights and buffers as they began, bit for bit."""
+        """The first weights and buffers, bit for bit."""
         self.freeze()
         self._put(self._start)
 
     def close(self) -> None:
-        """The flags of layers and parameters as they were found; the weights stay adapted."""
+        """Restore the flags of layers and parameters; the weights stay adapted."""
         self._modes.restore()
 
     def state_dict(self) -> dict[str, Any]:
-        """What has changed, and what it began with."""
+        """The current and the first values."""
         return {"now": self._copies(), "start": self._start}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; the weights that never learn must be the ones of then."""
+        """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
         now = self._copies()
         for part in ("parameters", "buffers"):
             given, own = state["now"][part], now[part]
@@ -197,21 +183,16 @@ def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn
     """The parameters that learn, by name."""
     if parameters == "normalisation":
         chosen = affine_parameters(model)
-        none = "there is no normalisation layer with scale or shift (batch, group, layer, instance or RMS norm)"
     else:
-        pattern = None if parameters == "all" else _pattern("parameters", parameters)
-        chosen = {name: each for name, each in model.named_parameters() if pattern is None or pattern.search(name)}
-        none = f"no parameter's name contains the pattern '{parameters}'"
-        if not list(model.parameters()):
-            none = "the network has no parameters"
+        pattern = _pattern("parameters", "" if parameters == "all" else parameters)
+        chosen = {name: each for name, each in model.named_parameters() if pattern.search(name)}
     if skip is not None:
-        left = {name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)}
-        none = none if not chosen else f"skip='{skip}' leaves none of {len(chosen)}"
-        chosen = left
+        chosen = {name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)}
     if not chosen:
         raise InputError(
-            f"parameters: nothing would learn, since {none}; use 'normalisation', 'all', or a regular expression over "
-            "the names of model.named_parameters()"
+            f"parameters: nothing would learn with parameters='{parameters}' and skip={skip!r}; use 'normalisation' "
+            "(scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular expression over the "
+            "names of model.named_parameters()"
         )
     return chosen
 

@@ -1,4 +1,4 @@
-"""The network as it is: the control of every other method."""
+"""The unadapted network, the control of every other method."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Normalisation layers of any kind: which parameters are theirs, and by which statistics batch norm normalises.
-
-Shapes: B images, C channels of a layer.
-"""
+"""Normalisation layers: their parameters, and by which statistics batch norm normalises."""
 
 from __future__ import annotations
 
@@ -12,29 +9,29 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.hooks import RemovableHandle
 
-#: What counts as normalisation: batch norm of every dimension, synchronised or not, instance, group, layer and RMS
-#: norm, and their subclasses (timm's). A layer that only looks like one is reached by a pattern over names.
+#: Batch norm of every dimension, synchronised or not, instance, group, layer and RMS norm, and their subclasses
+#: (timm's). Other layers with scale and shift are reached by a pattern over names.
 NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-#: By which statistics batch norm normalises: the batch's, with the stored ones as they were (Tent); the batch's, while
-#: the stored ones follow (``train()``); the stored ones (``eval()``).
+#: The statistics that batch norm normalises by: the batch's, while the stored ones stay (Tent); the batch's, while the
+#: stored ones move (``train()``); the stored ones (``eval()``).
 BATCH_NORM = ("batch", "moving", "stored")
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Scale and shift of the normalisation layers, by name; one that several layers share once."""
+    """Scale and shift of the normalisation layers by name; shared ones once."""
     layers = [layer for layer in model.modules() if isinstance(layer, NORMALISATIONS)]
     own = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
     return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in own}
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """The layers that choose between a batch's and stored statistics."""
+    """All batch norm layers."""
     return [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
 
 
 def set_modes(model: nn.Module, batch_norm: str) -> None:
-    """``eval()``, so that dropout is off, but for batch norm as :data:`BATCH_NORM` says; no buffer is touched."""
+    """``eval()``, so that dropout is off, except for batch norm, see :data:`BATCH_NORM`; no buffer is touched."""
     model.eval()
     if batch_norm == "stored":
         return
@@ -45,7 +42,7 @@ def set_modes(model: nn.Module, batch_norm: str) -> None:
 
 
 class Modes:
-    """How a network's layers were set, to be put back."""
+    """The flags of a network's layers and parameters, to be restored."""
 
     def __init__(self, model: nn.Module) -> None:
         self._training = [(module, module.training) for module in model.modules()]
@@ -53,7 +50,7 @@ class Modes:
         self._learning = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
 
     def restore(self) -> None:
-        """Put back ``training``, ``track_running_stats`` and ``requires_grad``."""
+        """Restore ``training``, ``track_running_stats`` and ``requires_grad``."""
         for module, training in self._training:
             module.training = training
         for layer, tracking in self._tracking:

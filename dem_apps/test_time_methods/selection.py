@@ -1,9 +1,9 @@
-"""Which elements or images of a batch are learnt from.
+"""Filters: which elements or images of a batch are learnt from.
 
-The papers filter images of a classifier. In a network with logits (B, C, H, W) either every pixel is judged for itself
-(``element``), or an image is judged by the means over its pixels (``image``); for logits (B, C) both are the same.
+The papers filter images of a classifier. With logits (B, C, H, W) a filter judges each pixel (``element``), or each
+image by the means over its pixels (``image``); with logits (B, C) both are the same.
 
-Shapes: B images, C classes, U what is judged: (B,) or (B, H, W).
+Shapes: B images, C classes, U the judged units: (B,) or (B, H, W).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from dem_apps import entropy
-from dem_apps.test_time_methods.network import check_step
+from dem_apps.test_time_methods.network import check_finite
 
 FILTER_BY = ("element", "image")
 
 
 @dataclass(frozen=True)
 class Units:
-    """What a filter judges; nothing in it carries a gradient.
+    """The units that a filter judges; nothing in it carries a gradient.
 
     Args:
-        p: the probabilities, U with C as its second dimension.
+        p: probabilities, U with C as its second dimension.
         entropy: U, in nats; of an image the mean over its elements.
-        counted: U, False where a mask leaves out everything.
-        elements: (B,) or (B, H, W), False where a mask leaves the element out.
+        counted: U, False where the mask leaves all elements out.
+        elements: (B,) or (B, H, W), False where the mask leaves the element out.
     """
 
     p: Tensor
@@ -37,29 +37,24 @@ class Units:
     elements: Tensor
 
     def of_elements(self, values: Tensor) -> Tensor:
-        """What is said of U, said of every element."""
+        """U → (B,) or (B, H, W): the value of the unit that each element belongs to."""
         if values.ndim == self.elements.ndim:
             return values
         return values[:, None, None].expand(self.elements.shape)
 
     def kept_elements(self, kept: Tensor) -> Tensor:
-        """The elements that count in what is kept."""
+        """The elements that count in the units that are kept."""
         return self.of_elements(kept) & self.elements
 
     def mean_p(self, kept: Tensor) -> Tensor:
-        """(C,) mean probabilities over what is kept, of which there is some."""
+        """(C,) mean probabilities over the units that are kept, at least one."""
         dims = [0, *range(2, self.p.ndim)]
         return (self.p * kept.unsqueeze(1)).sum(dims) / kept.sum()
 
 
 @torch.no_grad()
 def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
-    """What is judged in a batch.
-
-    Args:
-        logits: (B, C) or (B, C, H, W).
-        mask: boolean, the logits' shape without C; None for all.
-        filter_by: ``element`` or ``image``.
+    """The units of a batch; ``mask`` is boolean, the logits' shape without C, or None.
 
     Raises:
         NotFiniteError: an entropy that is NaN, which no threshold can judge.
@@ -69,7 +64,7 @@ def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
     if mask is not None:
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
     p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements
-    check_step("the predictions' entropy", h)
+    check_finite("the predictions' entropy", h)
     if filter_by == "image" and logits.ndim == 4:
         number = elements.flatten(1).sum(1)
         share = elements / number.clamp_min(1)[:, None, None]
@@ -79,5 +74,5 @@ def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
 
 
 def margin(given: float | None, share: float, num_classes: int) -> float:
-    """A threshold on entropies, in nats: as given, or a share of log C."""
+    """A threshold on entropies in nats: the given one, or a share of log C."""
     return share * math.log(num_classes) if given is None else given

@@ -9,10 +9,10 @@ from dem_apps.test_time_methods.method import Method, fitted_mask
 
 
 class Tent(Method):
-    """Each batch is predicted, and then the objective of its logits is minimised by one step (Eq. 1, Sec. 3.2)."""
+    """Each batch is predicted; then one step minimises the objective of its logits (Eq. 1, Sec. 3.2)."""
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """One forward and one backward; a mask without a True costs no backward."""
+        """One forward, and one backward unless the mask has no True."""
         logits = learner.logits(images)
         counted = fitted_mask(mask, images, logits)
         if counted is None or bool(counted.any()):

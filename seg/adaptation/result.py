@@ -58,10 +58,10 @@ class Result:
             why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
             return f"Not adapted: {why}; predictions and weights are those of the network as it was."
         done = f" up to batch {used.step} of {outcome.planned}" if used.step else " by new batch norm statistics alone"
-        if not outcome.stopped and used.step:
-            done = "" if used.step == outcome.batches else f"{done}, the best state"
-        elif self.settings["method"] == "lab":
+        if not outcome.stopped and used.step == outcome.batches and self.settings["method"] != "bn":
             done = ""
+        elif not outcome.stopped and used.step:
+            done += ", the best state"
         back = f"{outcome.stopped}{doubt}, so it went back to that state"
         said = f"Adapted{done}: {back if outcome.stopped else used.verdict.reason + doubt}."
         moved = [
