@@ -38,7 +38,8 @@ def test_the_settings_are_the_options_of_the_objectives() -> None:
     for field in dataclasses.fields(ObjectiveSettings):
         if field.name != "loss":
             owners = [name for name in OBJECTIVE_NAMES if field.name in objective_options(name)]
-            default = inspect.signature(objective_class(owners[0])).parameters[field.name].default
+            declared = {inspect.signature(objective_class(name)).parameters[field.name].default for name in owners}
+            (default,) = declared
             shown = f"{default:g}" if isinstance(default, float) else default
             assert field.metadata["help"].endswith(f", of --loss {', '.join(owners)}; default: {shown}")
 

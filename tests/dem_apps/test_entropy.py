@@ -65,23 +65,6 @@ def test_rewards_are_negative_gradients(class_mask: Tensor | None) -> None:
         )
 
 
-@pytest.mark.parametrize("tau", [0.3, 1.0, 1.9])
-def test_gradient_of_cadf_with_temperature(tau: float) -> None:
-    logits = logits_of(8, C)
-    p_tau = (logits / tau).softmax(-1)
-    cadf = entropy.cadf(logits, tau=tau).unsqueeze(-1)
-    torch.testing.assert_close(gradient_of(entropy.cadf, logits, tau=tau), -p_tau * (cadf + logits + tau) / tau)
-
-
-def test_gradient_of_adadem_by_hand() -> None:
-    logits = logits_of(9, C)
-    mec = logits_of(9, C, seed=3).softmax(-1)
-    delta = entropy.reward_norm(logits)
-    gradient = gradient_of(lambda z: entropy.calibrated_cadf(z, mec, delta), logits)
-    p, cadf = logits.softmax(-1), entropy.cadf(logits).unsqueeze(-1)
-    torch.testing.assert_close(gradient, -(p * (logits + cadf + 1) - mec) / delta.unsqueeze(-1))
-
-
 def test_equations_against_plain_arithmetic() -> None:
     z = [1.0, -0.5, 2.0]
     total = sum(math.exp(x) for x in z)
@@ -109,17 +92,6 @@ def test_rewards_sum_to_one_and_delta_is_at_least_one(spread: float) -> None:
     assert (entropy.reward_norm(logits) >= 1 - 1e-12).all()
     assert (entropy.reward_norm(logits, norm="l2") >= C**-0.5 - 1e-12).all()
     assert (entropy.reward_norm(logits, norm="linf") >= 1 / C - 1e-12).all()
-
-
-def test_dem_contains_entropy_and_cadf() -> None:
-    logits = logits_of(6, C)
-    torch.testing.assert_close(entropy.dem(logits, tau=1.0, alpha=1.0), entropy.shannon_entropy(logits))
-    torch.testing.assert_close(entropy.dem(logits, tau=0.8, alpha=0.0), entropy.cadf(logits, tau=0.8))
-    torch.testing.assert_close(
-        entropy.dem(logits, tau=0.8, alpha=1.2), entropy.cadf(logits, tau=0.8) + entropy.gmc(logits, alpha=1.2)
-    )
-    p = logits.softmax(-1)
-    torch.testing.assert_close(entropy.shannon_entropy(logits), -(p * p.log()).sum(-1))
 
 
 def test_entropy_stays_between_zero_and_log_c() -> None:
@@ -211,12 +183,3 @@ def test_class_sums_and_the_moving_average() -> None:
     halves = [entropy.class_sums(p[part], predicted[part], C) for part in (slice(0, 3), slice(3, 7))]
     for whole, first, second in zip((sums, counts), *halves, strict=True):
         torch.testing.assert_close(first + second, whole)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_results_are_wide(dtype: torch.dtype) -> None:
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    logits = logits_of(4, C).to(dtype)
-    for function in (entropy.cadf, entropy.gmc, entropy.dem, entropy.shannon_entropy, entropy.reward_norm):
-        assert function(logits).dtype == wide
-        torch.testing.assert_close(function(logits).double(), function(logits.double()), rtol=1e-5, atol=1e-6)

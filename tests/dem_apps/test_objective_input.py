@@ -25,29 +25,24 @@ def logits_of(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), requires_grad=True)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((torch.zeros(2, C), torch.zeros(2, dtype=torch.long)), r"^dim: .*takes no labels or target.*dim=1"),
         ((torch.zeros(2, C), torch.tensor(1)), r"^dim: .*takes no labels or target"),
-        ((torch.zeros(2, C), 1.0), r"^dim: .*got float 1\.0"),
-        ((torch.zeros(2, C), True), r"^dim: .*got bool True"),
         ((torch.zeros(2, C), "mean"), r"^dim: .*got str 'mean'"),
         ((SimpleNamespace(logits=torch.zeros(2, C)),), r"^logits: .*SimpleNamespace; pass its \.logits$"),
         (({"main": torch.zeros(2, C), "aux": torch.zeros(2, C)},), r"\['main'\], \['aux'\]$"),
         (((torch.zeros(2, C),),), r"^logits: .*tuple; pass one of its tensors"),
-        ((np.zeros((2, C)),), r"^logits: expected a tensor, got a ndarray"),
         ((None,), r"^logits: expected a tensor, got NoneType None"),
-        ((torch.zeros(2, C), 1, [[True]]), r"^mask: .*got a list$"),
         ((torch.zeros(2, C), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
         ((torch.zeros(2, C), 1, None, np.zeros((2, C), bool)), r"^class_mask: .*got a ndarray$"),
         ((torch.zeros(2, C), 1, None, None, None), r"^reduction: 'None' is not one of"),
     ],
 )
-def test_what_is_no_logits_is_one_sentence(backend: str, arguments: tuple[Any, ...], said: str) -> None:
+def test_what_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
-        build_objective("adadem", C, backend=backend)(*arguments)
+        build_objective("adadem", C)(*arguments)
     assert "\n" not in str(refused.value)
 
 
@@ -55,11 +50,6 @@ def test_an_output_of_transformers_says_where_its_logits_are() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
     with pytest.raises(InputError, match=r"got a SemanticSegmenterOutput; pass its \.logits$"):
         build_objective("entropy", C)(outputs.SemanticSegmenterOutput(logits=torch.zeros(1, C, 2, 2)))
-
-
-def test_any_integer_is_a_dimension() -> None:
-    logits = logits_of(3, C)
-    assert torch.equal(build_objective("dem", C)(logits, np.int64(1)), build_objective("dem", C)(logits, -1))
 
 
 def test_logits_and_table_have_to_be_on_one_device() -> None:
@@ -115,14 +105,6 @@ def test_gradient_checkpointing_moves_the_table_once(backend: str, reentrant: bo
             results.append((loss.detach(), factor.grad, logits.grad, objective.class_marginals.clone()))
         for first, second in zip(*results, strict=True):
             assert torch.equal(first, second)
-
-
-def test_without_gradients_training_moves_the_table_as_it_does_batch_normalisation() -> None:
-    with_gradient, without = (build_objective("adadem", C) for _ in range(2))
-    with_gradient(logits_of(20, C))
-    with torch.no_grad():
-        without(logits_of(20, C))
-    assert torch.equal(with_gradient.class_marginals, without.class_marginals)
 
 
 _CASTS = {

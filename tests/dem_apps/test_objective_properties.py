@@ -260,34 +260,6 @@ def test_a_number_that_is_none_is_never_a_silent_one(case: Case, poison: float, 
         assert all(torch.equal(objective.state_dict()[name], table) for name, table in before.items())
 
 
-@given(st.sampled_from(OBJECTIVE_NAMES), st.sampled_from(BACKENDS), st.sampled_from(["int64", "bool", "complex64"]))
-def test_logits_that_are_none_are_one_sentence(name: str, backend: str, dtype: str) -> None:
-    with pytest.raises(InputError, match=r"^logits: expected a floating dtype, got torch\.\w+ [^\n]*$"):
-        build_objective(name, 3, backend)(torch.zeros(2, 3, dtype=getattr(torch, dtype)))
-
-
-@given(cases(), st.sampled_from(["dim", "classes", "mask shape", "mask dtype", "class mask", "reduction"]))
-def test_what_does_not_fit_is_one_sentence(case: Case, wrong: str) -> None:
-    number, elements = case.logits.shape[case.dim], case.counted
-    arguments: dict[str, Any] = {"dim": case.dim}
-    objective = build_objective(case.name, number, case.backend)
-    if wrong == "dim":
-        arguments["dim"] = case.logits.dim() + 1
-    elif wrong == "classes":
-        objective = build_objective(case.name, number + 1, "auto")
-    elif wrong == "mask shape":
-        arguments["mask"] = elements.new_ones((*elements.shape, 2))
-    elif wrong == "mask dtype":
-        arguments["mask"] = elements.float()
-    elif wrong == "class mask":
-        arguments["class_mask"] = torch.ones(number + 1, *case.logits.shape, dtype=torch.bool)
-    else:
-        arguments["reduction"] = "meen"
-    with pytest.raises(InputError) as refused:
-        objective(case.logits, **arguments)
-    assert "\n" not in str(refused.value)
-
-
 @given(
     st.sampled_from(OBJECTIVE_NAMES),
     st.one_of(st.integers(-3, 1), st.booleans(), st.floats(), st.none(), st.text(max_size=3)),

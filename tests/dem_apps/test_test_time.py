@@ -100,33 +100,23 @@ def test_the_table_says_which_methods_learn() -> None:
     assert [name for name in METHODS if method_class(name).parameters is not None] == LEARNING
 
 
-def test_a_pattern_leaves_parameters_out() -> None:
-    assert list(adapter_of("tent", parameters="all", skip="first|last").learning) == ["norm.weight", "norm.bias"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"model": tiny("none")}, "no normalisation layer with scale or shift"),
-        ({"parameters": "decoder"}, "no parameter's name contains the pattern 'decoder'"),
-        ({"skip": "norm"}, "skip='norm' leaves none of 2"),
+        ({"model": tiny("none")}, "nothing would learn with parameters='normalisation'"),
+        ({"skip": "norm"}, "nothing would learn .* and skip='norm'"),
         ({"parameters": "(norm"}, "'\\(norm' is no regular expression"),
         ({"method": "tenet"}, "did you mean 'tent'"),
-        ({"objective": "adadme"}, "did you mean 'adadem'"),
         ({"objective_options": {"momentun": 0.1}}, "did you mean 'momentum'"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
         ({"reduction": "sum"}, "reduction: 'sum' is not one of mean, balanced"),
         ({"batch_norm": "batches"}, "did you mean 'batch'"),
-        ({"predict": "afterwards"}, "did you mean 'after'"),
         ({"lr": -1.0}, "lr: expected a number of at least 0"),
         ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
         ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),
-        ({"method": "eta", "similarity": 2}, "similarity: expected a number from 0 to 1"),
         ({"method": "eta", "filter_by": "pixel"}, "filter_by: 'pixel' is not one of element, image"),
         ({"method": "deyo", "patches": 0}, "patches: expected an integer of at least 1"),
-        ({"method": "cotta", "scales": (0,)}, "scales: expected a number"),
         ({"method": "cotta", "mirror": False}, "nothing is learnt"),
-        ({"method": "sar", "returning_keeps": "all"}, "returning_keeps: 'all' is not one of nothing"),
     ],
 )
 def test_mistakes_are_told_before_any_image(arguments: dict[str, Any], sentence: str) -> None:

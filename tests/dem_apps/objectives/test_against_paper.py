@@ -215,12 +215,6 @@ def test_evaluation_uses_the_table_as_it_is(name: str, backend: str, paper: Any,
     assert all(torch.equal(before[key], tensor) for key, tensor in objective.state_dict().items())
 
 
-def test_auto_is_one_of_the_others(paper: Any, assert_near: Any) -> None:
-    for shape in [(6, C), (2, C, 5000)]:
-        compare(build_objective("adadem", C), paper("adadem", C), make_logits(shape, 1, seed=3), assert_near,
-                torch.float32, reduction="balanced")  # fmt: skip
-
-
 def test_an_incoming_gradient_scales_the_gradient(backend: str) -> None:
     logits = make_logits((20, C), 1, seed=11)
     for reduction in ("mean", "balanced", "sum"):
