@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
+from dem_apps.objectives import AVERAGES, OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 from dem_apps.runtime.validate import check_settings
-from dem_apps.test_time_methods import METHODS, REDUCTIONS
+from dem_apps.test_time_methods import METHODS
 from seg.data.files import LARGEST_SIDE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AdaptConfig(ObjectiveSettings):
         None, f"objective that is minimised; default: {LEARNING['loss']}", OBJECTIVE_NAMES, value="NAME",
         group="objective",
     )  # fmt: skip
-    reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", REDUCTIONS)
+    reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", AVERAGES)
     model: str | None = option(
         None,
         "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "

@@ -28,6 +28,8 @@ OBJECTIVES: dict[str, str] = {
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)
+#: Reductions under which a learning rate does not depend on the number of elements.
+AVERAGES = ("mean", "balanced")
 
 
 def objective_class(name: str) -> type[EntropyObjective]:

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from dem_apps.test_time_methods.method import Method
 
 
-#: Reductions over elements under which a learning rate does not depend on their number.
-REDUCTIONS = ("mean", "balanced")
-
-
 class Row(NamedTuple):
     """A method's module in this package, its class, and whether it has parameters that learn."""
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
-from dem_apps.objectives import build_objective
+from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods import REDUCTIONS
 from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite, refuse_probabilities
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -34,7 +33,7 @@ class Learner:
         num_classes: int | None,
         seed: int,
     ) -> None:
-        self.network, self.reduction, self.seed = network, one_of("reduction", reduction, REDUCTIONS), seed
+        self.network, self.reduction, self.seed = network, one_of("reduction", reduction, AVERAGES), seed
         self._objective_name, self._objective_options = objective, objective_options
         self._objective = objective if isinstance(objective, EntropyObjective) else None
         if isinstance(objective, str):
