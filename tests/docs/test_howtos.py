@@ -1,7 +1,7 @@
 """The pages that add something, applied to a copy of the repository: every patch, then the page's own tests.
 
-Such a page, ``docs/howto/add_*.md``, has its patches as ``diff`` blocks and its tests in a comment
-``<!-- shown by: pytest ARGUMENTS -->``. Its patches add one source file and touch one table in another.
+Such a page, ``docs/howto/add_*.md``, has its patches as ``diff`` blocks and then a line ``python -m pytest …``. Its
+patches add one source file and touch one table in another.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_the_steps_are_complete(page: Path, tmp_path: Path) -> None:
     assert len(new) == 1, new
     assert len(tables) <= 1, tables
     assert all(lines <= MOST_TABLE_LINES for lines in tables.values()), tables
-    (arguments,) = re.findall(r"<!-- shown by: pytest (.+) -->", text)
+    (arguments,) = re.findall(r"^python -m pytest (.+)$", text.replace("\\\n", ""), flags=re.M)
     done = in_copy(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *shlex.split(arguments))
     assert done.returncode == 0, done.stdout[-3000:]
 

@@ -10,9 +10,9 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 
 def explained(section: str) -> set[str]:
-    """The keys in the first column of a section such as ``Segmentation: `eval.json```."""
+    """The keys that the list items of a section begin with, such as those of ``Segmentation: `eval.json```."""
     (text,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", _PAGE.read_text(), flags=re.S | re.M)
-    rows = re.findall(r"^\| (`[^|]+) \|", text, flags=re.M)
+    rows = re.findall(r"^- (`.+?`): ", text, flags=re.M)
     found = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
     assert len(found) == len(set(found)), "a key is described twice"
     return set(found)
