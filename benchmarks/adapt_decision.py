@@ -1,35 +1,36 @@
 """How often the label-free answer of ``seg.adapt`` is right, and what the objectives are worth under corruptions.
 
     OMP_NUM_THREADS=1 python benchmarks/adapt_decision.py --run RUN [--part decision|objectives|extremes]
-        [--out docs/results/adapt_decision.jsonl]
+        [--out docs/results/adapt_decision.csv]
 
 RUN is of ``seg.train --method source --source.size 96,48 --target.size 96,48`` on the demo pair. Adapted to are new
 pictures of the source's world (``home``) and of the target's, as they are and corrupted by albumentations: 24 images in
 batches of two, once. The network is looked at as ``seg.adapt`` does, and scored with the labels at the same moments.
 Part ``decision`` runs methods × learning rates over three decades, some of them ruinous; part ``objectives`` runs
 methods × objectives × reductions at one rate; part ``extremes`` runs ``bn`` on images that are hardly to be recognised,
-where a network predicts few classes, and steadily. A row that stands in the file is not made again, so the same command
-continues. ``benchmarks/adapt_decision_tables.py`` makes the tables of docs/adaptation.md.
+where a network predicts few classes, and steadily. A row has the scores of each look, the numbers that the acceptance
+test looks at, and whether it accepts. Rows that stand in the file are not made again, so the same command continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from corrupted_streets import CORRUPTIONS, EXTREMES, FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou, rounded, rows_of
+from corrupted_streets import CORRUPTIONS, EXTREMES, FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou
+from csv_rows import CsvRows
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.evidence import Probe
+from seg.adaptation.decision import decide
+from seg.adaptation.evidence import Evidence, Probe
 from seg.adaptation.watched import WatchedAdapter, deployed_copy, plain_forward
+from seg.data.labels import id_tables
 from seg.data.layouts import LAYOUTS
 from seg.data.pixel_format import normalised
 from seg.demo.street.looks import GAME_STREET, target_look
@@ -72,28 +73,32 @@ FAR = tuple((domain, name, strength) for domain in ("home", "target") for name i
 PARTS = {"decision": (DATA, DECISION), "objectives": (STRONG, OBJECTIVES), "extremes": (FAR, STATISTICS)}
 
 
+KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")
+#: Of the network before, and at each look.
+NUMBERS = ("miou", "pixel_accuracy", "entropy", "classes", "stability", "adapt")
+LOOKS = ("before", *(f"step {IMAGES // BATCH * place // CHECKS}" for place in range(CHECKS + 1)))
+
+
 def main() -> None:
     """Make the rows that are missing, each written as it comes."""
     arguments = _arguments()
     torch.set_num_threads(1)
     loaded = open_run(arguments.run, "last")[0]
-    done = {key_of(row) for row in rows_of(arguments.out)}
+    rows = CsvRows(arguments.out, KEYS, [f"{look} {number}" for look in LOOKS for number in NUMBERS])
     data_of_part, arms = PARTS[arguments.part]
     for domain, corruption, strength in data_of_part:
-        named = {"part": arguments.part, "network": arguments.run.name, "domain": domain, "corruption": corruption}
+        where = (arguments.part, arguments.run.name, domain, corruption, strength)
         wanted = [
-            {**named, "strength": strength, "method": method, "objective": objective, "reduction": reduction, "lr": lr}
+            dict(zip(KEYS, (*where, method, objective, reduction, lr), strict=True))
             for method, objective, reduction, rates in arms
             for lr in rates
         ]
-        wanted = [row for row in wanted if key_of(row) not in done]
+        wanted = [row for row in wanted if rows.get(row) is None]
         data = Data(loaded, domain, corruption, strength, arguments.part != "objectives") if wanted else None
         for row in wanted:
-            row |= rounded(data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
-            with arguments.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            scores = [f"{100 * check['miou']:.1f}" for check in row["checks"]]
-            print(*(row[key] for key in KEYS), f"{100 * row['before']['miou']:.1f} ->", *scores, flush=True)
+            written = rows.add(row | data.adapted(row["method"], row["objective"], row["reduction"], row["lr"]))
+            scores = [f"{100 * written[name]:.1f}" for look in LOOKS if (name := f"{look} miou") in written]
+            print(*row.values(), *scores, flush=True)
 
 
 class Data:
@@ -102,7 +107,7 @@ class Data:
     def __init__(self, loaded: TrainedNetwork, domain: str, corruption: str, strength: int, evidence: bool) -> None:
         self.loaded, self.evidence = loaded, evidence
         look = GAME_STREET if domain == "home" else target_look(0, 1.0)
-        table, _ = LAYOUTS["cityscapes"].train_ids(loaded.class_set)
+        table, _ = id_tables(loaded.class_set, LAYOUTS["cityscapes"].ids)
         self.images, self.labels = [], []
         for index in range(IMAGES):
             picture, label_ids = draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE)
@@ -112,7 +117,6 @@ class Data:
         shown = [self.images[round(place * IMAGES / PROBE)] for place in range(PROBE)]
         self.probe = Probe([torch.stack(shown[:8]), torch.stack(shown[8:])])
         self.before = self.probe.look(plain_forward(loaded.network))
-        self.score_before = self.score(loaded.network)
         self.first: dict[str, dict[str, Any]] = {}
 
     def batches(self) -> Iterator[Tensor]:
@@ -129,49 +133,48 @@ class Data:
         return {"miou": mean_iou(table), "pixel_accuracy": float(table.diag().sum() / table.sum())}
 
     def adapted(self, method: str, objective: str, reduction: str, lr: float) -> dict[str, Any]:
-        """Evidence and scores before, and at every look."""
+        """Numbers before, and at every look."""
         network = copy.deepcopy(self.loaded.network)
         given = {} if objective == "none" else {"objective": objective, "lr": lr, "reduction": reduction}
         watched = WatchedAdapter(TestTimeAdapter(network, method, **given), self.probe, self.before)
         policy = watched.adapter.batch_norm
-        checks = [self.first.setdefault(policy, {}) or self.look(watched)]  # before anything is learnt all are alike
-        self.first[policy] = checks[0]
+        if policy not in self.first:  # before anything is learnt all are alike
+            self.first[policy] = self.look(watched)
+        looks = {"before": self.numbers(self.loaded.network, self.before), "step 0": self.first[policy]}
         batches = list(self.batches()) if method != "bn" else []
-        looks = CHECKS if self.evidence else 1
-        marks = {round(len(batches) * (place + 1) / looks) for place in range(looks)}
         for batch in batches:
-            if watched.learn(batch) is None:
-                checks.append({"step": watched.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0})
+            failed = watched.learn(batch) is None
+            if failed or (f"step {watched.step}" in LOOKS and (self.evidence or watched.step == len(batches))):
+                looks[f"step {watched.step}"] = {"miou": 0.0, "pixel_accuracy": 0.0} if failed else self.look(watched)
+            if failed:
                 break
-            if watched.step in marks:
-                checks.append(self.look(watched))
-        return {"before": {"evidence": asdict(self.before), **self.score_before}, "checks": checks}
+        return looks
 
     def look(self, watched: WatchedAdapter) -> dict[str, Any]:
-        """Evidence and scores of the network as it is now."""
+        """Numbers of the network as it is now."""
         candidate = deployed_copy(watched.adapter, self.probe)
         if not self.evidence:
-            return {"step": watched.step, "evidence": None, **self.score(candidate)}
+            return self.numbers(candidate)
         try:
-            evidence = self.probe.look(plain_forward(candidate))
+            return self.numbers(candidate, self.probe.look(plain_forward(candidate)))
         except NotFiniteError:
-            return {"step": watched.step, "evidence": None, "miou": 0.0, "pixel_accuracy": 0.0}
-        return {"step": watched.step, "evidence": asdict(evidence), **self.score(candidate)}
+            return {"miou": 0.0, "pixel_accuracy": 0.0}
 
-
-KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")
-
-
-def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What a row is of."""
-    return tuple(row[key] for key in KEYS)
+    def numbers(self, network: nn.Module, evidence: Evidence | None = None) -> dict[str, Any]:
+        """Scores, and what the acceptance test looks at."""
+        if evidence is None:
+            return self.score(network)
+        return self.score(network) | {
+            "entropy": evidence.entropy, "classes": evidence.effective_classes,
+            "stability": evidence.stability_on(self.before), "adapt": decide(self.before, evidence).adapt,
+        }  # fmt: skip
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--part", choices=tuple(PARTS), default="decision")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_decision.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_decision.csv"))
     return parser.parse_args()
 
 

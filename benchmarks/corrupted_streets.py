@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import albumentations as A
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from seg.data.labels import IGNORE_INDEX
 from seg.models.predictor import upsampled
+from seg.scores.metrics import confusion as pixels_by_class
 
 #: Width and height; half of the demo's.
 SIZE = (96, 48)
@@ -83,24 +81,10 @@ def confusion(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
     """
     predicted = upsampled(logits, (labels.shape[1], labels.shape[2])).argmax(1)
     counted = labels != IGNORE_INDEX
-    return torch.bincount(labels[counted] * classes + predicted[counted], minlength=classes**2).view(classes, -1)
+    return pixels_by_class(labels[counted], predicted[counted], classes)
 
 
 def mean_iou(table: Tensor) -> float:
     """Over the classes that are in the labels or predicted."""
     hits, union = table.diag(), table.sum(0) + table.sum(1) - table.diag()
     return float((hits / union.clamp_min(1))[union > 0].mean())
-
-
-def rounded(value: Any) -> Any:
-    """Five digits, which are more than a score has."""
-    if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rounded(each) for each in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def rows_of(file: Path) -> list[dict[str, Any]]:
-    """Those that there are."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []

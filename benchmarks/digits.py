@@ -1,7 +1,6 @@
 """The paper's claims on classification at a size that a core does in minutes: scikit-learn's digits, corrupted.
 
     OMP_NUM_THREADS=1 python benchmarks/digits.py              # adds the rows that are missing
-    python benchmarks/digits_tables.py                         # the tables of docs/appendix.md
 
 A small convolutional network with batch norm is trained on one half of ``sklearn.datasets.load_digits``, at 16 × 16
 pixels; 640 images of the other half, corrupted by albumentations in six ways and two strengths, arrive in batches of 64
@@ -21,7 +20,6 @@ wrong.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,6 +29,7 @@ import albumentations as A
 import cv2
 import numpy as np
 import torch
+from csv_rows import CsvRows
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
@@ -72,44 +71,42 @@ ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "δ of the whole entropy": ("adadem", {"delta": "entropy"}),
     "MEC alone": ("adadem-mec", {}),
 }
-KEYS = ("part", "mode", "method", "objective", "options", "reduction", "lr", "seed")
+#: Of a row; ``options`` are flattened in the file.
+FIELDS = ("part", "mode", "method", "objective", "options", "reduction", "lr", "seed")
+OPTIONS = ("tau", "alpha", "momentum", "norm", "delta")
+KEYS = ("part", "mode", "method", "objective", *(f"options {name}" for name in OPTIONS), "reduction", "lr", "seed")
 
 
 def main() -> None:
     """Make the rows that are missing, each written as it comes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/digits.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/digits.csv"))
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many, from 0")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.is_file() else []
-    scores = {key_of(row): row["accuracy"] for row in rows}
-    dem = {(mode, reduction): searched(mode, reduction, scores, arguments.out)
-           for mode in MODES[:2] for reduction in REDUCTIONS}  # fmt: skip
+    rows = CsvRows(arguments.out, KEYS, ("accuracy", "parts"))
+    dem = {(mode, reduction): searched(mode, reduction, rows) for mode in MODES[:2] for reduction in REDUCTIONS}
     for seed in range(arguments.seeds):
         for row in grid(seed, dem):
-            measured(row, scores, arguments.out)
+            measured(row, rows)
 
 
-def measured(row: dict[str, Any], scores: dict[tuple[Any, ...], float], out: Path) -> float:
+def measured(row: dict[str, Any], rows: CsvRows) -> float:
     """The accuracy of a row, from the file or made and written there."""
-    key = key_of(row)
-    if key not in scores:
-        row = row | run(row)
-        with out.open("a") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        print(*key, row["accuracy"], flush=True)
-        scores[key] = row["accuracy"]
-    return scores[key]
+    found = rows.get(row)
+    if found is None:
+        found = rows.add(row | run(row))
+        print(*row.values(), found["accuracy"], flush=True)
+    return float(found["accuracy"])
 
 
-def searched(mode: str, reduction: str, scores: dict[tuple[Any, ...], float], out: Path) -> dict[str, float]:
+def searched(mode: str, reduction: str, rows: CsvRows) -> dict[str, Any]:
     """DEM*'s τ and α."""
 
     def score(tau: float, alpha: float) -> float:
         options = {"tau": round(tau, 1), "alpha": round(alpha, 1)}
-        row = dict(zip(KEYS, ("search", mode, "tent", "dem", options, reduction, SEARCH_LR, SEARCH_SEED), strict=True))
-        return measured(row, scores, out)
+        values = ("search", mode, "tent", "dem", options, reduction, SEARCH_LR, SEARCH_SEED)
+        return measured(dict(zip(FIELDS, values, strict=True)), rows)
 
     alpha = max((0.2 * step for step in range(11)), key=lambda alpha: score(1.0, alpha))
     taus = [0.2 * step for step in range(1, 11) if alpha == 0 or 0.2 * step <= 2 / alpha + 1e-9]
@@ -121,16 +118,16 @@ def grid(seed: int, dem: dict[tuple[str, str], dict[str, float]]) -> Iterator[di
     """The rows of one seed."""
     for mode in MODES:
         for method in ("none", "bn"):
-            yield dict(zip(KEYS, ("control", mode, method, "none", {}, "mean", 0.0, seed), strict=True))
+            yield dict(zip(FIELDS, ("control", mode, method, "none", {}, "mean", 0.0, seed), strict=True))
         for objective in OBJECTIVES:
             for reduction in REDUCTIONS:
                 options = dem["continual" if mode == "continual" else "online", reduction] if objective == "dem" else {}
                 for lr in RATES:
                     row = ("rates", mode, "tent", objective, options, reduction, lr, seed)
-                    yield dict(zip(KEYS, row, strict=True))
+                    yield dict(zip(FIELDS, row, strict=True))
         for objective, options in ABLATIONS.values() if mode != "imbalanced" else ():
             for lr in ABLATION_RATES:
-                yield dict(zip(KEYS, ("ablation", mode, "tent", objective, options, "mean", lr, seed), strict=True))
+                yield dict(zip(FIELDS, ("ablation", mode, "tent", objective, options, "mean", lr, seed), strict=True))
 
 
 def run(row: dict[str, Any]) -> dict[str, Any]:
@@ -229,11 +226,6 @@ def trained(seed: int) -> nn.Module:
             nn.functional.cross_entropy(network(images[index]), labels[index]).backward()
             optimizer.step()
     return network.eval()
-
-
-def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What a row is of."""
-    return tuple(json.dumps(row[key], sort_keys=True) if key == "options" else row[key] for key in KEYS)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data demo --runs RUN RUN RUN
     OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data camvid --runs RUN RUN RUN
-    python benchmarks/test_time_scores_tables.py        # the tables of docs/appendix.md
 
 ``demo``: RUNs are of ``seg.train --method source --loss none --source.size 96,48 --target.size 96,48 --max-steps 500``
 with a seed each. Adapted to are 40 new pictures of the demo's target under eight corruptions of albumentations at three
@@ -14,7 +13,7 @@ settings of configs/seg/camvid_benchmark.yaml). Adapted to are the 62 dusk frame
 in batches of four: ``online``.
 
 Scored are the predictions as they come. A batch whose loss is not finite is wrong altogether. ``seg.benchmark`` trains
-networks and scores them afterwards, so the grid is here and not in a file of its. A row that stands in the file is not
+networks and scores them afterwards, so the grid is here and not in a file of its. Rows that stand in the file are not
 made again, so the same command continues.
 """
 
@@ -22,21 +21,21 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from corrupted_streets import FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou, rounded, rows_of
+from corrupted_streets import FIRST_IMAGE, SIZE, confusion, corrupted, mean_iou
+from csv_rows import CsvRows
 from torch import Tensor
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods.lab import lab_statistics
 from seg.data.domains import open_pair
-from seg.data.labels import IGNORE_INDEX
+from seg.data.labels import IGNORE_INDEX, id_tables
 from seg.data.layouts import LAYOUTS
 from seg.data.pixel_format import normalised
 from seg.demo.street.looks import GAME_STREET, target_look
@@ -56,6 +55,8 @@ DEM = {"mean": {"tau": 0.6, "alpha": 1.3}, "balanced": {"tau": 1.5, "alpha": 0.0
 METHODS = (("none", 0.0), ("bn", 0.0), ("lab", 0.0), ("tent", DEFAULT_RATE), ("eta", DEFAULT_RATE),
            ("eata", DEFAULT_RATE), ("sar", DEFAULT_RATE), ("deyo", DEFAULT_RATE), ("cotta", DEFAULT_RATE))  # fmt: skip
 KEYS = ("data", "network", "mode", "method", "objective", "reduction", "lr")
+SCORES = ("miou", *(f"by_round {each}" for each in range(ROUNDS)), *(f"by_strength {each}" for each in range(4)),
+          *(f"by_corruption {each}" for each in (*CORRUPTIONS, "dusk")))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,15 @@ def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(1)
     networks = {run.name: open_run(run, "last")[0] for run in arguments.runs}
-    done = {key_of(row) for row in rows_of(arguments.out)}
+    rows = CsvRows(arguments.out, KEYS, SCORES)
     first = next(iter(networks.values()))
     stream, source = (demo_stream(first), demo_source()) if arguments.data == "demo" else photographs(first)
     for mode, *arm in grid(arguments.data):
         for name, loaded in networks.items():
             row = dict(zip(KEYS, (arguments.data, name, mode, *arm), strict=True))
-            if key_of(row) in done:
-                continue
-            row |= rounded(run(row, loaded, stream, source))
-            with arguments.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(*(row[key] for key in KEYS), f"{100 * row['miou']:.1f}", flush=True)
+            if rows.get(row) is None:
+                written = rows.add(row | run(row, loaded, stream, source))
+                print(*row.values(), f"{100 * written['miou']:.1f}", flush=True)
 
 
 def grid(data: str) -> Iterator[tuple[str, str, str, str, float]]:
@@ -161,7 +159,7 @@ def all_wrong(labels: Tensor, classes: int) -> Tensor:
 
 def demo_stream(loaded: TrainedNetwork) -> list[Batch]:
     """The corrupted streets of all rounds."""
-    table, _ = LAYOUTS["cityscapes"].train_ids(loaded.class_set)
+    table, _ = id_tables(loaded.class_set, LAYOUTS["cityscapes"].ids)
     look = target_look(0, 1.0)
     stream: list[Batch] = []
     drawn = [draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE) for index in range(PICTURES)]
@@ -197,16 +195,11 @@ def photographs(loaded: TrainedNetwork) -> tuple[list[Batch], list[Tensor]]:
     return stream, list(torch.stack(source).split(BATCH))
 
 
-def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What a row is of."""
-    return tuple(row[key] for key in KEYS)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=("demo", "camvid"), required=True)
     parser.add_argument("--runs", type=Path, nargs="+", required=True)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/test_time.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/test_time.csv"))
     return parser.parse_args()
 
 
