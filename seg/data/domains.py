@@ -21,7 +21,8 @@ from seg.data.layouts.find import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read import first_header, refuse_other
 from seg.data.statistics import measured_format
-from seg.demo.demo_pair import DemoPair, ensure_demo_pair, finer_picture
+from seg.demo.demo_pair import DemoPair, finer_picture, write_demo_pair
+from seg.demo.street.world import WORLD_VERSION
 
 #: The domains, and the layouts of the built-in world.
 _DEMO_SOURCE, _DEMO_TARGET = ("source", "gta5"), ("target", "cityscapes")
@@ -227,10 +228,10 @@ def _target_root(target: DataConfig, demo: DemoConfig | None) -> Path:
 
 
 def _demo_pair(world: DemoConfig | None) -> DemoPair:
-    folder = cache_dir() / "demo"
     world = world or DemoConfig()
+    folder = cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
     try:
-        return ensure_demo_pair(folder, seed=world.seed, gap=world.gap)
+        return write_demo_pair(folder, seed=world.seed, gap=world.gap)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError(
             f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"

@@ -1,7 +1,4 @@
-"""The built-in demo pair on disk: street-world pictures in the real GTA5 and Cityscapes layouts.
-
-Training, checks and exports read it with the same code as the downloaded data sets.
-"""
+"""The built-in demo pair on disk: street-world pictures in the real GTA5 and Cityscapes layouts."""
 
 from __future__ import annotations
 
@@ -37,40 +34,6 @@ class DemoPair:
     target_root: Path
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One picture to draw and the two files, relative to the pair's folder, that hold it."""
-
-    domain: Domain
-    split: str
-    index: int
-    image: str
-    label: str
-
-
-def ensure_demo_pair(
-    cache_dir: Path | str,
-    *,
-    seed: int = 0,
-    gap: float = 1.0,
-    size: tuple[int, int] = SIZE,
-    source_train: int = 240,
-    target_train: int = 240,
-    target_val: int = 60,
-) -> DemoPair:
-    """The pair kept under ``cache_dir``, drawn first where it is missing; see :func:`write_demo_pair`.
-
-    The folder's name holds the world's version and every argument, so that different pairs live side by side.
-    """
-    world = f"seed{seed}" if (seed, gap) == (0, 1.0) else f"seed{seed}-gap{gap:g}"
-    counts = f"{source_train}-{target_train}-{target_val}"
-    root = Path(cache_dir) / f"street-world-v{WORLD_VERSION}-{world}-{size[0]}x{size[1]}-{counts}"
-    return write_demo_pair(
-        root, seed=seed, gap=gap, size=size,
-        source_train=source_train, target_train=target_train, target_val=target_val,
-    )  # fmt: skip
-
-
 def write_demo_pair(
     root: Path | str,
     *,
@@ -103,23 +66,22 @@ def write_demo_pair(
     if seed < 0 or min(counts.values()) < 1:
         raise ValueError(f"seed must be at least 0 and counts at least 1, got seed={seed} and counts={counts}")
     root = Path(root)
-    manifest: dict[str, Any] = {"world_version": WORLD_VERSION, "seed": seed, "size": list(size), "counts": counts}
-    if (seed, gap) != (0, 1.0):
-        manifest["gap"] = gap
-    jobs = list(_jobs(source_train, target_train, target_val, target_look(seed, gap)))
+    manifest = {"world_version": WORLD_VERSION, "seed": seed, "gap": gap, "size": list(size), "counts": counts}
+    pictures = list(_pictures(counts, target_look(seed, gap)))
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.parent / f".{root.name}.lock"):
         found = _manifest(root)
-        files = [root / name for job in jobs for name in (job.image, job.label)]
+        files = [root / name for *_, image, label in pictures for name in (image, label)]
         if found == manifest and all(file.is_file() and file.stat().st_size for file in files):
             return DemoPair(root / "gta5", root / "cityscapes")
         if root.exists() and "world_version" not in found and (root.is_file() or any(root.iterdir())):
             raise FileExistsError(f"{root} exists and holds no demo pair: remove it or choose another folder")
-        print(f"drawing the demo pair, {len(jobs)} images, once, into {root.parent}", flush=True)
+        print(f"drawing the demo pair, {len(pictures)} images, once, into {root.parent}", flush=True)
         with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as folder:
             draft = Path(folder) / "pair"
-            for job in track(jobs, len(jobs), "drawing the demo pair"):
-                _write(draft, job, seed, size)
+            for domain, split, index, image, label in track(pictures, len(pictures), "drawing the demo pair"):
+                drawn, ids = draw_street(domain, split, index, seed=seed, size=size)
+                _write(drawn, ids, draft / image, draft / label, palette=domain is GAME_STREET)
             (draft / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             if root.exists():
                 shutil.rmtree(root)
@@ -142,25 +104,24 @@ def finer_picture(image: Path, *, seed: int = 0, gap: float = 1.0) -> tuple[np.n
     return draw_street(target_look(seed, gap), "val", index, seed=seed, size=SIZE, finer=FINER)
 
 
-def _jobs(source_train: int, target_train: int, target_val: int, camera: Domain) -> Iterator[_Job]:
-    for index in range(source_train):
+def _pictures(counts: dict[str, int], camera: Domain) -> Iterator[tuple[Domain, str, int, str, str]]:
+    """Look, split, index, and the files of image and label below the pair's folder."""
+    for index in range(counts["source_train"]):
         name = f"{index + 1:05d}.png"
-        yield _Job(GAME_STREET, "train", index, f"gta5/images/{name}", f"gta5/labels/{name}")
-    for split, count in (("train", target_train), ("val", target_val)):
-        for index in range(count):
+        yield GAME_STREET, "train", index, f"gta5/images/{name}", f"gta5/labels/{name}"
+    for split in ("train", "val"):
+        for index in range(counts[f"target_{split}"]):
             frame = f"{split}/{CITY}/{CITY}_{index:06d}_000019"
             image, label = f"leftImg8bit/{frame}_leftImg8bit.png", f"gtFine/{frame}_gtFine_labelIds.png"
-            yield _Job(camera, split, index, f"cityscapes/{image}", f"cityscapes/{label}")
+            yield camera, split, index, f"cityscapes/{image}", f"cityscapes/{label}"
 
 
-def _write(folder: Path, job: _Job, seed: int, size: tuple[int, int]) -> None:
-    picture, ids = draw_street(job.domain, job.split, job.index, seed=seed, size=size)
-    image_file, label_file = folder / job.image, folder / job.label
+def _write(picture: np.ndarray, ids: np.ndarray, image_file: Path, label_file: Path, palette: bool) -> None:
     for file in (image_file, label_file):
         file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(picture).save(image_file, compress_level=1)
     label = Image.fromarray(ids)
-    if job.domain is GAME_STREET:  # mode P as GTA5 has it, whose indices are the ids; Cityscapes has mode L
+    if palette:  # mode P as GTA5 has it, whose indices are the ids; Cityscapes has mode L
         label.putpalette(LABEL_ID_PALETTE)
     label.save(label_file)
 

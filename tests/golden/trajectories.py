@@ -32,7 +32,7 @@ from rl.training import callback
 from rl.training.run import train as train_policy
 from seg.config import ModelConfig, OptimizerConfig, SourceConfig, TargetDataConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
-from seg.demo.demo_pair import DemoPair, ensure_demo_pair
+from seg.demo.demo_pair import DemoPair, write_demo_pair
 from seg.methods.advent import DiscriminatorConfig
 
 Values = dict[str, list[float]]
@@ -216,7 +216,7 @@ def inputs(family: str) -> str:
 
 
 def _pair() -> DemoPair:
-    return ensure_demo_pair(_pictures().name, size=(96, 48), source_train=6, target_train=5, target_val=4)
+    return write_demo_pair(Path(_pictures().name) / "pair", size=(96, 48), source_train=6, target_train=5, target_val=4)
 
 
 @functools.cache

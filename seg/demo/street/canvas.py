@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from seg.data.labels import LABEL_ID
 from seg.demo.street.looks import Color
 
 NEAR = 1.2
@@ -93,7 +94,7 @@ class Canvas:
             min(255.0, max(0.0, color[2] * kept + blue * veil)),
         )
 
-    def fill(self, points: object, label: int | None, color: Color, gain: float = 1.0) -> None:
+    def fill(self, points: object, label: str | None, color: Color, gain: float = 1.0) -> None:
         """Fill one polygon given by world points (N, 3)."""
         world = np.asarray(points, np.float64)
         depths = world[:, 2].tolist()
@@ -101,7 +102,7 @@ class Canvas:
             depth = max(NEAR, sum(depths) / len(depths))
             self._paint([self.camera.project(world)], label, self.tone(color, depth, gain))
 
-    def fill_many(self, polygons_NK3: np.ndarray, label: int | None, color: Color, gain: float = 1.0) -> None:
+    def fill_many(self, polygons_NK3: np.ndarray, label: str | None, color: Color, gain: float = 1.0) -> None:
         """Fill N polygons of K world points each in one colour."""
         polygons_NK3 = polygons_NK3[polygons_NK3[:, :, 2].min(1) > NEAR]
         if len(polygons_NK3):
@@ -113,7 +114,7 @@ class Canvas:
         self,
         center: tuple[float, float, float],
         radii: tuple[float, float],
-        label: int | None,
+        label: str | None,
         color: Color,
         gain: float = 1.0,
     ) -> None:
@@ -127,14 +128,14 @@ class Canvas:
         shade, spot = self.tone(color, center[2], gain), (column, row)
         cv2.ellipse(self.image, spot, axes, 0, 0, 360, shade, -1)
         if label is not None:
-            cv2.ellipse(self.labels, spot, axes, 0, 0, 360, label, -1)
+            cv2.ellipse(self.labels, spot, axes, 0, 0, 360, LABEL_ID[label], -1)
 
     def bar(
         self,
         start: tuple[float, float, float],
         end: tuple[float, float, float],
         width: float,
-        label: int | None,
+        label: str | None,
         color: Color,
         gain: float = 1.0,
     ) -> None:
@@ -147,7 +148,7 @@ class Canvas:
         thickness = max(1, round(width * scale))
         cv2.line(self.image, first, last, self.tone(color, depth, gain), thickness)
         if label is not None:
-            cv2.line(self.labels, first, last, label, thickness)
+            cv2.line(self.labels, first, last, LABEL_ID[label], thickness)
 
     def darken(self, points: object, gain: float) -> None:
         """Multiply the picture under a polygon of world points (N, 3): a cast shadow."""
@@ -163,11 +164,11 @@ class Canvas:
         shaded = cv2.convertScaleAbs(window, alpha=gain)
         cv2.copyTo(shaded, mask, window)
 
-    def _paint(self, polygons: Sequence[np.ndarray], label: int | None, color: Color) -> None:
+    def _paint(self, polygons: Sequence[np.ndarray], label: str | None, color: Color) -> None:
         pixels = [np.rint(polygon).astype(np.int32) for polygon in polygons]
         cv2.fillPoly(self.image, pixels, color)
         if label is not None:
-            cv2.fillPoly(self.labels, pixels, label)
+            cv2.fillPoly(self.labels, pixels, LABEL_ID[label])
 
 
 def panel(face: np.ndarray, across: tuple[float, float], up: tuple[float, float]) -> np.ndarray:

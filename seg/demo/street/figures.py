@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Canvas
 from seg.demo.street.looks import Color, StreetPalette
-
-STATIC, DYNAMIC, VEGETATION = (LABEL_ID[name] for name in ("static", "dynamic", "vegetation"))
-POLE, TRAFFIC_LIGHT, TRAFFIC_SIGN = (LABEL_ID[name] for name in ("pole", "traffic light", "traffic sign"))
-PERSON, RIDER, MOTORCYCLE, BICYCLE = (LABEL_ID[name] for name in ("person", "rider", "motorcycle", "bicycle"))
 
 SKIN: tuple[Color, ...] = ((226, 182, 150), (196, 146, 110), (140, 96, 68), (92, 62, 46))
 CLOTHES: tuple[Color, ...] = (
     (36, 40, 52), (60, 62, 66), (150, 40, 44), (54, 84, 140), (206, 200, 190), (74, 96, 66), (190, 150, 60),
-    (120, 92, 120), (120, 86, 60),
+    (120, 92, 120), (120, 86, 60)
 )  # fmt: skip
 RUBBER: Color = (40, 40, 42)
 SIGN_BLUE: Color = (32, 84, 168)
@@ -42,7 +37,7 @@ def draw_person(canvas: Canvas, rng: np.random.Generator, x: float, z: float) ->
     canvas.darken(_flat(x, z, [(-0.3, 0), (0.3, 0), (0.35, 0.04), (-0.35, 0.04)]), 0.6)
     for foot, tone in ((-stride, 0.85), (stride, 1.0)):
         leg = [(foot - 0.1, 0), (foot + 0.1, 0), (0.17, 0.5 * tall), (-0.17, 0.5 * tall)]
-        canvas.fill(_flat(x, z, leg), PERSON, bottom, tone * canvas.light.front)
+        canvas.fill(_flat(x, z, leg), "person", bottom, tone * canvas.light.front)
     torso = [
         (-0.2, 0.46),
         (0.2, 0.46),
@@ -51,15 +46,15 @@ def draw_person(canvas: Canvas, rng: np.random.Generator, x: float, z: float) ->
         (-0.12 + lean, 0.86),
         (-0.27 + lean, 0.8),
     ]
-    canvas.fill(_flat(x, z, [(u, v * tall) for u, v in torso]), PERSON, top, canvas.light.front)
+    canvas.fill(_flat(x, z, [(u, v * tall) for u, v in torso]), "person", top, canvas.light.front)
     for side in (-1, 1):
         hand = (x + side * rng.uniform(0.24, 0.36), 0.45 * tall, z)
-        canvas.bar((x + side * 0.24, 0.8 * tall, z), hand, 0.1, PERSON, top, 0.9)
-    canvas.disc((x + lean, 0.925 * tall, z), (0.105, 0.135), PERSON, skin)
+        canvas.bar((x + side * 0.24, 0.8 * tall, z), hand, 0.1, "person", top, 0.9)
+    canvas.disc((x + lean, 0.925 * tall, z), (0.105, 0.135), "person", skin)
     canvas.disc((x + lean, 0.96 * tall, z), (0.105, 0.085), None, (48, 38, 32))
 
 
-def _wheel(canvas: Canvas, x: float, y: float, z: float, radii: tuple[float, float], label: int) -> None:
+def _wheel(canvas: Canvas, x: float, y: float, z: float, radii: tuple[float, float], label: str) -> None:
     """A spoked wheel; the label covers the disc, as annotators draw it, the picture its tyre."""
     canvas.disc((x, y, z), radii, label, (34, 34, 36))
     canvas.disc((x, y, z), (radii[0] * 0.72, radii[1] * 0.72), None, (112, 110, 108))
@@ -70,15 +65,15 @@ def draw_bicycle(canvas: Canvas, rng: np.random.Generator, x: float, z: float, t
     paint = _pick(rng, CLOTHES)
     reach = 0.54 * max(turn, 0.12)
     for hub in (-reach, reach):
-        _wheel(canvas, x + hub, 0.34, z, (max(0.06, 0.34 * turn), 0.34), BICYCLE)
+        _wheel(canvas, x + hub, 0.34, z, (max(0.06, 0.34 * turn), 0.34), "bicycle")
     frame = [(-reach, 0.36), (-0.1 * turn, 0.3), (reach * 0.8, 0.8), (-0.3 * turn, 0.82)]
-    canvas.fill(_flat(x, z, frame), BICYCLE, paint, 0.8)
+    canvas.fill(_flat(x, z, frame), "bicycle", paint, 0.8)
     for start, end in (((-reach, 0.36), (-0.2 * turn, 0.9)), ((reach, 0.36), (reach * 0.75, 0.98))):
-        canvas.bar((x + start[0], start[1], z), (x + end[0], end[1], z), 0.07, BICYCLE, paint)
+        canvas.bar((x + start[0], start[1], z), (x + end[0], end[1], z), 0.07, "bicycle", paint)
     bar_width = 0.28 - 0.14 * turn
     handle = x + reach * 0.75
-    canvas.bar((handle - bar_width, 1.0, z), (handle + bar_width, 1.0, z), 0.06, BICYCLE, RUBBER)
-    canvas.bar((x - 0.34 * turn, 0.92, z), (x - 0.06 * turn, 0.92, z), 0.09, BICYCLE, RUBBER)
+    canvas.bar((handle - bar_width, 1.0, z), (handle + bar_width, 1.0, z), 0.06, "bicycle", RUBBER)
+    canvas.bar((x - 0.34 * turn, 0.92, z), (x - 0.06 * turn, 0.92, z), 0.09, "bicycle", RUBBER)
 
 
 def draw_motorcycle(canvas: Canvas, rng: np.random.Generator, x: float, z: float, turn: float) -> None:
@@ -87,7 +82,7 @@ def draw_motorcycle(canvas: Canvas, rng: np.random.Generator, x: float, z: float
     reach = 0.68 * max(turn, 0.1)
     half = max(0.16, 0.32 * turn)
     for hub in (-reach, reach):
-        canvas.disc((x + hub, 0.32, z), (half, 0.32), MOTORCYCLE, RUBBER)
+        canvas.disc((x + hub, 0.32, z), (half, 0.32), "motorcycle", RUBBER)
         canvas.disc((x + hub, 0.32, z), (half * 0.4, 0.13), None, (150, 150, 150))
     wide = 0.26 * (1 - turn)
     body = [
@@ -97,11 +92,11 @@ def draw_motorcycle(canvas: Canvas, rng: np.random.Generator, x: float, z: float
         (reach * 0.2, 0.96),
         (-reach * 0.9 - wide, 0.86),
     ]
-    canvas.fill(_flat(x, z, body), MOTORCYCLE, paint, canvas.light.front)
-    canvas.bar((x - 0.62 * turn - 0.1, 0.86, z), (x + 0.1, 0.86, z), 0.16, MOTORCYCLE, RUBBER)
+    canvas.fill(_flat(x, z, body), "motorcycle", paint, canvas.light.front)
+    canvas.bar((x - 0.62 * turn - 0.1, 0.86, z), (x + 0.1, 0.86, z), 0.16, "motorcycle", RUBBER)
     canvas.disc((x + reach * 0.9, 0.86, z), (0.1, 0.1), None, (250, 240, 200))
     handle = x + reach * 0.6
-    canvas.bar((handle - 0.3, 1.1, z), (handle + 0.3, 1.1, z), 0.08, MOTORCYCLE, RUBBER)
+    canvas.bar((handle - 0.3, 1.1, z), (handle + 0.3, 1.1, z), 0.08, "motorcycle", RUBBER)
 
 
 def draw_rider(canvas: Canvas, rng: np.random.Generator, x: float, z: float, motorised: bool) -> None:
@@ -113,8 +108,8 @@ def draw_rider(canvas: Canvas, rng: np.random.Generator, x: float, z: float, mot
     seat, lean = (0.86, 0.2 * turn) if motorised else (0.94, 0.3 * turn)
     for side in (-1, 1):
         knee = (x + side * 0.14 + 0.22 * turn, seat - 0.28, z)
-        canvas.bar((x + side * 0.08, seat, z), knee, 0.17, RIDER, bottom)
-        canvas.bar(knee, (x + side * 0.14, 0.25, z), 0.13, RIDER, bottom, 0.9)
+        canvas.bar((x + side * 0.08, seat, z), knee, 0.17, "rider", bottom)
+        canvas.bar(knee, (x + side * 0.14, 0.25, z), 0.13, "rider", bottom, 0.9)
     torso = [
         (-0.2, seat - 0.06),
         (0.2, seat - 0.06),
@@ -122,20 +117,20 @@ def draw_rider(canvas: Canvas, rng: np.random.Generator, x: float, z: float, mot
         (0.1 + lean, seat + 0.58),
         (-0.26 + lean, seat + 0.48),
     ]
-    canvas.fill(_flat(x, z, torso), RIDER, top, canvas.light.front)
-    canvas.bar((x + lean + 0.2, seat + 0.44, z), (x + 0.5 * turn + 0.2, 1.08, z), 0.1, RIDER, top)
+    canvas.fill(_flat(x, z, torso), "rider", top, canvas.light.front)
+    canvas.bar((x + lean + 0.2, seat + 0.44, z), (x + 0.5 * turn + 0.2, 1.08, z), 0.1, "rider", top)
     head = (x + lean * 1.2, seat + 0.72, z)
-    canvas.disc(head, (0.12, 0.15), RIDER, skin)
+    canvas.disc(head, (0.12, 0.15), "rider", skin)
     if motorised or rng.random() < 0.5:
         helmet = _pick(rng, ((200, 40, 40), (230, 230, 230), (40, 60, 120), (30, 30, 30)))
-        canvas.disc((head[0], head[1] + 0.05, z), (0.15, 0.14), RIDER, helmet)
+        canvas.disc((head[0], head[1] + 0.05, z), (0.15, 0.14), "rider", helmet)
 
 
 def draw_lamp(canvas: Canvas, palette: StreetPalette, x: float, z: float, inward: float) -> None:
     """A street lamp whose arm reaches ``inward`` (-1 or 1) over the road."""
-    canvas.bar((x, 0, z), (x, 6.5, z), 0.17, POLE, palette.pole)
-    canvas.bar((x, 6.5, z), (x + 1.4 * inward, 6.8, z), 0.12, POLE, palette.pole)
-    canvas.bar((x + 1.1 * inward, 6.75, z), (x + 1.7 * inward, 6.75, z), 0.2, POLE, (214, 210, 196))
+    canvas.bar((x, 0, z), (x, 6.5, z), 0.17, "pole", palette.pole)
+    canvas.bar((x, 6.5, z), (x + 1.4 * inward, 6.8, z), 0.12, "pole", palette.pole)
+    canvas.bar((x + 1.1 * inward, 6.75, z), (x + 1.7 * inward, 6.75, z), 0.2, "pole", (214, 210, 196))
 
 
 def draw_traffic_light(
@@ -143,16 +138,16 @@ def draw_traffic_light(
 ) -> None:
     """A mast with one light at its side and, often, a second one over the lane."""
     heads = [(x, 2.9)]
-    canvas.bar((x, 0, z), (x, 3.4, z), 0.18, POLE, palette.pole)
+    canvas.bar((x, 0, z), (x, 3.4, z), 0.18, "pole", palette.pole)
     if rng.random() < 0.5:
         reach = x + inward * rng.uniform(1.8, 3.2)
-        canvas.bar((x, 3.3, z), (x, 5.4, z), 0.16, POLE, palette.pole)
-        canvas.bar((x, 5.3, z), (reach, 5.5, z), 0.13, POLE, palette.pole)
+        canvas.bar((x, 3.3, z), (x, 5.4, z), 0.16, "pole", palette.pole)
+        canvas.bar((x, 5.3, z), (reach, 5.5, z), 0.13, "pole", palette.pole)
         heads.append((reach, 5.2))
     lit = rng.integers(3)
     for column, row in heads:
         box = [(-0.24, -0.6), (0.24, -0.6), (0.24, 0.6), (-0.24, 0.6)]
-        canvas.fill(_flat(column, z, [(u, row + v) for u, v in box]), TRAFFIC_LIGHT, palette.light_housing)
+        canvas.fill(_flat(column, z, [(u, row + v) for u, v in box]), "traffic light", palette.light_housing)
         for spot, color in enumerate(((236, 40, 36), (244, 176, 40), (60, 220, 120))):
             shade = color if spot == lit else (30, 32, 32)
             canvas.disc((column, row + 0.38 - 0.38 * spot, z), (0.15, 0.15), None, shade)
@@ -173,7 +168,7 @@ def _sign_outline(kind: int) -> np.ndarray:
 def draw_sign(canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, x: float, z: float) -> None:
     """A post with one or two signs: warning, order, information or direction."""
     height = rng.uniform(2.3, 2.9)
-    canvas.bar((x, 0, z), (x, height, z), 0.13, POLE, palette.pole)
+    canvas.bar((x, 0, z), (x, height, z), 0.13, "pole", palette.pole)
     for row in (height, height - 0.95)[: 1 + int(rng.random() < 0.4)]:
         kind, half = int(rng.integers(4)), rng.uniform(0.36, 0.5)
         rim, inside = (
@@ -183,7 +178,7 @@ def draw_sign(canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, 
             (SIGN_RED, SIGN_WHITE) if rng.random() < 0.5 else (SIGN_BLUE, SIGN_WHITE),
         )[kind]
         outline = _sign_outline(kind) * half
-        canvas.fill(_flat(x, z, outline + np.asarray((0, row))), TRAFFIC_SIGN, rim)
+        canvas.fill(_flat(x, z, outline + np.asarray((0, row))), "traffic sign", rim)
         canvas.fill(_flat(x, z, outline * 0.68 + np.asarray((0, row))), None, inside)
         mark = [(-0.3, -0.12), (0.3, -0.12), (0.3, 0.12), (-0.3, 0.12)]
         canvas.fill(_flat(x, z, np.asarray(mark) * half + np.asarray((0, row))), None, (40, 40, 44))
@@ -193,8 +188,8 @@ def draw_tree(canvas: Canvas, rng: np.random.Generator, foliage: Color, x: float
     """A tree: a trunk and a crown of leaf clusters, darker below and inside."""
     crown = height * rng.uniform(0.3, 0.36)
     middle = height - crown
-    canvas.bar((x, 0, z), (x, middle, z), 0.05 * height, VEGETATION, (84, 68, 54))
-    canvas.disc((x, middle, z), (crown * 0.95, crown), VEGETATION, foliage, 0.72)
+    canvas.bar((x, 0, z), (x, middle, z), 0.05 * height, "vegetation", (84, 68, 54))
+    canvas.disc((x, middle, z), (crown * 0.95, crown), "vegetation", foliage, 0.72)
     # Small on the canvas, a crown needs fewer clusters to look ragged; as many on a finer one, so that it is the same.
     count = int(np.clip(canvas.camera.focal / canvas.camera.finer * crown / z, 5, 26))
     angles = rng.uniform(0, 2 * np.pi, count)
@@ -204,12 +199,12 @@ def draw_tree(canvas: Canvas, rng: np.random.Generator, foliage: Color, x: float
         clump = rng.uniform(0.14, 0.34) * crown
         gain = 0.92 + 0.28 * up / crown + rng.normal(0, 0.1)
         spot = (x + np.cos(angle) * far, middle + up, z)
-        canvas.disc(spot, (clump, clump * 0.8), VEGETATION, foliage, gain)
+        canvas.disc(spot, (clump, clump * 0.8), "vegetation", foliage, gain)
 
 
 def draw_clutter(canvas: Canvas, rng: np.random.Generator, x: float, z: float) -> None:
     """A bin, a box or a pushchair: things that the label table does not evaluate."""
-    label = STATIC if rng.random() < 0.7 else DYNAMIC
+    label = "static" if rng.random() < 0.7 else "dynamic"
     color = _pick(rng, ((60, 84, 60), (150, 120, 80), (90, 90, 96), (170, 90, 40)))
     wide, tall = rng.uniform(0.3, 0.6), rng.uniform(0.7, 1.3)
     canvas.fill(_flat(x, z, [(-wide, 0), (wide, 0), (wide, tall), (-wide, tall)]), label, color)

@@ -6,6 +6,7 @@ Colours are RGB in 0 to 255, lengths in metres, camera numbers in fractions of t
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -131,10 +132,10 @@ CAMERA_STREET = Domain(
 )
 
 LARGEST_GAP = 2.0
-Numbers = TypeVar("Numbers", Domain, StreetPalette)
+Look = TypeVar("Look", Domain, StreetPalette)
 #: Quality that leaves a JPEG as drawn, for the domain that stores no JPEG.
 _NO_JPEG = 100
-#: What a number of a domain may be, where going beyond the camera could leave sense behind.
+#: Smallest and largest value of each number of a domain; colours are 0 to 255.
 _LIMITS = {
     "camera_height": (0.8, 3.0),
     "focal": (0.6, 1.6),
@@ -153,7 +154,6 @@ _LIMITS = {
     "exposure_jitter": (0.0, 0.5),
     "tint": (0.5, 1.5),
 }
-_COLOR = (0.0, 255.0)
 
 
 def target_look(seed: int = 0, gap: float = 1.0) -> Domain:
@@ -176,49 +176,29 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Domain:
         return CAMERA_STREET
     # a stream of its own: the streets of a world are drawn from [seed, domain, split, index]
     rng = np.random.default_rng([seed, CAMERA_STREET.code, 2])
-    return dataclasses.replace(
-        _between(GAME_STREET, CAMERA_STREET, _Factors(rng if seed else None, gap)),
-        code=CAMERA_STREET.code, frame_border=CAMERA_STREET.frame_border,
-    )  # fmt: skip
+    look = _between(GAME_STREET, CAMERA_STREET, lambda: gap * float(rng.uniform(0.5, 1.5)) if seed else gap)
+    return dataclasses.replace(look, code=CAMERA_STREET.code, frame_border=CAMERA_STREET.frame_border)
 
 
-class _Factors:
-    """How far to go from one number to the other; one draw a number, in the order of the fields."""
-
-    def __init__(self, rng: np.random.Generator | None, gap: float) -> None:
-        self._rng = rng
-        self._gap = gap
-
-    def draw(self) -> float:
-        return self._gap * (1.0 if self._rng is None else float(self._rng.uniform(0.5, 1.5)))
-
-
-def _between(start: Numbers, end: Numbers, factors: _Factors) -> Numbers:
-    """A dataclass of numbers, colours and dataclasses of these, on the line from ``start`` through ``end``."""
+def _between(start: Look, end: Look, share: Callable[[], float]) -> Look:
+    """A look on the line from ``start`` through ``end``; ``share`` is drawn once a number or colour, in field order."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(start):
-        first, second = getattr(start, field.name), getattr(end, field.name)
-        limits = _LIMITS.get(field.name, _COLOR)
-        if dataclasses.is_dataclass(first):
-            changed[field.name] = _between(first, second, factors)
+        first, second, limits = getattr(start, field.name), getattr(end, field.name), _LIMITS.get(field.name, (0, 255))
+        if isinstance(first, StreetPalette):
+            changed[field.name] = _between(first, second, share)
         elif field.name == "jpeg_quality":
-            changed[field.name] = round(_on_line(_NO_JPEG, second, factors.draw(), limits))
+            changed[field.name] = round(_on_line(_NO_JPEG, second, share(), limits))
         elif isinstance(first, tuple) and isinstance(first[0], tuple):
-            changed[field.name] = tuple(
-                _color(a, b, factors.draw(), limits) for a, b in zip(first, second, strict=True)
-            )
-        elif isinstance(first, tuple):
-            changed[field.name] = _color(first, second, factors.draw(), limits)
-        elif isinstance(first, float):
-            changed[field.name] = _on_line(first, second, factors.draw(), limits)
+            pairs = zip(first, second, strict=True)
+            changed[field.name] = tuple(_on_line(a, b, share(), limits) for a, b in pairs)
+        elif isinstance(first, tuple | float):
+            changed[field.name] = _on_line(first, second, share(), limits)
     return dataclasses.replace(start, **changed)
 
 
-def _color(
-    first: tuple[float, ...], second: tuple[float, ...], share: float, limits: tuple[float, float]
-) -> tuple[float, ...]:
-    return tuple(_on_line(a, b, share, limits) for a, b in zip(first, second, strict=True))
-
-
-def _on_line(first: float, second: float, share: float, limits: tuple[float, float]) -> float:
+def _on_line(first: Any, second: Any, share: float, limits: tuple[float, float]) -> Any:
+    """A number, or a colour channel by channel."""
+    if isinstance(first, tuple):
+        return tuple(_on_line(a, b, share, limits) for a, b in zip(first, second, strict=True))
     return float(np.clip(first + share * (second - first), *limits))

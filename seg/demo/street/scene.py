@@ -12,9 +12,6 @@ from seg.demo.street.looks import Color, Domain
 from seg.demo.street.placing import FAR, Street, place_objects, plan_street
 from seg.demo.street.sides import pick, vary
 
-EGO, PARKING, RAIL_TRACK = (LABEL_ID[name] for name in ("ego vehicle", "parking", "rail track"))
-ROAD, SIDEWALK, BUILDING, TERRAIN, SKY = (LABEL_ID[name] for name in ("road", "sidewalk", "building", "terrain", "sky"))
-
 
 def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int], finer: int = 1) -> Canvas:
     """Paint one street on a canvas of ``size`` (width, height) pixels, each ``finer`` times in both directions."""
@@ -56,7 +53,7 @@ def _draw_sky(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> None:
     cover = np.clip(1.6 * clouds - 0.7, 0, 1)[..., None] * (0.75 * (1 - 0.6 * mix))
     canvas.image[:rows] = sky * (1 - cover) + 244.0 * cover
     canvas.image[rows:] = palette.sky_low
-    canvas.labels[:] = SKY
+    canvas.labels[:] = LABEL_ID["sky"]
 
 
 def _draw_backdrop(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> None:
@@ -66,7 +63,7 @@ def _draw_backdrop(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> 
         wide, tall = rng.uniform(9, 22), rng.uniform(6, 17)
         face = [(start, 0, FAR), (start + wide, 0, FAR), (start + wide, tall, FAR), (start, tall, FAR)]
         if abs(start + wide / 2) > 12 or rng.random() < 0.8:
-            canvas.fill(face, BUILDING, pick(rng, palette.facades, 10), 0.9)
+            canvas.fill(face, "building", pick(rng, palette.facades, 10), 0.9)
         start += wide
     for place in rng.uniform(-60, 60, 12).tolist():
         draw_tree(canvas, rng, pick(rng, palette.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
@@ -84,15 +81,15 @@ def _draw_ground(canvas: Canvas, domain: Domain, rng: np.random.Generator, stree
     palette, gain = domain.palette, canvas.light.top
     haze, canvas.haze = canvas.haze, 0.0  # Haze on the ground depends on the row: added below.
     stone, road = vary(rng, palette.sidewalk, 8), vary(rng, palette.road, 9)
-    canvas.fill(_strip(-90, 90), SIDEWALK, stone, gain)
+    canvas.fill(_strip(-90, 90), "sidewalk", stone, gain)
     for verge, kerb in ((-street.left_verge, street.left_kerb), (street.right_verge, street.right_kerb)):
         if verge:
-            canvas.fill(_strip(kerb, kerb + verge), TERRAIN, vary(rng, palette.terrain, 8), gain)
-    canvas.fill(_strip(street.left_kerb - 0.18, street.right_kerb + 0.18), SIDEWALK, stone, 1.16)
-    canvas.fill(_strip(street.left_kerb, street.right_kerb), ROAD, road, gain)
+            canvas.fill(_strip(kerb, kerb + verge), "terrain", vary(rng, palette.terrain, 8), gain)
+    canvas.fill(_strip(street.left_kerb - 0.18, street.right_kerb + 0.18), "sidewalk", stone, 1.16)
+    canvas.fill(_strip(street.left_kerb, street.right_kerb), "road", road, gain)
     if street.parked_right and rng.random() < 0.3:
         bay = _strip(street.right_kerb - 2.1, street.right_kerb)
-        canvas.fill(bay, PARKING, vary(rng, palette.sidewalk, 10), 0.85)
+        canvas.fill(bay, "parking", vary(rng, palette.sidewalk, 10), 0.85)
     _draw_road_surface(canvas, domain, rng, street, road)
     canvas.haze = haze
     depth = canvas.camera.row_depth()
@@ -111,7 +108,7 @@ def _draw_road_surface(canvas: Canvas, domain: Domain, rng: np.random.Generator,
         patch = [(x, 0, z), (x + wide, 0, z), (x + wide, 0, z + long), (x, 0, z + long)]
         canvas.fill(patch, None, road, rng.uniform(0.75, 1.1))
     if street.tram:
-        canvas.fill(_strip(-4.9, -2.3), RAIL_TRACK, vary(rng, (112, 104, 96), 8))
+        canvas.fill(_strip(-4.9, -2.3), "rail track", vary(rng, (112, 104, 96), 8))
         for rail in (-4.4, -2.9):
             canvas.fill(_strip(rail, rail + 0.12), None, (176, 176, 178))
     starts = np.arange(rng.uniform(2, 6), 80, 7.0)
@@ -143,4 +140,4 @@ def _draw_own_car(canvas: Canvas, rng: np.random.Generator) -> None:
     cv2.ellipse(canvas.image, spot, axes, 0, 180, 360, (shade, shade, shade + 6), -1)
     rim = 2 * canvas.camera.finer
     cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - rim), 0, 200, 340, (shade + 50,) * 3, rim)
-    cv2.ellipse(canvas.labels, spot, axes, 0, 180, 360, EGO, -1)
+    cv2.ellipse(canvas.labels, spot, axes, 0, 180, 360, LABEL_ID["ego vehicle"], -1)

@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Canvas, panel, panels
 from seg.demo.street.figures import draw_tree
 from seg.demo.street.looks import Color, StreetPalette
-
-BUILDING, WALL, FENCE, VEGETATION, TERRAIN = (
-    LABEL_ID[name] for name in ("building", "wall", "fence", "vegetation", "terrain")
-)
 
 CLOSEST_LEAVES = 4.5
 """Metres; leaves nearer than this would hang over the picture as huge flat discs."""
@@ -64,10 +59,10 @@ def draw_building(
     face = upright(edge, near, far, 0.0, height)
     outline = [(0, 0), (9, 0), (9, height), (6, height + 2.6), (3, height + 2.6), (0, height)]
     gable = [(edge + outward * away, up, near) for away, up in outline]
-    canvas.fill(gable, BUILDING, paint, canvas.light.front * 0.9)
+    canvas.fill(gable, "building", paint, canvas.light.front * 0.9)
     roof = np.asarray([face[3], face[2], face[2] + (3 * outward, 2.6, 0), face[3] + (3 * outward, 2.6, 0)])
-    canvas.fill(roof, BUILDING, vary(rng, (132, 74, 58), 14), gain)
-    canvas.fill(face, BUILDING, paint, gain)
+    canvas.fill(roof, "building", vary(rng, (132, 74, 58), 14), gain)
+    canvas.fill(face, "building", paint, gain)
     canvas.fill(panel(face, (0, 1), (0, 2.9 / height)), None, vary(rng, paint, 22), gain)
     columns = max(2, round((far - near) / rng.uniform(2.2, 3.2)))
     grid = _window_grid(columns, storeys - 1, rng.uniform(0.4, 0.6), rng.uniform(0.5, 0.66), 3.0 / height)
@@ -107,7 +102,7 @@ def draw_hedge(
     """A belt of bushes and trees behind a fence, with a ragged top."""
     foliage = pick(rng, palette.foliage, 7)
     gain = 0.5 + 0.5 * _side_gain(canvas, edge)
-    canvas.fill(upright(edge, near, far, 0.0, height * 0.8), VEGETATION, foliage, 0.72 * gain)
+    canvas.fill(upright(edge, near, far, 0.0, height * 0.8), "vegetation", foliage, 0.72 * gain)
     # Small on the canvas, a belt needs fewer clusters to look ragged.
     count = int(np.clip(300.0 * (far - near) / (near + far), 12, 60))
     depths = rng.uniform(max(near, CLOSEST_LEAVES), far, count)
@@ -116,7 +111,7 @@ def draw_hedge(
     for depth, up in zip(depths[order].tolist(), heights[order].tolist(), strict=True):
         size = height * rng.uniform(0.07, 0.2)
         tone = gain * (0.72 + 0.4 * up / height + rng.normal(0, 0.09))
-        canvas.disc((edge, up, depth), (size * 1.2, size), VEGETATION, foliage, tone)
+        canvas.disc((edge, up, depth), (size * 1.2, size), "vegetation", foliage, tone)
 
 
 def draw_walled_garden(
@@ -127,7 +122,7 @@ def draw_walled_garden(
     draw_hedge(canvas, rng, palette, behind, near, far + 4, rng.uniform(4, 8))
     paint, gain, height = pick(rng, palette.walls, 10), _side_gain(canvas, edge), rng.uniform(1.7, 2.7)
     face = upright(edge, near, far, 0.0, height)
-    canvas.fill(face, WALL, paint, gain)
+    canvas.fill(face, "wall", paint, gain)
     for row in np.arange(0.25, 1.0, 0.25):
         canvas.fill(panel(face, (0, 1), (row, row + 0.03)), None, paint, gain * 0.78)
     canvas.fill(panel(face, (0, 1), (0.92, 1.0)), None, paint, gain * 1.15)
@@ -141,7 +136,7 @@ def draw_fenced_garden(
     draw_hedge(canvas, rng, palette, behind, near, far + 3, rng.uniform(3.5, 6.5))
     paint, gain, height = pick(rng, palette.fences, 10), _side_gain(canvas, edge), rng.uniform(1.3, 2.0)
     face = upright(edge, near, far, 0.0, height)
-    canvas.fill(face, FENCE, pick(rng, palette.foliage, 8), 0.7)
+    canvas.fill(face, "fence", pick(rng, palette.foliage, 8), 0.7)
     slats = _window_grid(max(4, round((far - near) / 0.45)), 1, 0.62, 0.94, 0.0)
     canvas.fill_many(panels(face, slats), None, paint, gain)
     for row in (0.2, 0.8):
@@ -156,7 +151,7 @@ def draw_park(
     back = edge + 9 * outward
     draw_hedge(canvas, rng, palette, back, near, far + 6, rng.uniform(4, 8))
     lawn = [(edge, 0.0, near), (edge, 0.0, far), (back, 0.0, far), (back, 0.0, near)]
-    canvas.fill(lawn, TERRAIN, vary(rng, palette.terrain, 8), canvas.light.top)
+    canvas.fill(lawn, "terrain", vary(rng, palette.terrain, 8), canvas.light.top)
     for depth in sorted(rng.uniform(max(near, CLOSEST_LEAVES), far, 3).tolist(), reverse=True):
         place = edge + outward * rng.uniform(1.5, 7.0)
         draw_tree(canvas, rng, pick(rng, palette.foliage, 10), place, depth, rng.uniform(5, 9))

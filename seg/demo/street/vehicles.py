@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.data.labels import LABEL_ID
 from seg.demo.street.canvas import Canvas, panel, panels
 from seg.demo.street.looks import Color
-
-CAR, TRUCK, BUS, TRAIN = (LABEL_ID[name] for name in ("car", "truck", "bus", "train"))
 
 GLASS: Color = (44, 54, 64)
 RUBBER: Color = (26, 26, 28)
@@ -19,7 +16,7 @@ REAR_LAMP: Color = (196, 24, 22)
 HEAD_LAMP: Color = (250, 244, 214)
 CAR_PAINTS: tuple[Color, ...] = (
     (232, 232, 230), (176, 180, 184), (98, 102, 108), (30, 30, 34), (160, 24, 26), (30, 62, 140), (40, 92, 64),
-    (206, 164, 60), (120, 84, 58), (92, 150, 190),
+    (206, 164, 60), (120, 84, 58), (92, 150, 190)
 )  # fmt: skip
 CARGO_PAINTS: tuple[Color, ...] = ((226, 224, 216), (190, 120, 50), (60, 96, 150), (150, 150, 150))
 BUS_PAINTS: tuple[Color, ...] = ((224, 176, 40), (200, 44, 40), (60, 130, 180), (230, 228, 220))
@@ -49,7 +46,7 @@ class _Block:
         self.side = np.stack((low[inner], low[outer], high[outer], high[inner]))
         self.faces_left = x > 0
 
-    def paint(self, canvas: Canvas, label: int, color: Color) -> None:
+    def paint(self, canvas: Canvas, label: str, color: Color) -> None:
         """Paint top, side and near face, each in its own light."""
         light = canvas.light
         canvas.fill(self.top, label, color, light.top)
@@ -63,7 +60,7 @@ def _ground_shadow(canvas: Canvas, x: float, z: float, width: float, length: flo
     canvas.darken([(x - half, 0, near), (x + half, 0, near), (x + half, 0, far), (x - half, 0, far)], 0.5)
 
 
-def _wheels(canvas: Canvas, block: _Block, label: int, radius: float, spots: tuple[float, ...]) -> None:
+def _wheels(canvas: Canvas, block: _Block, label: str, radius: float, spots: tuple[float, ...]) -> None:
     """Discs on the visible side at fractions of its length, and two tyres under the near face."""
     angles = np.linspace(0, 2 * np.pi, 9)[:-1]
     start, end = block.side[0], block.side[1]
@@ -108,9 +105,9 @@ def draw_car(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncom
         (z + boot, z + length * 0.76),
         (z + boot + 0.35, z + length * 0.62),
     )
-    body.paint(canvas, CAR, paint)
-    _wheels(canvas, body, CAR, 0.32, (0.2, 0.8))
-    cabin.paint(canvas, CAR, paint)
+    body.paint(canvas, "car", paint)
+    _wheels(canvas, body, "car", 0.32, (0.2, 0.8))
+    cabin.paint(canvas, "car", paint)
     for across in ((0.06, 0.46), (0.52, 0.94)):
         canvas.fill(panel(cabin.side, across, (0.12, 0.86)), None, GLASS)
     canvas.fill(panel(cabin.near, (0.08, 0.92), (0.12, 0.88)), None, GLASS, 1.15)
@@ -128,12 +125,12 @@ def draw_truck(canvas: Canvas, rng: np.random.Generator, x: float, z: float, onc
     cab_length = 1.9 if oncoming else 0.0
     chassis = _Block(x, (2.2, 2.2), (0.5, 1.0), (z, z + length))
     box = _Block(x, (2.45, 2.45), (0.95, height), (z + cab_length, z + length))
-    chassis.paint(canvas, TRUCK, (52, 52, 54))
-    _wheels(canvas, chassis, TRUCK, 0.48, (0.14, 0.72, 0.88))
-    box.paint(canvas, TRUCK, cargo)
+    chassis.paint(canvas, "truck", (52, 52, 54))
+    _wheels(canvas, chassis, "truck", 0.48, (0.14, 0.72, 0.88))
+    box.paint(canvas, "truck", cargo)
     if oncoming:
         cab = _Block(x, (2.3, 2.2), (0.5, height * 0.82), (z, z + cab_length), (z + 0.2, z + cab_length))
-        cab.paint(canvas, TRUCK, paint)
+        cab.paint(canvas, "truck", paint)
         canvas.fill(panel(cab.near, (0.07, 0.93), (0.5, 0.88)), None, GLASS)
         canvas.fill(panel(cab.side, (0.15, 0.75), (0.52, 0.86)), None, GLASS)
         _lamps(canvas, cab.near, (0.08, 0.2), oncoming)
@@ -159,8 +156,8 @@ def draw_bus(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncom
     length = rng.uniform(9.5, 12.5)
     _ground_shadow(canvas, x, z, 2.5, length)
     body = _Block(x, (2.5, 2.45), (0.34, 3.05), (z, z + length))
-    body.paint(canvas, BUS, paint)
-    _wheels(canvas, body, BUS, 0.48, (0.22, 0.74))
+    body.paint(canvas, "bus", paint)
+    _wheels(canvas, body, "bus", 0.48, (0.22, 0.74))
     canvas.fill_many(panels(body.side, _window_row(7, (0.45, 0.82))), None, GLASS)
     canvas.fill(panel(body.near, (0.07, 0.93), (0.4, 0.8)), None, GLASS, 1.2)
     canvas.fill(panel(body.near, (0.2, 0.8), (0.86, 0.96)), None, (240, 150, 30) if oncoming else (40, 40, 40))
@@ -174,11 +171,11 @@ def draw_tram(canvas: Canvas, rng: np.random.Generator, x: float, z: float, onco
     for start, length in ((z + 13.0, 12.0), (z, 12.6)):
         nose = 0.7 if start == z else 0.0
         body = _Block(x, (2.5, 2.2), (0.3, 3.5), (start, start + length), (start + nose, start + length))
-        body.paint(canvas, TRAIN, paint)
+        body.paint(canvas, "train", paint)
         canvas.fill(panel(body.side, (0.0, 1.0), (0.0, 0.3)), None, skirt)
         canvas.fill(panel(body.near, (0.0, 1.0), (0.0, 0.3)), None, skirt)
         canvas.fill_many(panels(body.side, _window_row(6, (0.42, 0.8))), None, GLASS)
         canvas.fill(panel(body.near, (0.08, 0.92), (0.4, 0.84)), None, GLASS)
     canvas.fill(panel(body.near, (0.3, 0.7), (0.88, 0.97)), None, (250, 190, 60))
     _lamps(canvas, body.near, (0.14, 0.24), oncoming)
-    canvas.bar((x, 3.5, z + 6), (x - 0.5, 4.6, z + 6), 0.08, TRAIN, (60, 60, 62))
+    canvas.bar((x, 3.5, z + 6), (x - 0.5, 4.6, z + 6), 0.08, "train", (60, 60, 62))

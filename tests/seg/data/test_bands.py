@@ -17,9 +17,10 @@ from seg.config import BandConfig, SourceConfig, TargetDataConfig
 from seg.data import rasters
 from seg.data.augmentation import build_augmentation
 from seg.data.domains import DomainPair, open_pair
+from seg.data.labels import load_classes
 from seg.data.loader import batches
 from seg.data.pixel_format import RGB, PixelFormat, read_format, resized
-from seg.data.read import left_out, read_header, read_image
+from seg.data.read import left_out, read_header, read_image, read_label
 
 
 def measured(bands: int, dtype: str = "uint16") -> PixelFormat:
@@ -171,3 +172,11 @@ def test_without_rasterio_a_raster_says_what_is_missing(tmp_path, monkeypatch):
         read_image(tmp_path / "a.tif", measured(1, "float32"))
     Image.new("RGB", (4, 4)).save(tmp_path / "b.tif")
     assert read_image(tmp_path / "b.tif").values.shape == (4, 4, 3)
+
+
+@pytest.mark.parametrize(("dtype", "nodata"), [("int16", -1), ("uint8", None)])
+def test_a_label_may_be_a_tiff(tmp_path, dtype, nodata):
+    ids = np.array([[0, 1, 2, 255]], np.uint8).repeat(3, axis=0)
+    values = np.where(ids == 255, nodata, ids.astype(np.int16)) if nodata else ids
+    write_scene(tmp_path / "a.tif", values[..., None].astype(dtype), nodata)
+    np.testing.assert_array_equal(read_label(tmp_path / "a.tif", load_classes("a,b,c")), ids)

@@ -1,35 +1,32 @@
+"""``python -m seg.data check``: every fault with its file, and the class file that reads the labels."""
+
 from __future__ import annotations
 
 import shutil
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from seg.data.__main__ import _main
+from seg.data.datasets import SegmentationDataset
+from seg.data.labels import load_classes
 
-CLASSES = """
-classes: [{name: a, color: [0, 0, 0]}, {name: b, color: [9, 9, 9]}]
-ignored: [7]
-"""
+IDS = np.repeat(np.array([[0, 1, 2, 255]], np.uint8), 6, axis=0).repeat(4, axis=1)
+COLOURS = np.array([[0, 0, 0], [255, 0, 0], [0, 128, 255], *[[9, 9, 9]] * 253], np.uint8)
 
 
 @pytest.fixture
-def seg_data(run_here):
-    """Run ``python -m seg.data …`` here; gives (exit status, stdout, stderr)."""
+def check(run_here):
+    """Run ``python -m seg.data check …`` here; gives (exit status, stdout, stderr)."""
 
     def command(*arguments: str) -> tuple[int, str, str]:
         done = run_here(_main, *arguments)
         return done.returncode, done.stdout, done.stderr
 
-    return command
-
-
-@pytest.fixture
-def check(seg_data):
-    """``python -m seg.data check …``."""
-    return partial(seg_data, "check")
+    return partial(command, "check")
 
 
 @pytest.fixture
@@ -61,7 +58,9 @@ def test_every_problem_is_listed_with_its_file(roots, check):
     Image.open(labels / "00004.png").resize((50, 40)).save(labels / "00004.png")
     almost_white = np.random.default_rng(0).integers(250, 255, (48, 96, 3), dtype=np.uint8)
     Image.fromarray(almost_white).save(images / "00005.png")
-    Image.fromarray(np.zeros((48, 96), np.uint8)).save(labels / "00006.png")
+    for folder in (images, labels):
+        (folder / "00006.png").rename(folder / "15188.png")
+    Image.fromarray(np.zeros((48, 96), np.uint8)).save(labels / "15188.png")
     val_label = next((target / "gtFine" / "val").rglob("*.png"))
     damaged = bytearray(val_label.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
@@ -86,41 +85,59 @@ def test_every_problem_is_listed_with_its_file(roots, check):
         f"warning: source train: {labels}/00004.png: the label is 50x40 pixels, its image 96x48; "
         "it is resized to its image",
         f"warning: source train: {images}/00005.png: the image is blank or nearly so",
-        f"warning: source train: {labels}/00006.png: every pixel of the label is ignored",
+        f"warning: source train: {labels}/15188.png: every pixel of the label is ignored",
         f"warning: target train: {other}: can be decoded, but is damaged or cut short (broken PNG file (chunk b'IE'))",
     ]
-    assert "9 of 15 images have a problem" in printed
-
-
-def test_workers_find_the_same(roots, check):
-    source, _, flags = roots
-    (source / "images" / "00002.png").write_bytes(b"")
-    alone = check(*flags)
-    assert check(*flags, "--workers", "2") == alone
-    assert alone[0] == 1
-
-
-def test_images_of_gta5_that_are_known_to_be_bad_are_named(roots, check):
-    source, _, flags = roots
-    for folder in ("images", "labels"):
-        (source / folder / "00002.png").rename(source / folder / "15188.png")
-    status, printed, _ = check(*flags)
-    assert status == 0
     (note,) = lines(printed, "note")
     assert "images/15188.png: known to be bad in the data set as published" in note
+    assert "9 of 15 images have a problem" in printed
+    assert check(*flags, "--workers", "2") == (1, printed, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        ([], 0, "usage: python -m seg.data check"),
+        (["check", "--help"], 0, "usage: python -m seg.data check"),
+        (["chek"], 2, "expected check first, found 'chek'; did you mean 'check'?"),
+        (
+            ["check", "--source.root", "/nowhere", "--target.root", "/nowhere"], 2,
+            "error: /nowhere: no such folder; it should be the root of a data set\n",
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_says_what_it_takes(arguments, status, text, run_here):
+    done = run_here(_main, *arguments)
+    assert done.returncode == status
+    assert text in done.stdout + done.stderr
+
+
+def write(root: Path, label: np.ndarray, name: str = "a", folder: str = "labels", ending: str = "") -> list[str]:
+    """An image with that label in layout ``folders``; returns the flags that take it as source and target."""
+    image = np.random.default_rng(0).integers(0, 256, (*label.shape[:2], 3), dtype=np.uint8)
+    for kind, pixels, stem in (("images", image, name), (folder, label, name + ending)):
+        file = root / kind / f"{stem}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(file)
+    return ["--source.root", str(root), "--target.root", str(root)]
+
+
+def masks(root: Path, ids: tuple[int, ...], count: int = 5) -> list[str]:
+    generator = np.random.default_rng(0)
+    return [write(root, generator.choice(ids, (40, 60)).astype(np.uint8), str(number)) for number in range(count)][-1]
+
+
+def saved_file(printed: str, file: Path) -> str:
+    """The class file that was printed, saved."""
+    start = printed.index("labels: colors\n") if "labels: colors\n" in printed else printed.index("classes:\n")
+    file.write_text(printed[start:].partition("\n\n")[0])
+    return str(file)
 
 
 def test_classes_are_counted(tmp_path, check):
-    for split in ("train", "val"):
-        for name, label in (("one", [[0, 0], [0, 1]]), ("two", [[0, 7], [255, 0]])):
-            for folder, pixels in (("images", np.arange(12).reshape(2, 2, 3) * 20), ("labels", np.array(label))):
-                file = tmp_path / folder / split / f"{name}.png"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(pixels.astype(np.uint8)).save(file)
-    (tmp_path / "classes.yaml").write_text(CLASSES)
-    domains = [f"--{domain}.{key}" for domain in ("source", "target") for key in ("root", "layout")]
-    values = [str(tmp_path), "folders"] * 2
-    flags = [part for pair in zip(domains, values, strict=True) for part in pair]
+    write(tmp_path, np.array([[0, 0], [0, 1]], np.uint8), "one")
+    flags = write(tmp_path, np.array([[0, 7], [255, 0]], np.uint8), "two")
+    (tmp_path / "classes.yaml").write_text("classes: [a, b]\nignored: [7]")
     status, printed, _ = check(*flags, "--classes", str(tmp_path / "classes.yaml"))
     assert status == 0, printed
     rows = {cells[0]: cells[1:] for cells in (line.replace("│", " ").split() for line in printed.splitlines()) if cells}
@@ -129,51 +146,32 @@ def test_classes_are_counted(tmp_path, check):
     assert rows["(ignored)"] == ["25.00", "1"] * 2
 
 
-def test_a_missing_folder_is_one_sentence_and_status_2(roots, check):
-    status, _, errors = check(*roots[2], "--source.root", "/nowhere")
-    assert status == 2
-    assert errors == "error: /nowhere: no such folder; it should be the root of a data set\n"
-
-
 @pytest.mark.parametrize(
-    ("arguments", "status", "text"),
+    ("label", "names", "said"),
     [
-        ([], 0, "usage: python -m seg.data check"),
-        (["--help"], 0, "usage: python -m seg.data check"),
-        (["chek"], 2, "expected check first, found 'chek'; did you mean 'check'?"),
+        (COLOURS[IDS], "one,two", "the labels are pictures in 4 colours; with your names this file reads them"),
+        (COLOURS[IDS], "one,no,a_b,four", "this file reads them, if your names are in this order"),
+        (IDS[:, :12] * 100, "one,two,three", "the labels hold the ids 0, 100, 200; this file reads them, if your"),
     ],
 )
-def test_the_command_says_what_it_takes(arguments, status, text, seg_data):
-    ended, *printed = seg_data(*arguments)
-    assert ended == status
-    assert text in "".join(printed)
+def test_the_printed_file_reads_the_labels(check, tmp_path, label, names, said):
+    flags = write(tmp_path / "data", label.astype(np.uint8), ending="_mask", folder="masks")
+    status, printed, _ = check(*flags, "--classes", names)
+    assert (status, said in printed) == (1, True), printed
+    file = saved_file(printed, tmp_path / "classes.yaml")
+    status, printed, _ = check(*flags, "--classes", file)
+    assert (status, "3 images checked, nothing wrong" in printed) == (0, True), printed
+    classes = load_classes(file)
+    read = SegmentationDataset(tmp_path / "data", "folders", "train", labelled=True, classes=classes)[0].label
+    if classes.by_color:
+        np.testing.assert_array_equal(np.array(classes.colors)[read], label)
+    else:
+        np.testing.assert_array_equal(classes.to_ids()[read], label)
 
 
-def folders(root, *, ids=(0, 255), count=5, suffix=""):
-    """Images beside masks in two shades, in layout ``folders``."""
-    generator = np.random.default_rng(0)
-    for number in range(count):
-        for kind, name in (("images", f"{number}.png"), ("labels", f"{number}{suffix}.png")):
-            (root / kind).mkdir(parents=True, exist_ok=True)
-            shape = (40, 60, 3) if kind == "images" else (40, 60)
-            pixels = generator.integers(0, 256, shape) if kind == "images" else generator.choice(ids, shape)
-            Image.fromarray(pixels.astype(np.uint8)).save(root / kind / name)
-    return ["--source.root", str(root), "--target.root", str(root)] + [
-        f"--{domain}.layout=folders" for domain in ("source", "target")
-    ]
-
-
-def test_masks_in_black_and_white_are_told_how_to_be_read(check, tmp_path):
-    """What is printed, saved as a file, reads them."""
-    flags = folders(tmp_path / "data", ids=(0, 128, 255), suffix="_mask")
-    status, printed, _ = check(*flags, "--classes", "background,crop,weed")
-    assert status == 1
-    assert "the labels hold the ids 0, 128, 255; this file reads them, if your names are in this order" in printed
-    file = tmp_path / "classes.yaml"
-    file.write_text(printed[printed.index("classes:\n") :].partition("\n\n")[0].partition("\n ")[0])
-    assert "{name: weed, id: 255}" in file.read_text()
-    status, printed, _ = check(*flags, "--classes", str(file))
-    assert (status, "nothing wrong" in printed) == (0, True)
+def test_photographs_as_labels_are_no_masks(tmp_path, check):
+    flags = write(tmp_path, np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+    assert "pictures in more than 40 colours: no masks" in check(*flags, "--classes", "one,two")[1]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +184,7 @@ def test_masks_in_black_and_white_are_told_how_to_be_read(check, tmp_path):
 )
 def test_an_ignored_255_beside_a_class_without_pixels_is_a_warning(check, tmp_path, ids, rows, warned):
     (tmp_path / "classes.yaml").write_text(f"classes: {rows}")
-    status, printed, _ = check(*folders(tmp_path / "data", ids=ids), "--classes", str(tmp_path / "classes.yaml"))
+    status, printed, _ = check(*masks(tmp_path / "data", ids), "--classes", str(tmp_path / "classes.yaml"))
     assert list(lines(printed, "error")) == []
     found = [line for line in lines(printed, "warning") if "source train" in line]
     assert (len(found), status) == ((1, 1) if warned else (0, 0))
@@ -195,7 +193,7 @@ def test_an_ignored_255_beside_a_class_without_pixels_is_a_warning(check, tmp_pa
 
 
 def test_one_problem_of_many_files_is_one_line(check, tmp_path):
-    flags = folders(tmp_path / "data", ids=(0, 7), count=6)
+    flags = masks(tmp_path / "data", (0, 7), count=6)
     (tmp_path / "data" / "labels" / "0.png").unlink()
     _, printed, _ = check(*flags, "--classes", "a,b")
     found = [line for line in lines(printed, "error") if "source train" in line]
@@ -205,12 +203,28 @@ def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     assert found[1].endswith("1.png: label id 7 is not in the table, which has 0 to 1 and 255")
 
 
+def test_a_class_that_a_raster_calls_no_data_is_a_warning(check, tmp_path):
+    rasterio = pytest.importorskip("rasterio")
+    flags = write(tmp_path, IDS)
+    (tmp_path / "labels" / "a.png").unlink()
+    profile = {"driver": "GTiff", "width": 16, "height": 6, "count": 1, "dtype": "uint8", "nodata": 0,
+               "crs": "EPSG:4326", "transform": rasterio.Affine(2, 0, 0, 0, -2, 0)}  # fmt: skip
+    with rasterio.open(tmp_path / "labels" / "a.tif", "w", **profile) as file:
+        file.write(np.where(IDS == 255, 3, IDS), 1)
+    _, printed, _ = check(*flags, "--classes", "a,b,c")
+    assert (
+        f"warning: source train: {tmp_path}/labels/a.tif: 0 is the id of a class and the file calls it no data"
+        in printed
+    )
+    assert "the labels hold the ids 1, 2, 3, and 0 as no data, which is ignored; this file reads them" in printed
+    assert "- {name: a, id: 1}\n- {name: b, id: 2}\n- {name: c, id: 3}\n" in printed
+
+
 def test_a_layout_that_would_fit_is_named(check, tmp_path):
-    folders(tmp_path / "data")
+    flags = masks(tmp_path / "data", (0, 1))
     (tmp_path / "data" / "images" / "train").mkdir()
     for file in (tmp_path / "data" / "images").glob("*.png"):
         file.rename(tmp_path / "data" / "images" / "train" / file.name)
-    root = str(tmp_path / "data")
-    status, _, errors = check("--source.root", root, "--target.root", root, "--source.layout", "gta5")
+    status, _, errors = check(*flags, "--source.layout", "gta5")
     assert status == 2
     assert "it looks like layout folders: give --source.layout or --target.layout" in errors

@@ -4,12 +4,13 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.special import softmax
 
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.sampling import InTurn, Passes, RareClasses
+from seg.data.sampling import InTurn, Passes, RareClasses, labelled_sampler
 from seg.data.statistics import class_pixels
 
 # three images of 100 pixels; of class 2 there is too little everywhere, class 3 is nowhere; the last column is ignored
@@ -49,11 +50,6 @@ def test_ignored_pixels_belong_to_the_image_but_are_no_class():
     assert set(np.flatnonzero(drawn(sampler))) == {1}
 
 
-def test_an_unlabelled_data_set_is_refused():
-    with pytest.raises(ValueError, match="no pixel of any class is labelled"):
-        RareClasses(np.array([[0, 0, 100]]), 0.01, 0.005, (0,))
-
-
 def test_a_position_is_the_same_sample_whoever_asks():
     for make in (lambda seed: Passes(5, seed), lambda seed: RareClasses(PIXELS, 0.5, 0.01, seed)):
         forwards = [make((3, 0)).index(position) for position in range(40)]
@@ -77,8 +73,7 @@ def test_parts_take_turns():
     assert indices[1::2] == [5 + second.index(place) for place in range(10)]
 
 
-@pytest.mark.parametrize("size", [None, (48, 24)])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("size", "workers"), [(None, 0), ((48, 24), 2)])
 def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, size, workers):
     dataset = SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True, size=size)
     ids = [*range(len(dataset.classes)), IGNORE_INDEX]
@@ -86,10 +81,13 @@ def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, siz
     np.testing.assert_array_equal(class_pixels(dataset, workers), expected)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_label_that_cannot_be_read_is_named(tiny_pair, tmp_path, workers):
+def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(tiny_pair, tmp_path):
     root = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
-    (root / "labels" / "00002.png").write_bytes(b"")
     dataset = SegmentationDataset(root, "gta5", "train", labelled=True)
+    (root / "labels" / "00002.png").write_bytes(b"")
     with pytest.raises(InputError, match=r"00002.png: the image cannot be read"):
-        class_pixels(dataset, workers)
+        labelled_sampler([dataset], (3, 0), 0.01)
+    for label in (root / "labels").iterdir():
+        Image.fromarray(np.zeros((48, 96), np.uint8)).save(label)
+    with pytest.raises(InputError, match=r"--source.rare-class-temperature: every pixel of every label in .* is ignor"):
+        labelled_sampler([dataset], (3, 0), 0.01)

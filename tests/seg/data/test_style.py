@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import albumentations
 import cv2
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import parse_config
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.loader import batches
-from seg.data.sampling import labelled_sampler
 from seg.data.style import TargetStyle, fourier, histogram, lab
 from seg.train import train
-
-FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
-SIZES = [(48, 96), (49, 97), (48, 97), (50, 40)]
 
 
 def picture(seed: int, size: tuple[int, int], mean: float, contrast: float = 20.0) -> np.ndarray:
@@ -46,7 +39,7 @@ def plain_fourier(image: np.ndarray, reference: np.ndarray, b: int) -> np.ndarra
     return result
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [(48, 96), (49, 97)])
 @pytest.mark.parametrize("b", [0, 1, 3])
 def test_fourier_is_its_definition(size, b):
     image, reference = picture(0, size, 140), picture(1, size, 110)
@@ -56,15 +49,6 @@ def test_fourier_is_its_definition(size, b):
     styled = fourier(image, reference, (b + 0.5) / min(size))
     assert styled.dtype == np.uint8
     assert abs(styled - expected).max() < 0.501
-
-
-def test_albumentations_leaves_the_mean_out_at_even_sides():
-    """Why fourier is not theirs; when this fails, it can be."""
-    image, reference = picture(0, (96, 192), 140), picture(1, (96, 192), 110)
-    beta = 1.5 / 96
-    theirs = albumentations.FDA(beta_limit=(beta, beta), p=1.0)(image=image, fda_metadata=[reference])["image"]
-    assert abs(theirs.mean() - image.mean()) < 1
-    assert abs(fourier(image, reference, beta).mean() - reference.mean()) < 0.1
 
 
 def in_lab(image: np.ndarray) -> np.ndarray:
@@ -137,41 +121,6 @@ def test_a_grey_image_gets_no_coloured_noise(name):
         assert tinted[:, 1:].std(0).max() < 0.5
 
 
-@pytest.fixture(scope="module")
-def source(tiny_pair):
-    return SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True)
-
-
-@pytest.fixture(scope="module")
-def target(tiny_pair):
-    return SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=False)
-
-
-def read(source, style, steps=range(6), seed=(3, 0), augmentation=FLIP, **options):
-    return list(batches(source, 2, steps, seed, augmentation, style=style, **options))
-
-
-def assert_equal(ours, theirs):
-    assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        assert one["name"] == other["name"]
-        assert torch.equal(one["image"], other["image"])
-        assert torch.equal(one["label"], other["label"])
-
-
-@pytest.mark.parametrize("name", ["fourier", "lab", "histogram"])
-def test_a_styled_stream_is_a_function_of_seed_and_position(source, target, name):
-    style = TargetStyle(name, target, 0.2, 0.8)
-    whole = read(source, style)
-    assert_equal(read(source, style, range(4, 6)), whole[4:])
-    assert_equal(read(source, style, range(2), workers=2), whole[:2])
-    parts = [read(source, style, process=(rank, 2)) for rank in range(2)]
-    for batch, shares in zip(whole, zip(*parts, strict=True), strict=True):
-        assert torch.equal(torch.cat([share["image"] for share in shares]), batch["image"])
-    other_seed = read(source, style, seed=(4, 0), augmentation=[])
-    assert not torch.equal(other_seed[0]["image"], read(source, style, augmentation=[])[0]["image"])
-
-
 def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
     references: Any = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
@@ -183,50 +132,23 @@ def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     assert 53 < min(counts.values()) <= max(counts.values()) < 147  # and 47
 
 
-def test_labelled_target_images_keep_their_style(source, target, tiny_pair):
-    """And the source's images look as they do with nothing beside them at that position."""
-    labelled = SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=True)
-    sampler = labelled_sampler([source, labelled], (3, 0))
-    joined, style = ConcatDataset([source, labelled]), TargetStyle("lab", target, 0.05, 1.0)
-    plain = read(joined, None, sampler=sampler)
-    styled = read(joined, style, sampler=sampler, styled=len(source))
-    everywhere = read(joined, style, sampler=sampler)
-    for one, other, changed in zip(plain, styled, everywhere, strict=True):
-        assert one["name"] == other["name"]
-        assert torch.equal(one["image"][1], other["image"][1])
-        assert not torch.equal(one["image"][0], other["image"][0])
-        assert not torch.equal(one["image"][1], changed["image"][1])
-        assert torch.equal(other["image"][0], changed["image"][0])
-
-
-def test_the_style_comes_before_the_augmentation(source, target):
+def test_the_style_comes_before_the_augmentation(tiny_pair):
     """Of the whole image, and what the augmentation does to colours stays."""
-    inverted = [{"InvertImg": {"p": 1.0}}]
+    source = SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True)
+    target = SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=False)
     style = TargetStyle("lab", target, 0.05, 1.0)
-    plain, after = (read(source, style, range(1), augmentation=steps)[0]["image"] for steps in ([], inverted))
+    plain, after = (
+        next(batches(source, 2, range(1), (3, 0), steps, style=style))["image"]
+        for steps in ([], [{"InvertImg": {"p": 1.0}}])
+    )
     mean, std = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     assert torch.allclose(1 - (plain * std + mean), after * std + mean, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--source.style", "furier"], r"^--source.style: 'furier' is not one of none, fourier, lab, histogram; did"),
-        (["--source.style-beta", "0.6"], r"^--source.style-beta: expected 0.5 at most, got 0.6$"),
-        (["--source.style-probability", "-1"], r"^--source.style-probability: expected 0.0 or more, got -1"),
-        (["--target.style", "lab"], r"^unknown argument '--target.style'"),
-    ],
-)
-def test_a_wrong_setting_is_one_sentence(flags, message):
-    with pytest.raises(InputError, match=message):
-        parse_config(TrainConfig, "train", "train", flags)
-
-
 def test_without_a_source_there_is_nothing_to_give_a_style():
-    flags = ["--source.style", "lab", "--target.labelled-part", "0.5", "--target.labelled-use"]
-    parse_config(TrainConfig, "train", "train", [*flags, "beside"]).check()
+    target = TargetDataConfig(labelled_part=0.5, labelled_use="instead")
     with pytest.raises(InputError, match=r"^--source.style: .* --target.labelled-use instead there are none; leave it"):
-        parse_config(TrainConfig, "train", "train", [*flags, "instead"]).check()
+        TrainConfig(source=SourceConfig(style="lab"), target=target).check()
 
 
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):
