@@ -35,7 +35,8 @@ from seg.data.layouts import LAYOUTS
 from seg.data.pixel_format import normalised
 from seg.demo.street.looks import GAME_STREET, target_look
 from seg.demo.street.world import draw_street
-from seg.models.trained import TrainedNetwork, open_run
+from seg.models.trained import open_run
+from seg.models.trained_network import TrainedNetwork
 
 IMAGES, PROBE, BATCH, CHECKS, RECOMMENDED = 24, 12, 2, 2, 1e-1
 #: The rule's thresholds were chosen on these; what is reported is of the others.

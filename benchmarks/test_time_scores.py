@@ -40,7 +40,8 @@ from seg.data.layouts import LAYOUTS
 from seg.data.pixel_format import normalised
 from seg.demo.street.looks import GAME_STREET, target_look
 from seg.demo.street.world import draw_street
-from seg.models.trained import TrainedNetwork, open_run
+from seg.models.trained import open_run
+from seg.models.trained_network import TrainedNetwork
 
 CORRUPTIONS = ("fog", "rain", "snow", "gaussian blur", "motion blur", "gaussian noise", "sensor noise", "low contrast")
 PICTURES, BATCH, ROUNDS, SOURCE_IMAGES = 40, 4, 3, 40

@@ -6,7 +6,8 @@ import difflib
 import errno
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,6 +75,15 @@ def first_words(error: BaseException, most: int = 120) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
     text = text or type(error).__name__
     return text if len(text) <= most else text[:most] + "…"
+
+
+@contextmanager
+def passed_on(where: str) -> Iterator[None]:
+    """Around a call of a library: its exception becomes one sentence that begins with ``where``."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{where}: {first_words(error, 300)}") from error
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:

@@ -10,11 +10,11 @@ from dem_apps.runtime.extras import command_needs
 command_needs("seg")
 
 if TYPE_CHECKING:
-    from seg.inference.load import load
     from seg.models import build_model
+    from seg.models.trained import load
 
 #: Where the public names are; a name is imported when it is asked for, so that `import seg` takes no time.
-_HOMES = {"build_model": "seg.models", "load": "seg.inference.load"}
+_HOMES = {"build_model": "seg.models", "load": "seg.models.trained"}
 
 __all__ = ["build_model", "load"]
 

@@ -21,7 +21,7 @@ from seg.data.files import LARGEST_SIDE
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
     from seg.data.labels import ClassSet
-    from seg.models.trained import TrainedNetwork
+    from seg.models.trained_network import TrainedNetwork
 
 MODES = ("epochs", "online", "episodic")
 #: Methods that need images of the kind that the network was trained for, and how many of them are looked at.
@@ -162,19 +162,19 @@ def adapt(config: AdaptConfig) -> Result:
     with new_folder(out, "--out") as part:
         classes = _classes_of(trained, config.classes)
         trained.network.to(device)
-        size = (config.size[0], config.size[1]) if config.size else trained.preprocessing.size
-        folder = ImageFolder(Path(str(config.images)), trained.preprocessing, size, device)
+        size = (config.size[0], config.size[1]) if config.size else trained.description.size
+        folder = ImageFolder(Path(str(config.images)), trained.description, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
         print(f"adapting: {len(folder)} of {len(folder) + len(folder.skipped)} images, results in {out}", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:
-            source = ImageFolder(Path(config.source), trained.preprocessing, size, device)
+            source = ImageFolder(Path(config.source), trained.description, size, device)
             batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
             if method == "lab":
                 method, prepare = "none", colours_of(batches, trained)
             else:
                 options["source_images"] = batches
-        predictions = Predictions(part, folder, classes, labels, trained.align_corners)
+        predictions = Predictions(part, folder, classes, labels, trained.description.align_corners)
         make = partial(TestTimeAdapter, trained.network, method, **options)
         outcome = Flow(
             trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,

@@ -21,7 +21,7 @@ from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import Predictions
 from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
-from seg.models.trained import TrainedNetwork
+from seg.models.trained_network import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.
 PROBE_IMAGES = 16
@@ -81,7 +81,7 @@ class Flow:
     def run(self) -> Outcome:
         """Write all predictions; afterwards the network holds the weights that are used."""
         self._predict_before()
-        images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.preprocessing.multiple
+        images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         adapter = self.make()
@@ -218,16 +218,16 @@ def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
     Raises:
         InputError: a network of other bands than RGB.
     """
-    preprocessing = trained.preprocessing
-    if not preprocessing.pixels.is_rgb:
+    description = trained.description
+    if not description.pixels.is_rgb:
         raise InputError(
-            f"--method: lab needs 8-bit RGB, and {trained.spec} sees {preprocessing.pixels.described}; take another"
+            f"--method: lab needs 8-bit RGB, and {trained.spec} sees {description.pixels.described}; take another"
         )
 
     def rgb(images: Tensor) -> Tensor:
         """From the network's order to RGB, and back; mean and deviation are the channels' own in either."""
-        return images.flip(1) if preprocessing.order == "bgr" else images
+        return images.flip(1) if description.order == "bgr" else images
 
-    mean, std = preprocessing.mean, preprocessing.std
+    mean, std = description.mean, description.std
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
     return lambda images: rgb(transfer.transferred(rgb(images)))

@@ -21,7 +21,7 @@ from seg.data.files import find_images, find_labels, output_names
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.data.read import ImagePixels, read_image, read_label, seen
-from seg.models.preprocessing import Preprocessing
+from seg.models.description import Description
 from seg.scores.metrics import confusion
 
 
@@ -30,7 +30,7 @@ class ImageFolder:
 
     Args:
         source: the folder, or one image.
-        preprocessing: of the network.
+        description: of the network.
         size: (width, height) that the network sees; None is each image's own. Both are rounded to the nearest multiple
             that the network takes.
         device: where batches go.
@@ -45,16 +45,16 @@ class ImageFolder:
     """
 
     def __init__(
-        self, source: Path, preprocessing: Preprocessing, size: tuple[int, int] | None, device: torch.device
+        self, source: Path, description: Description, size: tuple[int, int] | None, device: torch.device
     ) -> None:
-        self.preprocessing, self.device = preprocessing, device
+        self.description, self.device = description, device
         self.skipped: dict[str, str] = {}
         self.files: list[Path] = []
         self.sizes: list[tuple[int, int]] = []
         root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
-                height, width = read_image(file, preprocessing.pixels).values.shape[:2]
+                height, width = read_image(file, description.pixels).values.shape[:2]
                 self.sizes.append(self._rounded(size or (width, height)))
                 self.files.append(file)
             except InputError as error:
@@ -70,13 +70,13 @@ class ImageFolder:
 
     def picture(self, index: int) -> ImagePixels:
         """An image as it is."""
-        return read_image(self.files[index], self.preprocessing.pixels)
+        return read_image(self.files[index], self.description.pixels)
 
     def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
         """(3, h, w) as the network takes it, and where it holds data, None for everywhere; ``picture`` saves a read."""
         picture = self.picture(index) if picture is None else picture
-        values, valid = seen(picture, self.preprocessing.pixels, self.sizes[index])
-        return self.preprocessing.normalised(values, valid).to(self.device), valid
+        values, valid = seen(picture, self.description.pixels, self.sizes[index])
+        return self.description.normalised(values, valid).to(self.device), valid
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """(B, 3, h, w) of images of one size, and (B, h, w) bool where they hold data; None for everywhere."""
@@ -114,7 +114,7 @@ class ImageFolder:
         return [run[first : first + batch_size] for run in runs for first in range(0, len(run), batch_size)]
 
     def _rounded(self, size: tuple[int, int]) -> tuple[int, int]:
-        multiple = self.preprocessing.multiple
+        multiple = self.description.multiple
         width, height = (max(multiple, round(side / multiple) * multiple) for side in size)
         return width, height
 

@@ -16,7 +16,7 @@ from dem_apps.runtime.metrics_info import View
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.predictions import STAGES, Predictions
 from seg.adaptation.result import Result
-from seg.models.trained import TrainedNetwork
+from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
 
 #: Images in the page, and bytes of their pictures.
@@ -98,7 +98,7 @@ def _gallery(predictions: Predictions) -> tuple[Gallery, list[str]]:
         for index in shown:
             name, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
             picture = folder.picture(index)
-            Image.fromarray(folder.preprocessing.pixels.preview(picture.values, picture.valid)).save(preview)
+            Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
             for view in views:
                 for stage in STAGES:
                     file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")

@@ -42,7 +42,7 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     if config.out is not None and Path(config.out).exists():
         raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
     trained, training = open_run(Path(config.run), config.checkpoint)
-    device, classes, pixels = torch_device(config.device), trained.class_set, trained.preprocessing.pixels
+    device, classes, pixels = torch_device(config.device), trained.class_set, trained.description.pixels
     trained.network.to(device)
     writer = PredictionWriter(Path(config.save_predictions), classes) if config.save_predictions else None
     settings = dataclasses.replace(training.config, target=_target(training.config.target, config))
@@ -57,7 +57,7 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         trained, training = trained.with_statistics(re_estimated_on(unlabelled, trained.network, device), images)
     processes.wait_for_everyone()  # until all have seen that nothing is overwritten
     result = evaluate(
-        trained.network, dataset, classes, device, align_corners=trained.align_corners,
+        trained.network, dataset, classes, device, align_corners=trained.description.align_corners,
         scales=config.scales, flip=config.flip, cut=cut, on_sample=writer,
     )  # fmt: skip
     if not processes.is_main_process:

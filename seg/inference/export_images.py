@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.device import is_out_of_memory, torch_device
 from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
-from seg.data.files import LARGEST_SIDE, distinct, find_images, output_names
+from seg.data.files import distinct, find_images, output_names
 from seg.data.rasters import Header
 from seg.data.read import first_header, left_out, read_image, seen
 from seg.data.spread_batches import spread_batches
@@ -29,8 +28,8 @@ from seg.maps import panels
 from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RunPictures, output_path
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
-from seg.models.tiles import Tiling, tiling
-from seg.models.trained import TrainedNetwork, Training, open_run
+from seg.models.trained import open_run
+from seg.models.trained_network import TrainedNetwork, Training
 from seg.scores.protocol import batch_norm_statistics
 from seg.training.processes import launched_processes
 from seg.training.summary import title
@@ -43,8 +42,7 @@ def export_images(config: ExportConfig) -> int:
     """Export; the processes of a launcher share the images.
 
     Returns:
-        how many images could not be read, did not fit into memory or have no finite prediction; the others are
-        exported.
+        how many images could not be read, did not fit into memory or have no finite prediction.
 
     Raises:
         InputError: a folder, run or flag that does not fit.
@@ -54,13 +52,13 @@ def export_images(config: ExportConfig) -> int:
 
 
 def _exported(config: ExportConfig, processes: PartialState) -> int:
-    source, out, cut = Path(config.images), Path(config.out), tiling(config.tile, config.tile_overlap)
+    source, out = Path(config.images), Path(config.out)
     refuse_used_folder(out, "--out")
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
     files = find_images(source)
     root = source if source.is_dir() else source.parent
-    runs = _open_runs(config, out, cut)
+    runs = _open_runs(config, out)
     first = first_header(files)
     for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
@@ -127,10 +125,10 @@ def _say(runs: list[RunPictures], images: int, failed: int) -> None:
 def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
     """Notes on what the first image shows: bands left out, the network's size, images made much smaller."""
     file, header = first
-    bands = left_out(file, header, run.trained.preprocessing.pixels)
+    bands = left_out(file, header, run.trained.description.pixels)
     if bands is not None:
         yield bands
-    own, size = run.trained.preprocessing.size, run.trained.size
+    own, size = run.trained.description.size, run.trained.size
     if config.size == "auto" and config.tile is not None and own is not None:
         yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size run)"
     if size is not None and min(header.size[0] / size[0], header.size[1] / size[1]) >= _SHRUNK:
@@ -141,31 +139,27 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
         )
 
 
-def _open_runs(config: ExportConfig, out: Path, cut: Tiling | None) -> list[RunPictures]:
+def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
     device = torch_device(config.device)
     paths = [Path(run) for run in config.run]
-    for path, count in Counter(path.resolve() for path in paths).items():
-        if count > 1:
-            raise InputError(f"--run: {path} is given more than once")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InputError("--run: one run is given more than once")
     opened = [open_run(path, config.checkpoint) for path in paths]
     first = opened[0][0]
     for path, (trained, _) in zip(paths, opened, strict=True):
         trained.network.to(device)
-        if trained.classes != first.classes:
+        if trained.class_set != first.class_set:
             raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
-        pixels, others = trained.preprocessing.pixels, first.preprocessing.pixels
-        if (pixels.bands, pixels.dtype) != (others.bands, others.dtype):
-            raise InputError(
-                f"--run: {path} sees {pixels.described}, and {paths[0]} {others.described}; export them one after the "
-                "other"
-            )
+        pixels, others = trained.description.pixels.described, first.description.pixels.described
+        if pixels != others:
+            raise InputError(f"--run: {path} sees {pixels}, and {paths[0]} {others}; export them one after the other")
     titles = [title(training.config) for _, training in opened]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
     return [
         RunPictures(
             own if titles.count(own) == 1 else f"{folder}: {own}",
-            dataclasses.replace(trained, size=_size(config, trained.preprocessing.size), cut=cut),
+            trained.seeing(config.size, config.tile, config.tile_overlap),
             out / folder if len(paths) > 1 else out,
             EntropyTables(trained.class_set.names),
             frozenset(config.raw),
@@ -176,27 +170,9 @@ def _open_runs(config: ExportConfig, out: Path, cut: Tiling | None) -> list[RunP
     ]
 
 
-def _size(config: ExportConfig, of_run: tuple[int, int] | None) -> tuple[int, int] | None:
-    wanted = config.size
-    if wanted == "auto":
-        wanted = "run" if config.tile is None else None
-    if wanted == "run":
-        return of_run
-    if wanted is None:
-        return None
-    numbers = wanted.split(",") if isinstance(wanted, str) else wanted
-    try:
-        width, height = (int(number) for number in numbers)
-    except ValueError as error:
-        raise InputError(f"--size: expected W,H such as 1024,512, or run, or null, got '{wanted}'") from error
-    if min(width, height) < 1 or max(width, height) > LARGEST_SIDE:
-        raise InputError(f"--size: width and height must be 1 to {LARGEST_SIDE:,}, got '{wanted}'")
-    return width, height
-
-
 def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
     """Everything of one image; a sentence if it cannot be had."""
-    pixels_seen, classes = runs[0].trained.preprocessing.pixels, runs[0].trained.class_set
+    pixels_seen, classes = runs[0].trained.description.pixels, runs[0].trained.class_set
     try:
         image = read_image(file, pixels_seen)
         predictions = [run.trained.maps(image) for run in runs]
@@ -242,7 +218,7 @@ def with_statistics_of(
         InputError: a network without statistics, or images that do not fit into memory.
     """
     check_there_are_statistics(trained.network, name)
-    pixels = trained.preprocessing.pixels
+    pixels = trained.description.pixels
 
     def read(index: int) -> Tensor | None:
         try:

@@ -17,7 +17,7 @@ from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.rasters import Georeference, write_geotiff
 from seg.maps import entropy_maps, panels
 from seg.maps.entropy_tables import EntropyTables
-from seg.models.trained import TrainedNetwork
+from seg.models.trained_network import TrainedNetwork
 
 
 @dataclass(frozen=True)

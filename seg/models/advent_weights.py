@@ -23,7 +23,8 @@ from dem_apps.runtime.settings import to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, ENCODER, OUTPUT_STRIDE, AdventDeepLabV2
-from seg.models.load_model import CLASSES_FILE
+from seg.models.description import CLASSES_FILE
+from seg.models.run_network import only_encoder
 from seg.models.weights_file import read_torch, tensors_by_name
 
 #: How a name begins here → in ADVENT's layout.
@@ -43,8 +44,8 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     """Write a run folder whose checkpoint ``last`` holds the weights of ``file``.
 
     ``config.yaml`` has the network and the image sizes of ADVENT's protocol, ``converted.json`` the file's name and
-    checksum, and whether it held the whole network or an encoder to start from. Nothing is known about how the weights
-    were trained: the method stands as ``source``, the step as 0.
+    checksum, and whether it held the whole network or an encoder to start from. How the weights were trained is not
+    known: the method stands as ``source``, the step as 0.
 
     Returns:
         ``network``, or ``encoder`` of a file that holds weights to start from.
@@ -52,30 +53,28 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     Raises:
         InputError: a file that is no such checkpoint, another number of classes, or a folder that is in use.
     """
-    if (run_dir / "config.yaml").is_file():
-        raise InputError(f"--run-dir: {run_dir} holds another run, which is never overwritten; give another folder")
-    advent = read_state_dict(file)
     classes = load_classes(classes_file)
-    weights = from_advent(advent, len(classes), str(file))
-    part = "network" if any(name.startswith("main_head.") for name in weights) else "encoder"
+    weights = from_advent(read_state_dict(file), len(classes), str(file))
+    part = "encoder" if only_encoder(weights) else "network"
     config = _run_config(file, run_dir, classes_file)
     run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
     try:
         run.write_json(CLASSES_FILE, classes.document())
-        run.write_json(RECORD_FILE, {"advent": str(file), "sha256": _sha256(file), "part": part})
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        run.write_json(RECORD_FILE, {"advent": str(file), "sha256": sha256, "part": part})
         run.save_checkpoint("last", {"model": weights, "step": 0})
     finally:
         run.close()
     return part
 
 
-def read_state_dict(file: Path) -> Mapping[str, Tensor]:
+def read_state_dict(file: Path) -> dict[str, Tensor]:
     """The tensors of a ``.pth`` file by name. Code in the file is not run.
 
     Raises:
         InputError: it cannot be read, holds code, or is no flat mapping of names to tensors.
     """
-    content = read_torch(file, "--advent", "checkpoint")
+    content = read_torch(file, "--advent")
     if not tensors_by_name(content):
         raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
     return dict(content)
@@ -96,26 +95,23 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
     Raises:
         InputError: names that are missing or unknown, or a tensor of another shape.
     """
-    if all(name.startswith("module.") for name in advent):
-        advent = {name.removeprefix("module."): value for name, value in advent.items()}
     with torch.device("meta"):  # shapes and types without values
         ours = AdventDeepLabV2(num_classes).state_dict()
     expected = {_advent_name(name): name for name in ours}
+    if all(name.startswith("module.") for name in advent):
+        advent = {name.removeprefix("module."): value for name, value in advent.items()}
     if all(name.startswith(_START_PREFIX) for name in advent):
         advent = {name.removeprefix(_START_PREFIX): value for name, value in advent.items()}
         advent, expected = _without_heads(advent), _without_heads(expected)
+    advent = {name: torch.zeros(()) for name in expected if name.endswith(_COUNTER)} | dict(advent)
     _check_names(advent, expected, where)
-    converted = {}
     for name, own in expected.items():
-        shape = ours[own].shape
-        value = advent[name] if name in advent else torch.zeros(shape)
-        if value.shape != shape:
+        if advent[name].shape != ours[own].shape:
             hint = "; give --classes FILE with as many classes as it has" if name.startswith(_HEADS) else ""
-            raise InputError(f"{where}: {name} has shape {list(value.shape)} instead of {list(shape)}{hint}")
-        if not value.isfinite().all():
-            raise InputError(f"{where}: {name} holds NaN or infinite values")
-        converted[own] = value.to(ours[own].dtype)
-    return converted
+            raise InputError(
+                f"{where}: {name} has shape {list(advent[name].shape)} instead of {list(ours[own].shape)}{hint}"
+            )
+    return {own: advent[name].to(ours[own].dtype) for name, own in expected.items()}
 
 
 def _advent_name(name: str) -> str:
@@ -130,25 +126,15 @@ def _without_heads(named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_names(advent: Mapping[str, Tensor], expected: Mapping[str, str], where: str) -> None:
-    missing = [name for name in expected if name not in advent and not name.endswith(_COUNTER)]
+    missing = [name for name in expected if name not in advent]
     unknown = [name for name in advent if name not in expected]
-    if missing and all(name.startswith("layer5.") for name in missing):
-        raise InputError(
-            f"{where}: the auxiliary head is missing (layer5.conv2d_list.0 to .3), as in single-level checkpoints; "
-            "a multi-level one with layer5 and layer6 is needed"
-        )
     for what, names in (("missing", missing), ("unknown", unknown)):
         if names:
             shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
             raise InputError(
                 f"{where}: {len(names)} names are {what} ({shown}); expected ADVENT's ResNet-101 with conv1, bn1, "
-                "layer1 to layer4 and the heads layer5 and layer6"
+                "layer1 to layer4 and both heads, the auxiliary layer5 and layer6"
             )
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _run_config(file: Path, run_dir: Path, classes_file: str | None) -> TrainConfig:

@@ -8,37 +8,39 @@ from contextlib import contextmanager
 import segmentation_models_pytorch as smp
 import timm
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, passed_on
 
 
-@contextmanager
-def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[None]:
-    """Around the making of a network: a name, an option or weights that cannot be had are one sentence.
-
-    Args:
-        network: what is made, with its options, for the sentence.
-        encoder: its encoder's name; looked at before anything is made.
-        weights: name of the pretrained weights that are fetched meanwhile.
-
-    Raises:
-        InputError: an encoder that is not known, or what the library says against the options or the weights.
-    """
+def check_encoder(encoder: str) -> None:
+    """Raises an InputError for a name that is not known, before the library looks for it elsewhere."""
     known = smp.encoders.get_encoder_names()
     if encoder not in known and not encoder.startswith("tu-"):
         raise InputError(f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}")
     if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
         # timm would also take the name of a folder, or of a repository that it then downloads
         raise InputError(f"encoder: '{encoder}' is no network of timm")
+
+
+@contextmanager
+def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[None]:
+    """Around the making of a network: what the library says against a name, an option or weights is one sentence.
+
+    Args:
+        network: what is made, with its options, for the sentence.
+        encoder: its encoder's name; checked before anything is made.
+        weights: name of the pretrained weights that are fetched meanwhile.
+
+    Raises:
+        InputError: an encoder that is not known, or what the library says.
+    """
+    check_encoder(encoder)
     try:
-        yield
-    except InputError:
+        with passed_on(network):
+            yield
+    except InputError as error:
+        if weights is not None and isinstance(error.__cause__, OSError | RuntimeError):
+            raise InputError(
+                f"encoder '{encoder}': the '{weights}' weights could not be loaded ({error}); without a network or a "
+                "cached copy, start from random weights with --model.encoder-weights null"
+            ) from error
         raise
-    except (KeyError, ValueError, NotImplementedError) as error:
-        raise InputError(f"{network}: {error.args[0] if error.args else type(error).__name__}") from error
-    except (OSError, RuntimeError) as error:
-        if weights is None:
-            raise
-        raise InputError(
-            f"encoder '{encoder}': the '{weights}' weights could not be loaded ({type(error).__name__}); without a "
-            "network or a cached copy, start from random weights with --model.encoder-weights null"
-        ) from error

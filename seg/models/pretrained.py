@@ -12,11 +12,9 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.files import read_json, required
 from seg.models import smp_network, transformers_network
 from seg.models.network import SegmentationNetwork
-from seg.models.transformers_network import TransformersNetwork
 
 #: The copy in a run folder.
 NETWORK_FILE = "network.json"
-_FILES = (NETWORK_FILE, "config.json")
 
 
 def network_document(folder: Path) -> dict[str, Any]:
@@ -25,12 +23,7 @@ def network_document(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: there is nothing of the kind.
     """
-    file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
-    if file is None:
-        raise InputError(
-            f"--model.name: pretrained takes the network of a folder of save_pretrained, and {folder} holds no "
-            "config.json; name the network by --model.name and --model.encoder"
-        )
+    file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
     document: dict[str, Any] = read_json(file)
     required(document, str(file))
     return document
@@ -53,11 +46,8 @@ def pretrained_network(
     if weights is not None:
         raise InputError("--model.encoder-weights: a pretrained network has its own; leave it away")
     document = network_document(Path(encoder))
-    if transformers_network.is_transformers(document):
-        if bands != 3:
-            raise InputError(
-                f"--model.name: the network of {encoder} sees three bands, red, green and blue, and the images have "
-                f"{bands}; take one of segmentation-models-pytorch"
-            )
-        return TransformersNetwork(transformers_network.network_of_config(document, num_classes, encoder))
-    return smp_network.network_of_config(document, num_classes, encoder, bands)
+    if "model_type" not in document:
+        return smp_network.network_of_config(document, num_classes, encoder, bands)
+    if bands != 3:
+        raise InputError(f"--model.name: the network of {encoder} sees 3 bands, and the images have {bands}")
+    return transformers_network.network_of_config(document, num_classes, encoder)

@@ -7,35 +7,22 @@ file, a state dict as ``.pth`` or ``.safetensors``. C, C' are numbers of classes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import read_json
-from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import from_dict
-from seg.config import TrainConfig
-from seg.data.labels import ClassSet, load_classes
-from seg.models.folders import classes_of_labels, smp_weights
-from seg.models.load_model import CLASSES_FILE, ENCODER, load_weights, only_encoder, run_classes, saved_weights
-from seg.models.preprocessing import Preprocessing, read_preprocessor
-from seg.models.smp_network import is_smp
-from seg.models.transformers_network import TransformersNetwork, is_transformers, network_of_folder
-from seg.models.weights_file import WeightsFile, read_weights
+from seg.data.labels import ClassSet
+from seg.models.description import Description, PlainLogits
+from seg.models.run_network import ENCODER, only_encoder, read_run
+from seg.models.trained import open_trained
+from seg.models.weights_file import WeightsFile, load_weights, read_weights
 
 FLAG = "--model.start-from"
+#: smp's head for whole images, which training has no use for.
+_UNUSED = "classification_head."
 _SHOWN = 4
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Weights, what their outputs mean where that is known, and what images went through before them."""
-
-    weights: WeightsFile
-    classes: ClassSet | None = None
-    preprocessing: Preprocessing | None = None
 
 
 def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) -> list[str]:
@@ -56,69 +43,49 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     Raises:
         InputError: nothing that can be read, weights of another network, or as many classes with other meanings.
     """
-    found = _found(source, model)
-    own = model.state_dict()
-    given = found.weights.fitted(model)
+    weights, theirs, description = _found(source)
+    own, given = model.state_dict(), weights.fitted(model)
     notes: list[str] = []
     alone = _of_the_encoder(given, own)
     if alone:
         given |= {name: value for name, value in own.items() if not name.startswith(ENCODER)}
-        notes.append(f"{FLAG}: {source} brings an encoder, and the heads begin at random")
-    repeated = _over_bands(given, own)
-    if repeated:
-        before, now = given[repeated[0]].shape[1], own[repeated[0]].shape[1]
-        notes.append(
-            f"{FLAG}: {source} sees {before} bands and this training {now}, so the weights of its first convolution "
-            f"are repeated over them ({', '.join(repeated)})"
-        )
-        given |= {name: _repeated(given[name], now) for name in repeated}
-    replaced, theirs = _of_other_classes(given, own)
+        notes.append(f"{FLAG}: {source} holds an encoder alone; the heads begin at random")
+    for name in _over_bands(given, own):
+        before, now = given[name].shape[1], own[name].shape[1]
+        notes.append(f"{FLAG}: {name} of {source} sees {before} bands; its weights are repeated over {now}")
+        given[name] = _repeated(given[name], now)
+    replaced = _of_other_classes(given, own)
     if replaced:
+        name = min(replaced)
         names = ", ".join(sorted(replaced)[:_SHOWN]) + (", …" if len(replaced) > _SHOWN else "")
-        ours = own[next(iter(replaced))].shape[0]
         notes.append(
-            f"{FLAG}: {source} predicts {theirs} classes and this training {ours}, so the last layer of every head "
-            f"begins at random ({names})"
+            f"{FLAG}: {source} predicts {given[name].shape[0]} classes and this training {own[name].shape[0]}, so the "
+            f"last layer of every head begins at random ({names})"
         )
         given |= {name: own[name] for name in replaced}
-    elif classes is not None and found.classes is not None and not alone:
-        _refuse_other_classes(source, found.classes, classes)
+    elif classes is not None and theirs is not None and not alone:
+        _refuse_other_classes(source, theirs, classes)
     try:
-        load_weights(model, given, str(source))
+        load_weights(model, given, f"{FLAG}: {source} does not fit this network")
     except InputError as error:
-        raise InputError(f"{FLAG}: {error}{_right_flags(source)}") from error
-    return notes + _about_images(source, found.preprocessing)
+        if not (source / "config.json").is_file():
+            raise
+        raise InputError(f"{error}; --model.name pretrained trains the network that the folder describes") from error
+    return notes + _about_images(source, description)
 
 
-def _found(source: Path, model: nn.Module) -> _Found:
+def _found(source: Path) -> tuple[WeightsFile, ClassSet | None, Description]:
+    """Weights, what their outputs mean where that is known, and what images went through before them."""
     if source.is_file():
-        return _Found(read_weights(source, FLAG))
-    if not (source / "config.yaml").is_file() and (source / "config.json").is_file():
-        config = read_json(source / "config.json")
-        if isinstance(config, dict) and is_transformers(config):
-            return _of_transformers(source, config, model)
-        if isinstance(config, dict) and is_smp(config):
-            file = source / CLASSES_FILE
-            known = load_classes(str(file)) if file.is_file() else None
-            return _Found(smp_weights(source)[0], known, read_preprocessor(source))
-        raise InputError(
-            f"{FLAG}: {source / 'config.json'} is neither segmentation-models-pytorch's nor transformers'; give the "
-            "file of weights itself"
-        )
-    weights = WeightsFile(source, saved_weights(source))
-    if only_encoder(weights.tensors):
-        return _Found(weights)
-    config = from_dict(TrainConfig, read_config(source), str(source / "config.yaml"))
-    return _Found(weights, run_classes(source, config.classes))
-
-
-def _of_transformers(source: Path, config: dict[str, object], model: nn.Module) -> _Found:
-    if not isinstance(model, TransformersNetwork):
-        raise InputError(
-            f"{FLAG}: {source} holds a network of transformers; add --model.name pretrained, which trains that network"
-        )
-    weights = TransformersNetwork(network_of_folder(source, config)).state_dict()
-    return _Found(WeightsFile(source, weights), classes_of_labels(config), read_preprocessor(source))
+        return WeightsFile(source, read_weights(source, FLAG).tensors), None, Description()
+    if not (source / "config.json").is_file():
+        _, classes, _, state = read_run(source)
+        return WeightsFile(source, state["model"]), classes, Description()
+    with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
+        trained = open_trained(str(source))
+    network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
+    weights = {name: value for name, value in network.state_dict().items() if not name.startswith(_UNUSED)}
+    return WeightsFile(source, weights), trained.description.classes, trained.description
 
 
 def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool:
@@ -134,25 +101,19 @@ def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool
     return True
 
 
-def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[set[str], int]:
-    """Names of the tensors that differ by having C' rows in place of C, and C'; none if anything else differs too."""
-    shapes = {name: tuple(value.shape) for name, value in given.items() if isinstance(value, Tensor)}
-    different = {name for name, value in own.items() if name in shapes and shapes[name] != tuple(value.shape)}
-    pairs = set()
-    for name in different:
-        ours, theirs = tuple(own[name].shape), shapes[name]
-        if len(ours) == 0 or len(theirs) != len(ours) or theirs[1:] != ours[1:] or name.startswith(ENCODER):
-            return set(), 0
-        pairs.add((ours[0], theirs[0]))
-    return (different, next(iter(pairs))[1]) if len(pairs) == 1 else (set(), 0)
+def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> set[str]:
+    """Names of the tensors that differ by having C' rows in place of C; none if anything else differs too."""
+    different = {name for name, value in own.items() if name in given and given[name].shape != value.shape}
+    pairs = {(own[name].shape[:1], given[name].shape[:1]) for name in different}
+    alike = all(own[name].shape[1:] == given[name].shape[1:] and not name.startswith(ENCODER) for name in different)
+    return different if alike and len(pairs) == 1 else set()
 
 
 def _over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
     """Names of the encoder's convolutions that differ by the number of bands that they see and by nothing else."""
     found = []
     for name, value in own.items():
-        theirs = tuple(given[name].shape) if isinstance(given.get(name), Tensor) else ()
-        ours = tuple(value.shape)
+        ours, theirs = value.shape, given[name].shape if name in given else torch.Size()
         if len(ours) == len(theirs) == 4 and name.startswith(ENCODER) and ours[1] != theirs[1]:
             found += [name] if (ours[0], *ours[2:]) == (theirs[0], *theirs[2:]) else []
     return found
@@ -169,27 +130,18 @@ def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> Non
     for output, (their, our) in enumerate(zip(theirs.names, ours.names, strict=False)):
         if their != our:
             raise InputError(
-                f"{FLAG}: output {output} of {source} is '{their}', and in --classes '{our}'; give the "
-                f"classes that it was trained with, in their order"
+                f"{FLAG}: output {output} of {source} is '{their}', and in --classes '{our}'; give the classes that it "
+                "was trained with, in their order"
             )
 
 
-def _right_flags(source: Path) -> str:
-    """Of a folder that describes its network itself."""
-    if (source / "config.json").is_file():
-        return "; --model.name pretrained trains the network that the folder describes"
-    return ""
-
-
-def _about_images(source: Path, preprocessing: Preprocessing | None) -> list[str]:
-    """What its images went through, if training here does something else."""
-    usual = Preprocessing()
-    if preprocessing is None or (preprocessing.order, preprocessing.mean, preprocessing.std) == (
-        usual.order, usual.mean, usual.std,
-    ):  # fmt: skip
+def _about_images(source: Path, description: Description) -> list[str]:
+    """A note on what its images went through, if training here does something else."""
+    usual = Description()
+    if (description.order, description.mean, description.std) == (usual.order, usual.mean, usual.std):
         return []
-    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
+    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (description.mean, description.std))
     return [
-        f"{FLAG}: {source} saw images as {preprocessing.order.upper()} with mean {mean} and deviation {std}, and "
-        "training here normalises by ImageNet's in RGB; the first steps have that to learn"
+        f"{FLAG}: {source} saw images as {description.order.upper()} with mean {mean} and deviation {std}; training "
+        "here normalises by ImageNet's in RGB"
     ]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from seg.config import LEAST_TILE
-from seg.models.preprocessing import Preprocessing
+from seg.models.description import Description
 
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
@@ -77,13 +77,13 @@ class TilesOfImage:
     Args:
         values: (H, W, B) as read.
         valid: (H, W), False where it holds no data; None is everywhere.
-        preprocessing: what they go through.
+        description: of the network.
         device: where tiles go.
     """
 
     values: NDArray[Any]
     valid: NDArray[np.bool_] | None
-    preprocessing: Preprocessing
+    description: Description
     device: torch.device
 
     @property
@@ -96,7 +96,7 @@ class TilesOfImage:
         """(1, B, h, w) of ``[:, :, rows, columns]``."""
         place = parts[2:]
         valid = None if self.valid is None else self.valid[place]
-        return self.preprocessing.normalised(self.values[place], valid)[None].to(self.device)
+        return self.description.normalised(self.values[place], valid)[None].to(self.device)
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Sliceable, cut: Tiling | None) -> Tensor:

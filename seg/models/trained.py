@@ -2,23 +2,86 @@
 
 A SPEC is a run folder, a folder of segmentation-models-pytorch's ``save_pretrained``, one of transformers'
 ``AutoModelForSemanticSegmentation.save_pretrained`` (extra ``hf``), one of ``seg.export_model``, or
-``package.module:function`` with a file of weights. To add a format, write a reader and enter it in ``FOLDERS`` of
-:mod:`seg.models.folders`.
+``package.module:function`` with a file of weights.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from dem_apps.errors import InputError
-from seg.models.folders import read_folder, read_run
-from seg.models.function import is_function, read_function
-from seg.models.trained_network import TrainedNetwork as TrainedNetwork
-from seg.models.trained_network import Training as Training
+import yaml
+from torch import nn
 
-SPEC_HELP = (
-    "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or package.module:function"
+from dem_apps.errors import InputError, passed_on
+from dem_apps.runtime.checkpoint import save_checkpoint
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.settings import to_dict
+from seg.data.labels import ClassSet, named_classes
+from seg.data.pixel_format import PIXELS_FILE, read_format
+from seg.models import build_model
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
+from seg.models.description import (
+    CLASSES_FILE,
+    DESCRIPTION_FILES,
+    Description,
+    PlainLogits,
+    read_description,
+    usual_normalisation,
 )
+from seg.models.function import is_function, read_function
+from seg.models.pretrained import NETWORK_FILE
+from seg.models.run_network import build_network, only_encoder, read_run
+from seg.models.smp_network import network_of_folder as smp_network_of_folder
+from seg.models.trained_network import TrainedNetwork, Training
+from seg.models.transformers_network import network_of_folder as transformers_network_of_folder
+from seg.models.weights_file import load_weights, read_weights, weights_content
+
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+#: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
+OUR_KEY, OUR_VERSION = "dem_apps_network", 1
+#: How a name begins that transformers gives a class where it has none.
+_NO_NAME = "LABEL_"
+
+
+def load(
+    spec: str | Path,
+    weights: str | Path | None = None,
+    *,
+    device: str = "auto",
+    size: tuple[int, int] | str | None = "auto",
+    tile: int | None = None,
+    tile_overlap: int | None = None,
+) -> TrainedNetwork:
+    """A trained network that predicts images, see :meth:`seg.models.trained_network.TrainedNetwork.predict`.
+
+    Args:
+        spec: a run folder, a folder of segmentation-models-pytorch's or transformers' ``save_pretrained``, one of
+            ``seg.export_model``, or ``package.module:function``.
+        weights: file for ``package.module:function``.
+        device: ``cpu``, ``cuda``, or ``auto``.
+        size: (width, height) that the network sees; ``own`` is what its folder says, a run's target size; None is
+            the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
+        tile: side of the tiles that larger images go by, see :mod:`seg.models.tiles`.
+        tile_overlap: pixels that tiles share; None is a quarter.
+
+    Raises:
+        InputError: a network that cannot be read, a size or a tile that makes no sense.
+
+    >>> import tempfile, numpy as np, segmentation_models_pytorch as smp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
+    ...     predictor = load(folder, device="cpu")
+    >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
+    (64, 96)
+    """
+    trained = open_trained(str(spec), None if weights is None else str(weights)).seeing(size, tile, tile_overlap)
+    trained.network.to(torch_device(device))
+    return trained
 
 
 def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto") -> TrainedNetwork:
@@ -27,8 +90,7 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
     Args:
         spec: see this module.
         weights: file for ``package.module:function``: a state dict (``.pth``) or ``.safetensors``.
-        checkpoint: of a run ``last``, ``selected`` (chosen without labels), ``best`` (chosen with target labels), or
-            ``auto``: selected where there is one, else last.
+        checkpoint: of a run, see :func:`seg.models.run_network.read_run`.
 
     Raises:
         InputError: it is none of these, or what is there cannot be used.
@@ -38,16 +100,20 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
         return read_function(spec, None if weights is None else Path(weights))
     if weights is not None:
         raise InputError(f"--weights: {spec} brings its own; a file of weights goes with package.module:function")
-    if folder.is_file():
-        raise InputError(
-            f"{spec}: is a file; give the folder that it lies in, or package.module:function --weights {spec}"
-        )
     if not folder.is_dir():
         raise InputError(
-            f"{spec}: no such folder; expected a {SPEC_HELP}, and a name on a hub is not downloaded: fetch it "
-            "to a folder first"
+            f"{spec}: no such folder; expected a run folder, a folder of segmentation-models-pytorch's or "
+            "transformers' save_pretrained, or package.module:function with --weights FILE; nothing is downloaded"
         )
-    return read_folder(folder, checkpoint)
+    if (folder / "config.yaml").is_file():
+        return open_run(folder, checkpoint)[0]
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"{folder}: holds neither config.yaml, as a run does, nor {CONFIG_FILE}")
+    config = read_json(folder / CONFIG_FILE)
+    required(config, str(folder / CONFIG_FILE))
+    if OUR_KEY in config:
+        return _read_exported(folder, config)
+    return _read_transformers(folder, config) if "model_type" in config else _read_smp(folder, config)
 
 
 def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:
@@ -56,6 +122,101 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
     Raises:
         InputError: another kind of folder, no such checkpoint, or weights that do not fit the settings.
     """
-    trained = read_run(run, checkpoint)
-    assert trained.training is not None  # of every run
-    return trained, trained.training
+    config, classes, checkpoint, state = read_run(run, checkpoint)
+    where = f"{run}, checkpoint {checkpoint}"
+    if only_encoder(state["model"]):
+        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
+    pixels = read_format(run)
+    network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
+    load_weights(network, state["model"], where)
+    training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
+    mean, std = usual_normalisation(pixels)
+    size = None if config.target.size is None else (config.target.size[0], config.target.size[1])
+    description = Description(
+        mean, std, size=size, pixels=pixels, classes=classes, align_corners=config.model.align_corners
+    )
+
+    def write(new: Path) -> None:
+        """A run folder with a checkpoint ``last`` and nothing that was logged."""
+        marked = {} if training.re_estimated_on is None else {RE_ESTIMATED_ON: training.re_estimated_on}
+        state = {"model": network.state_dict(), "step": training.step, **marked}
+        save_checkpoint(new / "checkpoints", "last", state)
+        write_json(new / CLASSES_FILE, classes.document())
+        _copy((PIXELS_FILE, NETWORK_FILE), run, new)
+        settings = to_dict(dataclasses.replace(config, run_dir=None, resume=False))
+        (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+
+    return TrainedNetwork(str(run), "run", network, len(classes), description, write, training), training
+
+
+def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
+    """A network of :func:`seg.build_model`, as :mod:`seg.export_model` writes it."""
+    where = folder / CONFIG_FILE
+    required(config, str(where), num_classes=int, align_corners=bool, name=str)
+    if config[OUR_KEY] != OUR_VERSION:
+        raise InputError(f"{where}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
+    with passed_on(str(where)):
+        network = build_model(
+            **{name: value for name, value in config.items() if name not in (OUR_KEY, "align_corners")}
+        )
+    load_weights(network, read_weights(folder / WEIGHTS_FILE).tensors, str(folder / WEIGHTS_FILE))
+
+    def write(new: Path) -> None:
+        _copy((CONFIG_FILE, *DESCRIPTION_FILES), folder, new)
+        (new / WEIGHTS_FILE).write_bytes(weights_content(network.state_dict()))
+
+    description = read_description(folder, config["align_corners"])
+    return TrainedNetwork(str(folder), "exported", network, config["num_classes"], description, write)
+
+
+def _read_smp(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
+    """smp's ``save_pretrained``. One output a pixel (``classes=1``) becomes two classes, no and yes."""
+    description, bands, outputs = read_description(folder), config.get("in_channels", 3), config.get("classes", 1)
+    if bands != description.channels:
+        raise InputError(
+            f"{folder}: in_channels is {bands!r:.50}, and nothing says what becomes 0 and 1 of each band; write "
+            f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
+        )
+    network = smp_network_of_folder(folder, config)
+
+    def write(new: Path) -> None:
+        network.save_pretrained(new)
+        _copy(DESCRIPTION_FILES, folder, new)
+
+    # the network itself takes images of any size, so that it does so too where it is adapted
+    whole: nn.Module = network if outputs > 1 else PlainLogits(network, description)
+    return TrainedNetwork(str(folder), "smp", whole, max(outputs, 2), description, write)
+
+
+def _read_transformers(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
+    """transformers' ``save_pretrained`` (extra ``hf``)."""
+    network = transformers_network_of_folder(folder)
+    outputs: int = network.network.config.num_labels
+    description = read_description(folder, False, _classes_of_labels(config, outputs))
+
+    def write(new: Path) -> None:
+        network.save_pretrained(new)
+        _copy(DESCRIPTION_FILES, folder, new)
+
+    whole = PlainLogits(network, description)
+    return TrainedNetwork(str(folder), "transformers", whole, max(outputs, 2), description, write)
+
+
+def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
+    """From transformers' ``id2label``, unless these are the names that stand for none."""
+    names = config.get("id2label")
+    ordered: list[Any] = [names.get(str(index)) for index in range(outputs)] if isinstance(names, Mapping) else []
+    if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith(_NO_NAME) for name in ordered):
+        return None
+    return named_classes(ordered)
+
+
+def write_json(file: Path, document: Mapping[str, Any]) -> None:
+    """A JSON file for people to read."""
+    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _copy(names: tuple[str, ...], folder: Path, new: Path) -> None:
+    for name in names:
+        if (folder / name).is_file():
+            (new / name).write_bytes((folder / name).read_bytes())

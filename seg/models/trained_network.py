@@ -1,4 +1,4 @@
-"""A trained network of any format, with all that is needed to predict with it, to adapt it and to save it.
+"""A trained network of any origin, with all that is needed to predict with it, to adapt it and to save it.
 
 Shapes: B batch, C classes, h × w the logits' own resolution, H × W the images' size.
 """
@@ -6,7 +6,7 @@ Shapes: B batch, C classes, h × w the logits' own resolution, H × W the images
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,15 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig
+from seg.data.files import LARGEST_SIDE
 from seg.data.labels import ClassSet, named_classes
 from seg.data.read import ImagePixels, seen
-from seg.inference.images import each_image, is_many, one_image
+from seg.inference.images import listed, one_image
 from seg.inference.predicted_image import PredictedImage
 from seg.maps.entropy_maps import Prediction
+from seg.models.description import Description
 from seg.models.predictor import upsampled, upsampled_bands
-from seg.models.preprocessing import Preprocessing
-from seg.models.tiles import TilesOfImage, Tiling, tiled_logits
+from seg.models.tiles import TilesOfImage, Tiling, tiled_logits, tiling
 
 #: Predictions are bytes, and 255 stands for no class.
 _MOST_CLASSES = 255
@@ -58,9 +59,7 @@ class TrainedNetwork:
         kind: ``run``, ``smp``, ``transformers``, ``exported`` or ``function``.
         network: in ``eval()`` mode. Called with images it gives logits (B, C, h, w), or a dict with ``main``.
         num_classes: C.
-        classes: what the outputs mean, where that is known.
-        preprocessing: what images go through before.
-        align_corners: of the upsampling of logits, as this family of networks has it.
+        description: what it expects of images and what it returns.
         write: puts the current weights, in the format that they came in, into an empty folder.
         training: how it was trained, of a run.
         size: (width, height) at which :meth:`predict` shows it images; None is each image's own.
@@ -71,47 +70,65 @@ class TrainedNetwork:
     kind: str
     network: nn.Module
     num_classes: int
-    classes: ClassSet | None
-    preprocessing: Preprocessing
-    align_corners: bool
+    description: Description
     write: Callable[[Path], None]
     training: Training | None = None
     size: tuple[int, int] | None = None
     cut: Tiling | None = None
 
     def __post_init__(self) -> None:
+        named = self.description.classes
         if not 2 <= self.num_classes <= _MOST_CLASSES:
             raise InputError(f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}")
-        if self.classes is not None and len(self.classes) != self.num_classes:
-            raise InputError(
-                f"{self.spec}: predicts {self.num_classes} classes, and {len(self.classes)} are named; name as many"
-            )
+        if named is not None and len(named) != self.num_classes:
+            raise InputError(f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named")
         self.network.eval()
 
     @property
     def class_set(self) -> ClassSet:
         """What the outputs mean; where that is not known, numbers as names."""
-        return self.classes or named_classes([f"class {index}" for index in range(self.num_classes)])
+        return self.description.classes or named_classes([f"class {index}" for index in range(self.num_classes)])
 
     @property
     def device(self) -> torch.device:
         """Where the network is."""
         return next(self.network.parameters()).device
 
+    def seeing(
+        self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None
+    ) -> TrainedNetwork:
+        """The same network, which sees images at another size or by tiles.
+
+        Args:
+            size: (width, height) or ``"W,H"``; ``own`` or ``run`` is what its folder says; None is the images';
+                ``auto`` is ``own``, and None with ``tile``.
+            tile: side of the tiles that larger images go by, see :mod:`seg.models.tiles`.
+            tile_overlap: pixels that tiles share; None is a quarter.
+
+        Raises:
+            InputError: a size or a tile that makes no sense.
+        """
+        if size == "auto":
+            size = "own" if tile is None else None
+        chosen = self.description.size
+        if size not in ("own", "run"):
+            chosen = None if size is None else _pair(size)
+        return dataclasses.replace(self, size=chosen, cut=tiling(tile, tile_overlap))
+
     def logits(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) images, normalised → float32 logits (B, C, H, W).
 
-        Images whose sides are no multiples of ``preprocessing.multiple`` are continued beyond their right and lower
-        edge by their last pixels, and the logits there are cut off.
+        Images whose sides are no multiples of ``description.multiple`` are continued beyond their right and lower edge
+        by their last pixels, and the logits there are cut off.
 
         Raises:
             InputError: images of a size that the network does not take.
         """
         height, width = images.shape[2:]
-        below, right = (-side % self.preprocessing.multiple for side in (height, width))
+        below, right = (-side % self.description.multiple for side in (height, width))
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
-        logits = self.raw_logits(padded)
-        return upsampled(logits, (padded.shape[2], padded.shape[3]), self.align_corners)[:, :, :height, :width]
+        size = (padded.shape[2], padded.shape[3])
+        return upsampled(self.raw_logits(padded), size, self.description.align_corners)[:, :, :height, :width]
 
     def raw_logits(self, images: Tensor) -> Tensor:
         """(B, C, h, w) at the network's own resolution, of images whose sides are multiples.
@@ -120,15 +137,13 @@ class TrainedNetwork:
             InputError: images of a size that the network does not take.
         """
         try:
-            logits: Tensor = find_logits(self.network(images))
-        except (torch.OutOfMemoryError, InputError):
-            raise
+            output = self.network(images)
         except (AssertionError, RuntimeError, ValueError) as error:
-            if "memory" in str(error):
+            if isinstance(error, InputError) or "memory" in str(error):
                 raise
-            raise InputError(
-                f"{self.spec}: cannot take images of {images.shape[3]} × {images.shape[2]} ({error})"
-            ) from error
+            size = f"{images.shape[3]} × {images.shape[2]}"
+            raise InputError(f"{self.spec}: cannot take images of {size} ({error})") from error
+        logits: Tensor = find_logits(output)
         return logits
 
     def predict(self, images: Any) -> Any:
@@ -142,47 +157,40 @@ class TrainedNetwork:
         Raises:
             InputError: something that is no image, or of a size that the network does not take.
         """
-        if is_many(images):
-            return list(self.each(images))
-        return self.predicted(one_image(images, self.preprocessing.pixels))
+        predictions = list(self.each(images))
+        return predictions[0] if listed(images) is None else predictions
 
     def each(self, images: Any) -> Iterator[PredictedImage]:
         """The predictions of many images, one after the other."""
-        yield from map(self.predicted, each_image(images, self.preprocessing.pixels))
-
-    def predicted(self, image: ImagePixels) -> PredictedImage:
-        """The prediction of an image as it was read.
-
-        Raises:
-            NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
-        """
-        logits = self._logits_of(image).float().cpu()
-        shown = self.preprocessing.pixels.preview(image.values, image.valid)
-        return PredictedImage(shown, logits, self.class_set, self.align_corners, image.valid)
+        pixels, many = self.description.pixels, listed(images)
+        for each in [images] if many is None else many:
+            image = one_image(each, pixels)
+            logits, shown = self._logits_of(image).float().cpu(), pixels.preview(image.values, image.valid)
+            yield PredictedImage(shown, logits, self.class_set, self.description.align_corners, image.valid)
 
     @torch.inference_mode()
     def maps(self, image: ImagePixels) -> Prediction:
         """Classes and entropy of an image at its own resolution; with ``cut`` of all that is large there is one copy.
 
         Raises:
-            NotFiniteError: see :meth:`predicted`.
+            NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
         """
         logits, size = self._logits_of(image), (image.values.shape[0], image.values.shape[1])
         if self.cut is None:
-            return Prediction.of(upsampled(logits, size, self.align_corners)[0], image.valid)
-        bands = (band[0] for band in upsampled_bands(logits, size, self.align_corners))
-        return Prediction.of_bands(bands, image.valid)
+            return Prediction.of(upsampled(logits, size, self.description.align_corners)[0], image.valid)
+        bands = upsampled_bands(logits, size, self.description.align_corners)
+        return Prediction.of_bands((band[0] for band in bands), image.valid)
 
     @torch.inference_mode()
     def _logits_of(self, image: ImagePixels) -> Tensor:
         """(1, C, h, w) of an image at :attr:`size`."""
         # where sides are continued to multiples, pixels are what can be cut off again
-        forward = self.logits if self.preprocessing.multiple > 1 else self.raw_logits
+        forward = self.logits if self.description.multiple > 1 else self.raw_logits
         as_read = self.size is None or self.size == image.values.shape[1::-1]
         values, valid = (image.values, image.valid)
         if not as_read or self.cut is None:
-            values, valid = seen(image, self.preprocessing.pixels, self.size)
-        logits = tiled_logits(forward, TilesOfImage(values, valid, self.preprocessing, self.device), self.cut)
+            values, valid = seen(image, self.description.pixels, self.size)
+        logits = tiled_logits(forward, TilesOfImage(values, valid, self.description, self.device), self.cut)
         if not logits.isfinite().all():
             raise NotFiniteError("the network's output is not finite; its weights are no use")
         return logits
@@ -196,8 +204,7 @@ class TrainedNetwork:
     def save(self, folder: Path) -> None:
         """Write the network as it is now to a new folder, in the format that it came in, whole or not at all.
 
-        Of a run, of smp's and of transformers' folders it can be opened as this one was; of a function it holds the
-        file of weights.
+        A folder can be opened as this one was; of a function it holds the file of weights.
 
         Raises:
             InputError: a folder that holds something, or a disk that is full.
@@ -210,22 +217,11 @@ class TrainedNetwork:
         return f"TrainedNetwork({self.spec}; {self.num_classes} classes: {names})"
 
 
-class PlainLogits(nn.Module):
-    """A network that returns logits alone: the one place where what networks of others return becomes logits.
-
-    One output per pixel is how a network says yes or no: its logit z becomes (0, z), whose softmax is (1 - σ(z), σ(z)).
-
-    Args:
-        network: see :func:`dem_apps.test_time_methods.network.find_logits`.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) → (B, C, h, w)."""
-        logits: Tensor = find_logits(self.network(images))
-        if logits.shape[1] == 1:
-            logits = torch.cat([torch.zeros_like(logits), logits], 1)
-        return logits
+def _pair(size: Sequence[int] | str) -> tuple[int, int]:
+    try:
+        width, height = (int(number) for number in (size.split(",") if isinstance(size, str) else size))
+    except ValueError as error:
+        raise InputError(f"--size: expected W,H such as 1024,512, or run, or null, got '{size}'") from error
+    if min(width, height) < 1 or max(width, height) > LARGEST_SIDE:
+        raise InputError(f"--size: width and height must be 1 to {LARGEST_SIDE:,}, got '{size}'")
+    return width, height

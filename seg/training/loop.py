@@ -35,10 +35,11 @@ from seg.methods import METHODS, method_class
 from seg.methods.head_objectives import HeadObjectives
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import set_up_batch_norm
-from seg.models.load_model import CLASSES_FILE, build_network, classes_to_resume, format_to_resume
+from seg.models.description import CLASSES_FILE
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.models.pretrained import NETWORK_FILE, network_document
+from seg.models.run_network import build_network, classes_to_resume, format_to_resume
 from seg.models.start_from import start_from
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics

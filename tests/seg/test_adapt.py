@@ -24,7 +24,7 @@ from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import Verdict
 from seg.adaptation.flow import batch_norm_normalises
 from seg.adaptation.predictions import Row
-from seg.models.preprocessing import Preprocessing
+from seg.models.description import Description
 from seg.models.trained import open_trained
 
 NETWORKS = """
@@ -134,7 +134,7 @@ def predicted(config: AdaptConfig, name: str) -> np.ndarray:
 
 def as_seen(config: AdaptConfig, *names: str) -> torch.Tensor:
     pictures = [np.asarray(Image.open(Path(str(config.images)) / f"{name}.png")) for name in names]
-    return torch.stack([Preprocessing().normalised(picture) for picture in pictures])
+    return torch.stack([Description().normalised(picture) for picture in pictures])
 
 
 def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> None:

@@ -165,10 +165,7 @@ def without(state, *prefixes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda s: without(s, "layer5."),
-            r"auxiliary head is missing \(layer5.conv2d_list.0 to .3\), as in single-level",
-        ),
+        (lambda s: without(s, "layer5."), r"8 names are missing \(layer5.conv2d_list.0.weight, "),
         (lambda s: without(s, "layer4.2.conv3."), r"1 names are missing \(layer4.2.conv3.weight\); expected ADVENT's"),
         (lambda s: without(s, "layer3.7", "layer5."), r"names are missing \(layer3.7.conv1.weight, .*, …\)"),
         (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"1 names are unknown \(fc.weight\)"),
@@ -227,7 +224,7 @@ def test_the_command_says_what_comes_next_and_keeps_the_classes(command, trained
     run, classes, printed = command
     assert f"python -m seg.evaluate --run {run}" in printed
     assert trained.training.config.classes == str(classes)
-    assert trained.classes.names[3] == "class 3"
+    assert trained.description.classes.names[3] == "class 3"
 
 
 def test_the_file_it_came_from_is_on_record(run, file):

@@ -198,7 +198,8 @@ def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_r
 def test_runs_of_different_classes_are_not_compared(run, other_run, draw, tmp_path, monkeypatch):
     draw("a.png")
     trained = open_run(run, "last")[0]
-    recoloured = dataclasses.replace(trained, classes=dataclasses.replace(trained.classes, names=("x",) * 19))
+    renamed = dataclasses.replace(trained.class_set, names=("x",) * 19)
+    recoloured = dataclasses.replace(trained, description=dataclasses.replace(trained.description, classes=renamed))
     opened = {run: (trained, trained.training), other_run: (recoloured, trained.training)}
     monkeypatch.setattr("seg.inference.export_images.open_run", lambda path, *_: opened[path])
     with pytest.raises(InputError, match="does not predict the classes of"):

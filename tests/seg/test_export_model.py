@@ -50,8 +50,8 @@ def test_smp_loads_what_was_exported(name: str, runs: dict[str, Path], tmp_path:
     expected = ours.logits(IMAGES)
     torch.testing.assert_close(smp.from_pretrained(out).eval()(IMAGES), expected, rtol=1e-4, atol=1e-4)
     assert torch.equal(opened.logits(IMAGES), expected)
-    assert opened.classes == ours.classes
-    assert opened.preprocessing.mean == ours.preprocessing.mean
+    assert opened.description.classes == ours.description.classes
+    assert opened.description.mean == ours.description.mean
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.adaptation.images import ImageFolder, Labels
 from seg.data.labels import IGNORE_INDEX, named_classes
-from seg.models.preprocessing import Preprocessing
+from seg.models.description import Description
 
 CPU = torch.device("cpu")
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
-    images = ImageFolder(folder, Preprocessing(), None, CPU)
+    images = ImageFolder(folder, Description(), None, CPU)
     assert images.in_order(2) == [[0, 1], [2], [3, 4], [5], [6]]
     for batches in (images.in_order(2), images.shuffled(2, 0, 0), images.shuffled(3, 5, 1)):
         assert sorted(index for batch in batches for index in batch) == list(range(7))
@@ -39,10 +39,10 @@ def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
 
 
 def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> None:
-    wanted = Preprocessing(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), multiple=8)
+    wanted = Description(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), multiple=8)
     images = ImageFolder(folder, wanted, None, CPU)
     assert images.seen(2)[0].shape == (3, 16, 32)
-    exact = ImageFolder(folder, Preprocessing(mean=(0.0,) * 3, std=(1.0,) * 3), None, CPU)
+    exact = ImageFolder(folder, Description(mean=(0.0,) * 3, std=(1.0,) * 3), None, CPU)
     np.testing.assert_allclose(exact.seen(0)[0].permute(1, 2, 0).numpy() * 255, exact.picture(0).values, atol=1e-4)
     assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0)[0].shape == (3, 48, 96)
 

@@ -18,7 +18,8 @@ from dem_apps.errors import InputError
 from seg import load
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.read import ImagePixels
-from seg.models.trained import TrainedNetwork, open_run
+from seg.models.trained import open_run
+from seg.models.trained_network import TrainedNetwork
 from seg.train import train
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
@@ -108,11 +109,11 @@ def test_every_kind_of_image(predictor: TrainedNetwork, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (3, "image: got a int; expected a path, a PIL image"),
-        (np.zeros((45, 70, 2), np.uint8), r"an array of shape \(45, 70, 2\); expected"),
-        (np.zeros((45, 70, 3), np.int64), "int64, whose scale is not known"),
-        (np.full((45, 70, 3), 200.0), "values from 200 to 200; floating point is expected from 0 to 1"),
-        (torch.full((3, 45, 70), torch.nan), "values from nan to nan"),
+        (3, "image: got a int; expected a path, an array"),
+        (np.zeros((45, 70, 2), np.uint8), r"image: has shape \(45, 70, 2\), and the network sees 8-bit RGB"),
+        (np.zeros((45, 70, 3), np.int64), "int64 from 0 to 0; expected uint8, or floating point"),
+        (np.full((45, 70, 3), 200.0), "from 200 to 200; expected uint8, or floating point from 0 to 1"),
+        (torch.full((3, 45, 70), torch.nan), "from nan to nan"),
         ("/nowhere.png", "no such file"),
     ],
 )

@@ -52,7 +52,9 @@ def test_it_is_scored_and_exported(run, tiny_pair, tmp_path):
     loaded = open_run(run, "last")[0]
     config = loaded.training.config
     assert protocol(config, loaded.network, "last", 2)["batch_norm"].startswith("none")
-    scores = evaluate(loaded.network, open_validation(config.target, loaded.classes), loaded.classes, CPU)
+    scores = evaluate(
+        loaded.network, open_validation(config.target, loaded.description.classes), loaded.description.classes, CPU
+    )
     assert scores["miou"] == json.loads((run / "eval.json").read_text())["miou"]
     (tmp_path / "images").mkdir()
     Image.new("RGB", (50, 31), (90, 120, 60)).save(tmp_path / "images" / "a.png")

@@ -1,26 +1,28 @@
-"""What a run folder says about its network: architecture, classes, pixels, and the weights to start from."""
+"""What a run folder says about its network: architecture, classes, pixels, and the weights of a checkpoint."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import load_checkpoint, load_state
+from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.files import required
 from dem_apps.runtime.run_reader import read_config
-from seg.config import ModelConfig
+from dem_apps.runtime.settings import from_dict
+from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import ClassSet, load_classes
 from seg.data.pixel_format import PixelFormat, read_format
 from seg.models import build_model
+from seg.models.description import CLASSES_FILE
 from seg.models.network import SegmentationNetwork
 from seg.models.pretrained import NETWORK_FILE
 
-CLASSES_FILE = "classes.json"
-#: Of its tensors' names, in every network here.
+#: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
 
 
@@ -42,17 +44,35 @@ def build_network(
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
-def run_classes(run: Path, file: str | None) -> ClassSet:
-    """The classes of a run's own copy, else of the ``file`` that its settings name."""
+def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+    """The settings of a run, its classes, and the name and content of a checkpoint.
+
+    Args:
+        run: the folder.
+        checkpoint: ``last``, ``selected``, ``best``, or ``auto``: selected where there is one, else last.
+
+    Raises:
+        InputError: no run folder, or no such checkpoint.
+    """
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    if checkpoint == "auto":
+        checkpoint = "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
+    state = load_checkpoint(run / "checkpoints", checkpoint)
+    required(state, f"{run}, checkpoint {checkpoint}", model=dict)
     own = run / CLASSES_FILE
-    return load_classes(str(own) if own.is_file() else file)
+    return config, load_classes(str(own) if own.is_file() else config.classes), checkpoint, state
+
+
+def only_encoder(weights: Mapping[str, Tensor]) -> bool:
+    """Whether the weights are of an encoder without heads."""
+    return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
 
 
 def classes_to_resume(run: Path, file: str | None) -> str | None:
     """The file of classes for a run that is continued: its own copy.
 
     Raises:
-        InputError: the ``file`` that its settings name is there and says something else now.
+        InputError: the ``file`` that its settings name says something else now.
     """
     own = run / CLASSES_FILE
     if not own.is_file():
@@ -73,40 +93,3 @@ def _meaning(classes: ClassSet) -> ClassSet:
 def format_to_resume(run: Path) -> PixelFormat | None:
     """The pixels of a run that is continued; None where the run has not begun."""
     return read_format(run) if (run / CLASSES_FILE).is_file() else None
-
-
-def saved_weights(run: Path) -> dict[str, Tensor]:
-    """The weights that another training starts from: of the run's ``selected`` checkpoint, else of its last.
-
-    Raises:
-        InputError: no run folder, or one without a checkpoint.
-    """
-    read_config(run)
-    state = load_checkpoint(run / "checkpoints", chosen_checkpoint(run, "auto"))
-    required(state, str(run), model=dict)
-    weights: dict[str, Tensor] = state["model"]
-    return weights
-
-
-def chosen_checkpoint(run: Path, checkpoint: str) -> str:
-    """The checkpoint that ``auto`` stands for: ``selected`` where there is one, else ``last``."""
-    if checkpoint != "auto":
-        return checkpoint
-    return "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
-
-
-def only_encoder(weights: Mapping[str, Tensor]) -> bool:
-    """Whether the weights are of an encoder without heads."""
-    return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
-
-
-def load_weights(model: nn.Module, state: dict[str, Tensor], where: str) -> None:
-    """Put weights into a network.
-
-    Raises:
-        InputError: weights of another network or another number of classes.
-    """
-    try:
-        load_state(model, state, where)
-    except InputError as error:
-        raise InputError(f"{error}; these weights do not fit the network in its settings") from error

@@ -1,0 +1,221 @@
+"""What a trained network expects of images and what it returns: the one description that every command reads.
+
+Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.files import read_json, required
+from dem_apps.test_time_methods.network import find_logits
+from seg.data.labels import ClassSet, load_classes
+from seg.data.pixel_format import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    PIXELS_FILE,
+    RGB,
+    PixelFormat,
+    normalisation_table,
+    normalised,
+    read_format,
+)
+
+#: Files that say it: transformers' own, and two of ours.
+PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
+DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
+_ORDERS = ("rgb", "bgr")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a network expects of images, see :meth:`normalised`, and what it returns, see :meth:`logits`.
+
+    Args:
+        mean: what becomes 0, of red, green and blue on the scale from 0 to 1.
+        std: what becomes 1, likewise.
+        order: of the channels that the network sees, ``rgb`` or ``bgr``.
+        multiple: the network takes sides that are multiples of it.
+        size: (width, height) that the network was trained to see; None is the images' own.
+        pixels: of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
+        classes: what the C outputs mean; None where that is not known.
+        align_corners: of the upsampling of logits.
+        output: the key of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
+        probabilities: whether the network returns probabilities in place of logits.
+
+    Raises:
+        InputError: another number of channels than 3, numbers that are not finite, a deviation that is not positive.
+    """
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    order: str = "rgb"
+    multiple: int = 1
+    size: tuple[int, int] | None = None
+    pixels: PixelFormat = RGB
+    classes: ClassSet | None = None
+    align_corners: bool = True
+    output: str | None = None
+    probabilities: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.pixels.is_rgb:
+            return
+        finite = all(math.isfinite(value) for value in (*self.mean, *self.std))
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0:
+            raise InputError(
+                f"mean {list(self.mean)} and std {list(self.std)}: expected three numbers each, for red, green and "
+                "blue on the scale from 0 to 1, with a positive deviation"
+            )
+        if self.order not in _ORDERS or self.multiple < 1:
+            raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")
+
+    @property
+    def channels(self) -> int:
+        """Of an image."""
+        return len(self.mean)
+
+    def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
+        """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; its size is not changed.
+
+        Where ``valid`` is False the image holds no data and becomes 0.
+        """
+        if not self.pixels.is_rgb:
+            return self.pixels.normalised(image_hwc, valid)
+        result = normalised(image_hwc, self._table)
+        if self.order == "bgr":
+            result = result.flip(0)
+        if valid is not None:
+            result[:, torch.from_numpy(~valid)] = 0.0
+        return result
+
+    @cached_property
+    def _table(self) -> NDArray[np.float32]:
+        return normalisation_table(self.mean, self.std)
+
+    def logits(self, output: Any) -> Tensor:
+        """The logits (B, C, h, w) in what the network returned.
+
+        One output per pixel means yes or no: its logit z becomes (0, z), whose softmax is (1 - σ(z), σ(z)).
+
+        Raises:
+            InputError: there are none.
+        """
+        values: Tensor = find_logits(output if self.output is None else output[self.output])
+        if values.shape[1] == 1:
+            yes = values.logit(1e-7) if self.probabilities else values
+            return torch.cat([torch.zeros_like(yes), yes], 1)
+        return values.clamp_min(1e-12).log() if self.probabilities else values
+
+    def preprocessor(self) -> dict[str, Any]:
+        """The content of ``preprocessor_config.json``."""
+        size = self.size
+        return {
+            "do_normalize": True,
+            "do_rescale": self.pixels.is_rgb,
+            "rescale_factor": 1 / 255,
+            "image_mean": list(self.mean),
+            "image_std": list(self.std),
+            "do_flip_channel_order": self.order == "bgr",
+            "do_resize": size is not None,
+            **({} if size is None else {"size": {"height": size[1], "width": size[0]}}),
+        }
+
+
+class PlainLogits(nn.Module):
+    """A network that returns logits alone, as its description finds them.
+
+    Args:
+        network: returns anything that :meth:`Description.logits` takes.
+        description: of the network.
+    """
+
+    def __init__(self, network: nn.Module, description: Description) -> None:
+        super().__init__()
+        self.network, self.description = network, description
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) → (B, C, h, w)."""
+        return self.description.logits(self.network(images))
+
+
+def read_description(folder: Path, align_corners: bool = True, classes: ClassSet | None = None) -> Description:
+    """The description of a folder of ``save_pretrained``: ImageNet's normalisation where no file says another.
+
+    Resizing to a fixed width and height is kept as ``size``. Resizing to a shortest edge and cropping are left out,
+    since a segmentation is of the whole image.
+
+    Args:
+        folder: may hold ``preprocessor_config.json`` as transformers has it, ``classes.json`` and ``pixels.json``.
+        align_corners: of the upsampling of logits.
+        classes: where ``classes.json`` is not there.
+
+    Raises:
+        InputError: a file that cannot be read, or numbers that make no sense.
+    """
+    if (folder / CLASSES_FILE).is_file():
+        classes = load_classes(str(folder / CLASSES_FILE))
+    pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
+    if not file.is_file():
+        mean, std = usual_normalisation(pixels)
+        return Description(mean, std, pixels=pixels, classes=classes, align_corners=align_corners)
+    document = read_json(file)
+    required(document, str(file))
+    mean, std = _normalisation(document, file) if pixels.is_rgb else usual_normalisation(pixels)
+    order = _ORDERS[bool(document.get("do_flip_channel_order"))]
+    size = _size(document.get("size")) if document.get("do_resize") else None
+    try:
+        return Description(mean, std, order, size=size, pixels=pixels, classes=classes, align_corners=align_corners)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def usual_normalisation(pixels: PixelFormat) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of a run: ImageNet's of 8-bit RGB, else those of the bands."""
+    return (IMAGENET_MEAN, IMAGENET_STD) if pixels.is_rgb else (pixels.mean, pixels.std)
+
+
+def write_description(description: Description, folder: Path) -> None:
+    """Write the files that :func:`read_description` reads."""
+    documents: dict[str, Any] = {PREPROCESSOR_FILE: description.preprocessor()}
+    if description.classes is not None:
+        documents[CLASSES_FILE] = description.classes.document()
+    if not description.pixels.is_rgb:
+        documents[PIXELS_FILE] = description.pixels.document()
+    for name, document in documents.items():
+        (folder / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _normalisation(document: dict[str, Any], file: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation on the scale from 0 to 1, whatever the scale on which the file has them."""
+    scale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0
+    mean: Any = (0.0,) * 3
+    std: Any = (1.0,) * 3
+    if document.get("do_normalize", True):
+        mean, std = document.get("image_mean"), document.get("image_std")
+    try:
+        factor = 255 * float(scale)
+        return tuple(float(each) / factor for each in mean), tuple(float(each) / factor for each in std)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise InputError(
+            f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
+        ) from error
+
+
+def _size(size: Any) -> tuple[int, int] | None:
+    if isinstance(size, int):  # files of old versions
+        return size, size
+    if isinstance(size, dict) and all(isinstance(size.get(side), int) for side in ("width", "height")):
+        return size["width"], size["height"]
+    return None
