@@ -6,10 +6,11 @@ import difflib
 import errno
 import math
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 #: What a full disk and an exhausted quota are called by the system.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -84,6 +85,11 @@ def passed_on(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise InputError(f"{where}: {first_words(error, 300)}") from error
+
+
+def shown(value: Any) -> str:
+    """A value in an error: short, and ``null`` for what YAML calls so."""
+    return "null" if value is None else f"'{value}'" if isinstance(value, str) else reprlib.repr(value)
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:

@@ -12,8 +12,8 @@ from dem_apps.errors import InputError
 from dem_apps.objectives import OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
-from dem_apps.runtime.validate import check_settings
 
 LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
 #: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.

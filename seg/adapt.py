@@ -13,8 +13,8 @@ from dem_apps.errors import InputError
 from dem_apps.objectives import AVERAGES, OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
-from dem_apps.runtime.validate import check_settings
 from dem_apps.test_time_methods import METHODS
 from seg.data.files import LARGEST_SIDE
 

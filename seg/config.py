@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
+from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
-from dem_apps.runtime.validate import check_settings
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO
 from seg.methods import METHODS
@@ -35,7 +35,7 @@ PRECISIONS = ("float32", "bf16", "fp16")
 class DataConfig:
     """One domain's data."""
 
-    root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR")
+    root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR", exists=True)
     layout: str = option(AUTO, LAYOUT_HELP, LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None, "width and height to resize to; default: the images' own", at_least=1, value="W,H"
@@ -150,23 +150,24 @@ class ModelConfig:
         "deeplabv2, deeplabv2-advent, pretrained (start-from's), or as segmentation-models-pytorch has it: unet, …",
     )
     encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
-    encoder_weights: str | None = option(
-        None, "pretrained encoder weights, such as imagenet; default: random ones", of="start_from"
-    )
+    encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
-        at_least=1, of="name",
+        at_least=1,
     )  # fmt: skip
     output_stride: int | None = option(
         None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own",
-        at_least=1, of="name",
+        at_least=1,
     )  # fmt: skip
     batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
         None, "who trains and who feeds batch normalisation; default: target, of methods without target images source"
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
-        None, "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file", value="PATH"
+        None,
+        "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file",
+        value="PATH",
+        exists=True,
     )
 
     def architecture(self) -> dict[str, Any]:
@@ -219,6 +220,33 @@ class TrainConfig(ObjectiveSettings):
 
     #: ``--config best`` is the file best.yaml there.
     RECIPES: ClassVar[Path] = Path(__file__).parent / "recipes"
+    #: What ``--help`` lists; ``--help all`` lists the rest.
+    COMMON: ClassVar[tuple[str, ...]] = (
+        "loss",
+        "reduction",
+        "method",
+        "seed",
+        "max_steps",
+        "batch_size",
+        "precision",
+        "device",
+        "eval_every",
+        "selection",
+        "maps",
+        "run_dir",
+        "resume",
+        "classes",
+        "source.root",
+        "source.size",
+        "target.root",
+        "target.size",
+        "model.name",
+        "model.encoder",
+        "model.encoder_weights",
+        "model.start_from",
+        "optimizer.lr",
+        "weights.target_main",
+    )
 
     # the options of the objectives follow the loss
     loss: str = option(

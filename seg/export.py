@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import parse_config
-from dem_apps.runtime.validate import check_settings
 from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 

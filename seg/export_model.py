@@ -13,8 +13,8 @@ from typing import Literal
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import option, parse_config
-from dem_apps.runtime.validate import check_settings
 from seg.data.files import LARGEST_SIDE
 
 
@@ -22,7 +22,7 @@ from seg.data.files import LARGEST_SIDE
 class ExportModelConfig:
     """Write a run's network as a folder that others load."""
 
-    run: str = option("", "run folder", value="RUN", group="what is read and written", needed=True)
+    run: str = option("", "run folder", value="RUN", group="what is read and written", needed=True, exists=True)
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     checkpoint: Literal["auto", "last", "selected", "best"] = option(
         "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"

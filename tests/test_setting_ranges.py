@@ -14,8 +14,9 @@ from torch import nn
 
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import OPTION_NAMES
+from dem_apps.runtime.arguments import fields_of
+from dem_apps.runtime.setting_checks import check_settings, out_of_range
 from dem_apps.runtime.settings import option, parse_config
-from dem_apps.runtime.validate import check_settings, fields_of, out_of_range
 from rl.benchmark import BenchmarkConfig as RLBenchmarkConfig
 from rl.config import TrainConfig as RLTrainConfig
 from rl.evaluate import EvaluateConfig as RLEvaluateConfig

@@ -1,15 +1,30 @@
-"""The command line as people type it, put into the words that the parser knows."""
+"""Normalise command-line arguments: spellings of flags, lists, switches, and the files that ``--config`` names."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.shipped_configs import found, shipped
-from dem_apps.runtime.validate import fields_of, flag
+
+
+def fields_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Dotted key, field and annotation of every setting, and of every group before what is in it."""
+    hints = get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        hint = hints[field.name]
+        yield f"{prefix}{field.name}", field, hint
+        if dataclasses.is_dataclass(hint):
+            yield from fields_of(hint, f"{prefix}{field.name}.")  # type: ignore[arg-type]
+
+
+def flag(key: str) -> str:
+    """``--source.crop-size`` of the key ``source.crop_size``."""
+    return f"--{key.replace('_', '-')}"
 
 
 def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
@@ -21,10 +36,11 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     the application, whatever the folder. It goes first, since the parser lets what comes later win, and a flag wins
     over the file wherever it stands.
     """
-    switches = _flags_of(config_class, lambda hint: hint in (bool, bool | None))
-    mappings = _flags_of(config_class, lambda hint: get_origin(hint) is dict)
+    hints = {flag(key): hint for key, _, hint in fields_of(config_class)}
+    switches = {name for name, hint in hints.items() if hint in (bool, bool | None)}
+    mappings = {name for name, hint in hints.items() if get_origin(hint) is dict}
     # whose values may come without brackets: --scales 0.75,1.0
-    lists = _flags_of(config_class, lambda hint: any(get_origin(part) is list for part in (hint, *get_args(hint))))
+    lists = {name for name, hint in hints.items() if any(get_origin(part) is list for part in (hint, *get_args(hint)))}
     files: list[str] = []
     normal: list[str] = []
     rest = list(arguments)
@@ -87,51 +103,6 @@ def config_files(arguments: Sequence[str]) -> list[str]:
     return files
 
 
-def without_options_of_others(arguments: Sequence[str], documents: Sequence[Any], config_class: type) -> list[str]:
-    """Flags in front of the others that take back a file's options of a choice for which a flag makes another.
-
-    ``--config quick --model.name unet`` is no Unet of the depth that the file has for its own network.
-
-    Args:
-        arguments: as :func:`normalise` made them.
-        documents: the contents of the files among them.
-        config_class: whose options say what they belong to (``option(…, of="name")``).
-    """
-    if not documents:
-        return list(arguments)
-    fields = {key: field for key, field, _ in fields_of(config_class)}
-    back = []
-    for key, field in fields.items():
-        if field.metadata.get("of") is None:
-            continue
-        choice = f"{key.rpartition('.')[0]}.{field.metadata['of']}"
-        of_file = fields[choice].default
-        for document in documents:
-            of_file = _entry(document, choice, of_file)
-        if _value_of(flag(choice), arguments, of_file) != of_file:
-            back.append(f"{flag(key)}=null")
-    files = sum(argument.startswith("--config=") for argument in arguments)
-    return [*arguments[:files], *back, *arguments[files:]]
-
-
-def _value_of(name: str, arguments: Sequence[str], default: Any) -> Any:
-    """What a flag says last."""
-    value = default
-    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
-        own, equals, given = argument.partition("=")
-        if own == name:
-            value = given if equals else following
-    return value
-
-
-def _entry(document: Any, key: str, default: Any) -> Any:
-    for name in key.split("."):
-        if not isinstance(document, dict) or name not in document:
-            return default
-        document = document[name]
-    return document
-
-
 def search_flags(
     arguments: Sequence[str], search_class: type, train_class: type, train_module: str
 ) -> tuple[list[str], list[str]]:
@@ -153,7 +124,3 @@ def search_flags(
             argument = "--" + argument[2:].removeprefix("train.")
         to.append(argument)
     return own, train
-
-
-def _flags_of(config_class: type, wanted: Callable[[Any], bool]) -> set[str]:
-    return {flag(key) for key, _, hint in fields_of(config_class) if wanted(hint)}

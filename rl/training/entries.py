@@ -10,10 +10,10 @@ from typing import Any
 from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.files import read_yaml
+from dem_apps.runtime.setting_checks import out_of_range
 from dem_apps.runtime.shipped_configs import CONFIGS
-from dem_apps.runtime.validate import out_of_range, shown
 from rl.envs.families import family_of, own_id
 from rl.envs.make import is_picture, make_env
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.files import read_json, read_yaml
 from dem_apps.runtime.shipped_configs import found
-from dem_apps.runtime.validate import shown
 from seg.data.files import distinct
 
 Color = tuple[int, int, int]

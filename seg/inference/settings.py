@@ -18,9 +18,11 @@ class ExportConfig:
 
     run: list[str] = option(
         [], "run folder; several (--run A B) are compared side by side as well", value="RUN [RUN ...]",
-        group="what is read and written", needed=True,
+        group="what is read and written", needed=True, exists=True,
     )  # fmt: skip
-    images: str = option("", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True)
+    images: str = option(
+        "", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True, exists=True
+    )
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
     size: list[int] | str | None = option(
@@ -46,7 +48,7 @@ class ExportConfig:
 class TargetConfig:
     """Other data than the run's own target."""
 
-    root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR")
+    root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR", exists=True)
     layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None,
@@ -60,7 +62,7 @@ class TargetConfig:
 class EvaluateConfig:
     """Score a run on the target's validation set."""
 
-    run: str = option("", "run folder to score", value="RUN", group="what is scored", needed=True)
+    run: str = option("", "run folder to score", value="RUN", group="what is scored", needed=True, exists=True)
     checkpoint: Literal["auto", "last", "selected", "best"] = option(
         "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
     )

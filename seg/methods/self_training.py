@@ -75,7 +75,7 @@ class SelfTraining(Method):
             values |= of_view
         if self.settings.mask_ratio > 0:
             draws = generators(batch.target["draw"], _MASK)
-            masked = hidden(images, self.settings.mask_ratio, self.settings.mask_block, draws)
+            masked = hidden(images, self.settings.mask_ratio, draws)
             loss = self._cross_entropy(self.network(masked, "target"), label, self.settings.pseudo_weight * weight)
             values["target/masked_consistency"] = loss.detach()
             losses.append(loss)

@@ -111,17 +111,18 @@ _CHANGES = (
 )
 
 
-def hidden(images: Tensor, ratio: float, block: int | None, draws: Sequence[torch.Generator]) -> Tensor:
+def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:
     """Images without a share of their blocks, which become ImageNet's mean (MIC, Hoyer et al., CVPR 2023).
+
+    The side of a block is an eighth of the shorter side, as 64 of 512 in the paper.
 
     Args:
         images: (B, 3, H, W).
         ratio: the probability of a block to be hidden.
-        block: side of a block in pixels; None is an eighth of the shorter side, as 64 of 512 in the paper.
         draws: a generator per image.
     """
     height, width = images.shape[-2:]
-    side = block or max(1, min(height, width) // 8)
+    side = max(1, min(height, width) // 8)
     rows, columns = -(-height // side), -(-width // side)
     kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws]).to(images.device)
     kept = kept.repeat_interleave(side, 1).repeat_interleave(side, 2)[:, None, :height, :width]

@@ -82,38 +82,6 @@ def test_of_two_files_the_later_wins(yaml_file: Any, tmp_path: Path) -> None:
     assert (parsed.max_steps, parsed.threads) == (6, 3)
 
 
-@dataclasses.dataclass(frozen=True)
-class Network:
-    name: str = option("small", "which")
-    depth: int | None = option(None, "stages; default: the network's own", of="name")
-
-
-@dataclasses.dataclass(frozen=True)
-class WithNetwork:
-    """Train a network."""
-
-    network: Network = dataclasses.field(default_factory=Network)
-
-
-@pytest.mark.parametrize(
-    ("document", "arguments", "expected"),
-    [
-        ("network: {name: large, depth: 3}", [], Network("large", 3)),
-        ("network: {name: large, depth: 3}", ["--network.name", "other"], Network("other", None)),
-        ("network: {name: large, depth: 3}", ["--network.name=other"], Network("other", None)),
-        ("network: {name: large, depth: 3}", ["--network.name", "large"], Network("large", 3)),
-        ("network: {name: large, depth: 3}", ["--network.depth", "4", "--network.name", "other"], Network("other", 4)),
-        ("network: {depth: 3}", ["--network.name", "small"], Network("small", 3)),
-        ("network: {depth: 3}", ["--network.name", "other"], Network("other", None)),
-    ],
-)
-def test_a_files_options_are_of_the_files_choice(
-    yaml_file: Any, document: str, arguments: list[str], expected: Network
-) -> None:
-    given = ["--config", yaml_file(document), *arguments]
-    assert parse_config(WithNetwork, "python -m thing", "python -m thing", given).network == expected
-
-
 def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
     file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
     settings = parse("--config", file, "--max-steps", "8", "--source.root", "there")
@@ -168,7 +136,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--verbose", ""], r"^--verbose: expected bool, got ''$"),
         (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
         (["--loss=focal"], r"^--loss: 'focal' is not one of none, entropy, adadem$"),
-        (["--classes", "[1, x]"], r"^--classes: expected int, got 'x'$"),
+        (["--classes", "[1, x]"], r"^--classes: expected list of int, got 'x'$"),
         (["--optimizer", "adam"], r"^--optimizer: 'adam' is not one of adamw, sgd; did you mean 'adamw'\?$"),
         (["--checkpoint", "lost"], r"^--checkpoint: 'lost' is not one of last, best; did you mean 'last'\?$"),
         (["--max-steps", "0"], r"^--max-steps: expected 1 or more, got 0$"),
@@ -199,7 +167,7 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("# comments alone\n", r"^--config: expected a mapping"),
         ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
         ("learning_rate: .nan", r"^--learning-rate: expected a finite number, got nan$"),
-        ("source: other.yaml", r"^--config: source: expected a mapping of keys, got 'other.yaml'$"),
+        ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
         ("max_steps: null", r"^--max-steps: expected int, got null$"),
     ],
 )
@@ -268,19 +236,19 @@ def test_to_dict_and_back() -> None:
     ("values", "message"),
     [
         ({"max_step": 5}, r"^config\.yaml: unknown key 'max_step'; did you mean 'max_steps'\?$"),
-        ({"source": {"rot": 1}}, r"^config\.yaml, source: unknown key 'rot'; did you mean 'root'\?$"),
+        ({"source": {"rot": 1}}, r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"),
         ({"max_steps": 0}, r"^config\.yaml, max_steps: expected 1 or more, got 0$"),
         ({"optimizer": "adam"}, r"^config\.yaml, optimizer: 'adam' is not one of adamw, sgd"),
-        ({"optimizer": None}, r"^config\.yaml, optimizer: expected str, got null$"),
+        ({"optimizer": None}, r"^config\.yaml, optimizer: expected one of adamw, sgd, got null$"),
         (
             {"source": {"crop_size": None}},
-            r"^config\.yaml, source, crop_size: expected int, got null$",
+            r"^config\.yaml, source\.crop_size: expected int, got null$",
         ),
         (
             {"env": "x", "algo": "ppo", "ent_coef": 0, "engine": "auto", "timesteps": 3},
-            r"^config\.yaml: holds settings of another command \(env, algo, ent_coef, …\), and a run of \w+\.train is",
+            r"^config\.yaml: unknown key 'env'$",
         ),
-        ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, found int$"),
+        ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, got 3$"),
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
     ],
 )

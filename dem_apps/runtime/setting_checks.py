@@ -1,0 +1,143 @@
+"""Checks of settings beyond their types, and jsonargparse's complaints as one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+import re
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Union, get_args, get_origin
+
+from jsonargparse import ArgumentParser
+
+from dem_apps.errors import InputError, nearest, nearest_path
+from dem_apps.runtime.arguments import fields_of, flag
+
+
+def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
+    """Check every value of a dataclass, nested ones included, against its choices and its range.
+
+    Args:
+        settings: an instance of a dataclass whose fields come from :func:`option`.
+        name: how a dotted key is called in errors; by default as its flag, ``--source.root``.
+
+    Raises:
+        InputError: the first value that is empty, not finite, not among the choices or out of range; else the first
+            that is needed and missing.
+    """
+    missing: list[str] = []
+    for key, field, hint in fields_of(type(settings)):
+        if dataclasses.is_dataclass(hint):
+            continue
+        value, choices = operator.attrgetter(key)(settings), choices_of(field, hint)
+        items = value if isinstance(value, list) else [value]
+        wrong = [item for item in items if choices and item is not None and item not in choices]
+        if field.metadata.get("needed") and not value:
+            missing.append(key)
+        elif value is None and type(None) not in get_args(hint):
+            raise InputError(f"{name(key)}: expected {_described(hint)}, got null")
+        elif "" in items:  # as a path it would be the current folder
+            raise InputError(f"{name(key)}: is empty; leave the setting out where its default is meant")
+        elif wrong:
+            raise InputError(f"{name(key)}: {_not_among(wrong[0], choices)}")
+        elif problem := out_of_range(items, **field.metadata.get("range", {})):
+            raise InputError(f"{name(key)}: {problem}")
+    if missing:
+        raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
+
+
+def out_of_range(
+    items: Iterable[Any],
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> str | None:
+    """What is wrong, as half a sentence, with the first number that is not finite or beyond its bounds."""
+    for number in items:
+        if not isinstance(number, (int, float)):
+            continue
+        if not math.isfinite(number):
+            return f"expected a finite number, got {number}"
+        if at_least is not None and number < at_least:
+            return f"expected {at_least} or more, got {number}"
+        if at_most is not None and number > at_most:
+            return f"expected {at_most} at most, got {number}"
+        if above is not None and number <= above:
+            return f"expected more than {above}, got {number}"
+        if below is not None and number >= below:
+            return f"expected less than {below}, got {number}"
+    return None
+
+
+def one_sentence(
+    message: str, config_class: type, where: str, name: Callable[[str], str], parser: ArgumentParser
+) -> str:
+    """Rewrite jsonargparse's message so that it names the flag or key and the nearest known one."""
+    message = " ".join(message.split())
+    if unknown := re.match(r"unrecognized arguments: (\S+)", message):
+        given = unknown[1].partition("=")[0]
+        if not given.startswith("-"):
+            such_as = "".join(f", such as {needed}" for needed in needed_flags(config_class)[:1])
+            return f"unknown argument '{given}'; a value stands behind its flag{such_as}, and --help lists them"
+        flags = [each for action in parser._actions for each in action.option_strings if each.startswith("--")]
+        return f"unknown argument '{given}'{nearest_path(given, flags)}"
+    if unknown := re.match(r"(?:Option|Group key) '([^']+)' is not accepted", message):
+        keys = [key for key, *_ in fields_of(config_class)]
+        return f"{where}: unknown key '{unknown[1]}'{nearest_path(unknown[1], keys)}"
+    wrong = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
+    return f"{name(wrong[1])}: {_wrong_value(wrong[1], wrong[2], config_class)}" if wrong else message
+
+
+def _wrong_value(key: str, problem: str, config_class: type) -> str:
+    found = re.match(
+        r"(?:Does not validate against any of the Union .* Given|Expected a .*\. Got) value: ?(.*)", problem
+    )
+    if found is None:
+        return problem
+    field, hint = next((field, hint) for name, field, hint in fields_of(config_class) if name == key)
+    given = "null" if found[1] == "None" else f"'{found[1]}'"
+    choices = choices_of(field, hint)
+    return _not_among(found[1], choices) if choices else f"expected {_described(hint)}, got {given}"
+
+
+def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
+    """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
+    literals = [get_args(part) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+    return literals[0] if literals else field.metadata.get("choices", ())
+
+
+def without_literals(hint: Any) -> Any:
+    """An annotation with ``str`` for each ``Literal``: the names are checked apart, to say the nearest one."""
+    if get_origin(hint) is Literal:
+        return str
+    if get_origin(hint) in (Union, types.UnionType):
+        return functools.reduce(operator.or_, map(without_literals, get_args(hint)))
+    return hint
+
+
+def _not_among(value: Any, choices: tuple[str, ...]) -> str:
+    return f"'{value}' is not one of {', '.join(choices)}{nearest(value, choices)}"
+
+
+def needed_flags(config_class: type) -> list[str]:
+    """The flags that the command cannot do without, each with a value: ``--run RUN``."""
+    return [
+        f"{flag(key)} {(field.metadata['value'] or field.name.upper()).partition(' ')[0]}"
+        for key, field, _ in fields_of(config_class)
+        if field.metadata.get("needed")
+    ]
+
+
+def _described(hint: Any) -> str:
+    """An annotation in words: ``list of int or null``."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(_described, get_args(hint)))
+    if get_origin(hint) is list:
+        return f"list of {_described(get_args(hint)[0])}"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(get_args(hint))}"
+    return {type(None): "null", dict: "mapping"}.get(get_origin(hint) or hint) or hint.__name__
