@@ -9,7 +9,6 @@ import sys
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.command_list import COMMANDS, listing
-from dem_apps.runtime.extras import missing_packages
 
 
 def main() -> None:
@@ -35,12 +34,9 @@ def _main() -> None:
     names, name = sorted({each.split()[0] for each in COMMANDS[package]}), rest[0].replace("-", "_")
     if name not in names:
         raise InputError(f"dem-apps {package}: '{rest[0]}' is not one of {', '.join(names)}{nearest(name, names)}")
-    extra = package if package != "dem_apps" else "commands"
-    if missing := missing_packages(extra):
-        raise InputError(f"this command needs {', '.join(missing)}, not installed; pip install 'dem-apps[{extra}]'")
     sys.path.insert(0, os.getcwd())  # as python -m does: a user's own networks and environments are there
-    sys.argv = [f"dem-apps {package} {rest[0]}", *rest[1:]]
-    runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=False)
+    sys.argv = ["-m", *rest[1:]]  # what it is under python -m while the package is imported
+    runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dem_apps.runtime.extras import command_needs
 
-command_needs("rl")
+command_needs("rl", "jsonargparse", "rich", "stable_baselines3", "sb3_contrib", "minigrid")
 
 if TYPE_CHECKING:
     from rl.hook import save_plain, with_entropy_objective

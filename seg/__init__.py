@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dem_apps.runtime.extras import command_needs
 
-command_needs("seg")
+command_needs("seg", "jsonargparse", "rich", "segmentation_models_pytorch", "albumentations", "accelerate")
 
 if TYPE_CHECKING:
     from seg.models import build_model

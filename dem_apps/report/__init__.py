@@ -2,4 +2,4 @@
 
 from dem_apps.runtime.extras import command_needs
 
-command_needs("commands")
+command_needs("commands", "jinja2", "matplotlib", "scipy")
