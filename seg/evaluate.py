@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import parse_config
+from dem_apps.runtime.settings import check_paths, parse_config
 from seg.inference.settings import EvaluateConfig
 
 
 def main() -> None:
     """The command."""
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
+    check_paths(config)
     from seg.inference.evaluate_run import evaluate_run
 
     evaluate_run(config)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
-from dem_apps.runtime.settings import parse_config
+from dem_apps.runtime.settings import check_paths, parse_config
 from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 
@@ -51,7 +51,9 @@ def _gathered(arguments: Sequence[str]) -> list[str]:
 def main() -> None:
     """The command."""
     example = "python -m seg.export --run runs/entropy runs/adadem --images photos --out export"
-    if export(parse_config(ExportConfig, "python -m seg.export", example, _gathered(sys.argv[1:]))):
+    config = parse_config(ExportConfig, "python -m seg.export", example, _gathered(sys.argv[1:]))
+    check_paths(config)
+    if export(config):
         sys.exit(1)
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
-from dem_apps.runtime.settings import option, parse_config
+from dem_apps.runtime.settings import check_paths, option, parse_config
 from seg.data.files import LARGEST_SIDE
 
 
@@ -52,7 +52,9 @@ def export_model(config: ExportModelConfig) -> Path:
 def main() -> None:
     """The command."""
     example = "python -m seg.export_model --run runs/a --out models/a"
-    export_model(parse_config(ExportModelConfig, "python -m seg.export_model", example))
+    config = parse_config(ExportModelConfig, "python -m seg.export_model", example)
+    check_paths(config)
+    export_model(config)
 
 
 if __name__ == "__main__":

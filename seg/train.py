@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import parse_config
+from dem_apps.runtime.settings import check_paths, parse_config
 from seg.config import TrainConfig
 
 
@@ -24,13 +24,13 @@ def train(config: TrainConfig) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
-    train(
-        parse_config(
-            TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600", argv,
-            config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
-            "keys with underscores; flags win over it",
-        )
+    config = parse_config(
+        TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600", argv,
+        config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
+        "keys with underscores; flags win over it",
     )  # fmt: skip
+    check_paths(config)
+    train(config)
 
 
 if __name__ == "__main__":

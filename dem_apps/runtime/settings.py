@@ -65,7 +65,7 @@ def option(
         flag_only: neither a YAML file nor a resumed run's folder can set it: both may come from another person.
         flag: the flag without its dashes, where the field cannot have that name (``import``).
         needed: the command cannot do without it; ``default`` is empty, and stands for a flag that was not given.
-        exists: a path on the command line, or each of a list, has to exist.
+        exists: a path or each of a list of them, has to exist: :func:`check_paths`.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
@@ -113,7 +113,6 @@ def parse_config(
         _check_file(file, config_class)
     given = _parsed(lambda: parser.parse_args(arguments), config_class, "--config", flag, parser)
     config = _checked(config_class, given, flag)
-    _check_paths(config)
     if getattr(config, "resume", False):
         config = _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
@@ -273,7 +272,8 @@ def _check_file(file: str, config_class: type) -> None:
             raise InputError(f"--config: {name}: can only be given on the command line, as {flag(only)}")
 
 
-def _check_paths(config: Any) -> None:
+def check_paths(config: Any) -> None:
+    """Refuse, before a command begins, a path of a field with ``exists`` where there is nothing."""
     for key, field, _ in fields_of(type(config)):
         if field.metadata.get("exists"):
             value = operator.attrgetter(key)(config)

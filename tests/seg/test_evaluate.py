@@ -292,13 +292,13 @@ def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, t
     ("flags", "sentence"),
     [
         ((), "--run: is missing; needed: --run RUN"),
-        (("--run", "/nowhere"), "/nowhere: not a run folder"),
+        (("--run", "/nowhere"), "/nowhere: no such file or folder"),
         (("--run", "RUN", "--checkpoint", "first"), "--checkpoint: 'first' is not one of auto, last, selected, best"),
         (("--run", "RUN", "--scales", "[0.0]"), "--scales: expected more than 0, got 0.0"),
         (("--run", "RUN", "--scales", "[]"), "--scales: expected factors such as"),
         (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
         (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
-        (("--run", "RUN", "--target.root", "/nowhere"), "/nowhere: no such folder"),
+        (("--run", "RUN", "--target.root", "/nowhere"), "/nowhere: no such file or folder"),
         (("--run", "RUN", "--target.layout", "gta6"), "--target.layout: 'gta6' is not one of"),
     ],
 )

@@ -247,11 +247,11 @@ def test_evaluate_repeats_the_score(finished, tmp_path, run_here):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--source.root", "/nowhere"), "/nowhere: no such folder"),
+        (("--source.root", "/nowhere"), "/nowhere: no such file or folder"),
         (("--loss", "adadm"), "--loss: 'adadm' is not one of"),
         (("--method", "advnt"), "--method: 'advnt' is not one of"),
         (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
-        (("--model.start-from", "/nowhere"), "/nowhere: not a run folder"),
+        (("--model.start-from", "/nowhere"), "/nowhere: no such file or folder"),
         (("--max-stesp", "3"), "unknown argument '--max-stesp'; did you mean '--max-steps'?"),
         (("--tau", "0.5"), "--tau: belongs to --loss dem, not to --loss adadem"),
         (("--loss", "none", "--alpha", "0.5"), "--alpha: belongs to --loss dem, adadem, adadem-norm, adadem-mec, not"),
