@@ -19,7 +19,7 @@ from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
-from rl.config import TrainConfig, import_environments, modules_option, refuse_module_of_a_file, resolve
+from rl.config import TrainConfig, import_environments, modules_option, resolve
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
     if not config.envs or not config.arms:
         raise InputError("--config: needs a file that names envs and arms, such as configs/rl/paper.yaml")
     rows = {
-        env: settings if settings and not isinstance(settings, dict) else {"env": env, **(settings or {})}
+        env: {"env": env, **(settings or {})} if isinstance(settings, dict | None) else settings
         for env, settings in config.envs.items()
     }
     more_flags = () if config.import_modules is None else ("--import", config.import_modules)
@@ -75,10 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         BenchmarkConfig, "python -m rl.benchmark", example, arguments,
         config_help="YAML file of a grid, such as configs/rl/paper.yaml; flags win over it",
     )  # fmt: skip
-    import_environments(config.import_modules)
     parts = [config.train, *config.envs.values(), *config.arms.values()]
-    for env in (*config.envs, *(part["env"] for part in parts if isinstance(part, dict) and "env" in part)):
-        refuse_module_of_a_file(str(env))
+    named = [str(part["env"]) for part in parts if isinstance(part, dict) and "env" in part]
+    import_environments(config.import_modules, [*config.envs, *named])
     command = command_line("rl.benchmark", sys.argv[1:] if arguments is None else arguments)
     with going_on_with(f"the same command continues: {command}"):
         failures = benchmark(config)

@@ -1,9 +1,10 @@
-"""Settings of ``python -m rl.train``: what they are, what fills them in, and what they must not be."""
+"""Settings of ``python -m rl.train``: fields, defaults that depend on the environment, and checks."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 
 LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
-#: Steps of all evaluations under sampled actions, in steps of training, if no episode ends before its limit.
+#: Most steps of all evaluations with sampled actions, as a share of the training's, if every episode has full length.
 EVALUATION_SHARE = 0.5
 #: Likewise of the scores at the end: of two policies, each under two kinds of actions.
 FINAL_SHARE, FINAL_SCORES = 0.25, 4
@@ -99,7 +100,7 @@ class TrainConfig(ObjectiveSettings):
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
-    """Fill in what depends on the environment, and check what parsing could not; imports the modules of ``--import``.
+    """Fill in what depends on the environment, and check the rest; imports the modules of ``--import``.
 
     Raises:
         InputError: naming the flag or the key, and what would be right.
@@ -129,94 +130,24 @@ def resolve(config: TrainConfig) -> TrainConfig:
     )
 
 
-def recipe_in_words(config: TrainConfig) -> str | None:
-    """Where the hyperparameters come from, of an environment that nobody has written any for; else None."""
-    from rl.training.entries import DEFAULTS, find_entry
-
-    if config.hyperparameters_file is not None:
-        return None
-    where = find_entry(config.env, config.algo, None)[1]
-    return where if where.startswith(DEFAULTS) else None
-
-
 def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:
-    """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps.
-
-    The number of episodes stays, and each is played to its end, so figures are as sure and as unbiased as ever.
-    """
+    """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps."""
     affordable = 20 if limit is None else int(EVALUATION_SHARE * timesteps / (episodes * limit))
     return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
 def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
-    """A hundred, since ten leave a return unsure by 0.3 where each is won or lost.
+    """A hundred: with ten, where each is won or lost, the 95 % CI of a return is ± 0.3.
 
-    Fewer where episodes as long as their limit would take too many steps; as many as an evaluation has where there is
-    no limit to go by.
+    Fewer where episodes as long as their limit would take a quarter of the training's steps; as many as an evaluation
+    has where the environment has no limit.
     """
     affordable = 0 if limit is None else int(FINAL_SHARE * timesteps / (FINAL_SCORES * limit))
     return max(min(affordable, 100), episodes)
 
 
-def resolved_again(config: TrainConfig) -> TrainConfig:
-    """The settings out of a run folder, which may be anybody's: :func:`resolve` has filled them in, and checks them.
-
-    No module is imported that they name.
-
-    Raises:
-        InputError: as of :func:`resolve`, or a setting that is not filled in.
-    """
-    from rl.training.entries import check_entry
-
-    refuse_module_of_a_file(config.env)
-    _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be looked at without its device
-    for name in ("timesteps", "eval_freq", "ent_coef", "final_episodes"):
-        if getattr(config, name) is None:
-            raise InputError(f"{name}: is missing")
-    check_entry(config.hyperparameters, config.algo, "hyperparameters")
-    return config
-
-
-def refuse_module_of_a_file(env_id: str) -> None:
-    """A run folder or a file of settings may be anybody's: ``module:Id`` in it has no module imported.
-
-    Raises:
-        InputError: the module has not been imported yet, by ``--import`` or by an ``--env`` of the command line.
-    """
-    module = env_id.rpartition(":")[0]
-    if module and module not in sys.modules:
-        raise InputError(
-            f"--env {env_id}: stands in a file, which cannot have the code of {module} run; if it is yours, add "
-            f"--import {module}"
-        )
-
-
-def import_environments(modules: str | None) -> None:
-    """Import the modules of ``--import``, before gymnasium is asked for what they register."""
-    from rl.envs.family import import_modules
-
-    import_modules([] if modules is None else modules.split(","), "--import")
-
-
-def _check_flags(config: TrainConfig) -> None:
-    from dem_apps.runtime.device import torch_device
-    from rl.envs.make import check_env_id
-    from rl.envs.zoo import hyperparameter
-
-    check_settings(config)
-    if isinstance(config.ent_coef, str) and not config.ent_coef.startswith("lin_"):
-        raise InputError(f"--ent-coef: expected a number, or lin_ and a number, not '{config.ent_coef}'")
-    if config.ent_coef is not None:
-        hyperparameter("ent_coef", config.ent_coef)
-    if "ent_coef" in config.hyperparameters:
-        raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
-    check_options(config)
-    torch_device(config.device)
-    check_env_id(config.env)
-
-
 def read_run(run_dir: Path) -> TrainConfig:
-    """The resolved settings of a run of ``rl.train``, checked as if they were given now.
+    """The resolved settings of a run of ``rl.train``; no module is imported that they name.
 
     Raises:
         InputError: no run folder, or settings that no run of ``rl.train`` has.
@@ -224,6 +155,63 @@ def read_run(run_dir: Path) -> TrainConfig:
     where = str(run_dir / "config.yaml")
     config = from_dict(TrainConfig, read_config(run_dir), where)
     try:
-        return resolved_again(config)
+        return checked_again(config)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+
+
+def checked_again(config: TrainConfig) -> TrainConfig:
+    """The settings out of a run folder, which may be tampered with; :func:`resolve` has filled them in.
+
+    Raises:
+        InputError: as of :func:`resolve`.
+    """
+    from rl.training.entries import check_entry
+
+    import_environments(None, [config.env])
+    _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
+    check_entry(config.hyperparameters, config.algo, "hyperparameters")
+    return config
+
+
+def import_environments(modules: str | None, env_ids: Sequence[str] = (), arguments: Sequence[str] = ()) -> None:
+    """Import the modules of ``--import``, and of an ``--env module:Id`` that stands on the command line.
+
+    Run folders and files of settings may be anybody's: ``module:Id`` in them has no module imported.
+
+    Args:
+        modules: with commas between.
+        env_ids: the environments of the settings.
+        arguments: the command line.
+
+    Raises:
+        InputError: a module that cannot be imported, or the module of an environment that stands in a file only.
+    """
+    from rl.envs.family import import_modules
+
+    import_modules([] if modules is None else modules.split(","), "--import")
+    for env_id in env_ids:
+        module = env_id.rpartition(":")[0]
+        if not module or module in sys.modules:
+            continue
+        if not any(argument == env_id or argument.endswith(f"env={env_id}") for argument in arguments):
+            raise InputError(
+                f"--env {env_id}: stands in a file, which cannot have the code of {module} run; if it is yours, add "
+                f"--import {module}"
+            )
+        import_modules([module], f"--env {env_id}")
+
+
+def _check_flags(config: TrainConfig) -> None:
+    from dem_apps.runtime.device import torch_device
+    from rl.envs.make import check_env_id
+    from rl.training.entries import wrong_value
+
+    check_settings(config)
+    if (problem := wrong_value("ent_coef", config.ent_coef, None)) is not None:
+        raise InputError(f"--ent-coef: {problem}")
+    if "ent_coef" in config.hyperparameters:
+        raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
+    check_options(config)
+    torch_device(config.device)
+    check_env_id(config.env)

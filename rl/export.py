@@ -8,7 +8,7 @@ runs the code in them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dem_apps.errors import InputError
@@ -56,17 +56,13 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
 
     import torch
 
-    from dem_apps.objectives.flags import given_options
     from dem_apps.runtime.checkpoint import load_checkpoint, load_state
-    from rl.hook import save_plain, with_entropy_objective
-    from rl.training.build import build_envs, build_model, restore_policy
-    from rl.training.entries import ALGORITHMS
+    from rl.hook import save_plain
+    from rl.training.run import untrained_model
+    from rl.training.state import restore_policy
 
     torch.set_num_threads(config.threads)
-    algorithm = with_entropy_objective(ALGORITHMS[config.algo], config.loss, **given_options(config))
-    envs = build_envs(config.env, config.hyperparameters)
-    # on the CPU, so that it opens anywhere
-    model = build_model(algorithm, envs, config.hyperparameters, config.weight, config.seed, "cpu")
+    model = untrained_model(replace(config, device="cpu"), fast=False)  # the zip opens without a GPU
     state = load_checkpoint(run_dir / "checkpoints", checkpoint)
     restore_policy(model, state)
     if "optimizer" in state:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
-from rl.config import TrainConfig, import_environments, refuse_module_of_a_file, resolve, resolved_again
+from rl.config import TrainConfig, checked_again, import_environments, resolve
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -23,16 +23,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
-    from rl.envs.make import check_env_id
+    import_environments(config.import_modules, [config.env], sys.argv[1:] if argv is None else argv)
     from rl.training.run import train
 
-    import_environments(config.import_modules)
-    given = sys.argv[1:] if argv is None else argv
-    if not {config.env, f"--env={config.env}"} & set(given):
-        refuse_module_of_a_file(config.env)
-    elif config.resume:
-        check_env_id(config.env)
-    train(resolved_again(config) if config.resume else resolve(config))
+    train(checked_again(config) if config.resume else resolve(config))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from dem_apps.objectives import objective_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, import_environments, refuse_module_of_a_file, resolve
+from rl.config import TrainConfig, import_environments, resolve
 
 if TYPE_CHECKING:
     import optuna
@@ -188,9 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     config, train, given = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
-    import_environments(train.import_modules)
-    if not any(argument in (train.env, f"--train.env={train.env}") for argument in arguments):
-        refuse_module_of_a_file(train.env)
+    import_environments(train.import_modules, [train.env], arguments)
     tune(config, train, given, arguments)
 
 

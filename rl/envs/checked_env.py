@@ -12,13 +12,9 @@ from dem_apps.errors import InputError
 
 
 class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Checks what an environment and its wrappers return.
+    """Checks what an environment and its wrappers return; ``env_id`` names it in errors.
 
-    NumPy would spread an observation of shape (1,) over a row of four, and 5 would be no action of ``Discrete(3)``.
-
-    Args:
-        env: with its observation wrappers.
-        env_id: its name, for errors.
+    NumPy would broadcast an observation of shape (1,) over a row of four, and 5 is no action of ``Discrete(3)``.
 
     Raises:
         InputError: spaces that no algorithm of SB3 takes; later, an observation of another shape, or a reward that is
@@ -49,17 +45,15 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._check_observation(observation, "step")
         try:
-            # one value in an array is a reward too, and NumPy no longer makes a float of it
+            # an array of one value is a reward too, and NumPy no longer makes a float of it
             reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
         except (TypeError, ValueError) as error:
             raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
         return observation, reward, terminated, truncated, info
 
     def _check_observation(self, observation: Any, call: str) -> None:
-        if self._shape is None:  # of several arrays, which the policy's extractor checks
-            return
         shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
-        if shape != self._shape:
+        if self._shape is not None and shape != self._shape:  # None: several arrays, which the policy checks
             raise InputError(
                 f"{self._where}: its {call}() gave an observation of shape {shape}, and its observation_space says "
                 f"{self._shape}"

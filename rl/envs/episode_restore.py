@@ -1,8 +1,8 @@
 """An environment's state as a small value: the random generator at the start of the episode and the actions since.
 
-Environments cannot be saved in general, and a pickle of one must not be opened by a stranger. But nearly every
-gymnasium environment draws all of its randomness from ``np_random``, so its state can be reached again: put the
-generator back, reset, repeat the actions. Every wrapper inside (time limits, monitors) is repeated with it.
+Environments cannot be saved in general, and a pickle can run code. But nearly every gymnasium environment draws all of
+its randomness from ``np_random``, so its state can be reached again: put the generator back, reset, repeat the actions.
+Every wrapper inside (time limits, monitors) is repeated with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper that can tell (:meth:`episode_record`) and bring back (:meth:`restore`) the episode so far."""
+    """Outermost wrapper that records (:meth:`episode_record`) and repeats (:meth:`restore`) the episode so far."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)

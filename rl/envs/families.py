@@ -1,4 +1,4 @@
-"""The families of environments: one line for each, after the file that describes it."""
+"""The table of families of environments, and what a family says about an id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rl.envs.family import Family
 from rl.envs.minatar import MINATAR
 from rl.envs.minigrid import MINIGRID
 
-#: Whatever else gymnasium knows: classic control, MuJoCo, and what ``--import`` registers.
+#: All other environments of gymnasium: classic control, MuJoCo, and what ``--import`` registers.
 GYMNASIUM = Family(
     prefixes=("",),
     wrappers={
@@ -28,7 +28,7 @@ WRAPPERS = {name: path for family in FAMILIES.values() for name, path in family.
 
 
 def own_id(env_id: str) -> str:
-    """The id without the module in front of it, which gymnasium imports first: ``module:Id``.
+    """The id without the module in front of it: ``module:Id``.
 
     >>> own_id("my_envs:Corridor-v0"), own_id("CartPole-v1")
     ('Corridor-v0', 'CartPole-v1')
@@ -37,10 +37,7 @@ def own_id(env_id: str) -> str:
 
 
 def goal_return(env_id: str) -> float | None:
-    """The mean return at which a task counts as reached: its family's, else gymnasium's ``reward_threshold``.
-
-    None where neither says one, or nothing has registered the id yet.
-    """
+    """The mean return at which a task counts as reached: its family's or gymnasium's ``reward_threshold``, or None."""
     goals, name = family_of(env_id).goals, own_id(env_id)
     fits = [prefix for prefix in goals if name.startswith(prefix)]
     if fits:
@@ -50,15 +47,12 @@ def goal_return(env_id: str) -> float | None:
 
 
 def counts_as_success(env_id: str, episode_return: float, goal: float | None) -> bool:
-    """Whether an episode with this return is a success, where the environment itself does not say ``is_success``.
+    """Whether an episode with this undiscounted return is a success, where the environment does not say ``is_success``.
+
+    ``goal`` is :func:`goal_return` or the user's. Without one any return above 0 counts.
 
     >>> counts_as_success("MiniGrid-DoorKey-5x5-v0", 0.2, goal=0.86), counts_as_success("CartPole-v1", 20.0, goal=475.0)
     (True, False)
-
-    Args:
-        env_id: the environment.
-        episode_return: the undiscounted one.
-        goal: of :func:`goal_return`, or what the user said instead; None if nobody has: any return above 0 counts.
     """
     if goal is None or family_of(env_id).unit_returns:
         return episode_return > 0
@@ -66,9 +60,7 @@ def counts_as_success(env_id: str, episode_return: float, goal: float | None) ->
 
 
 def family_of(env_id: str) -> Family:
-    """The family whose prefix fits the id best."""
+    """The family with the longest prefix that fits the id."""
     name = own_id(env_id)
-    fits = [
-        (len(prefix), family) for family in FAMILIES.values() for prefix in family.prefixes if name.startswith(prefix)
-    ]
-    return max(fits, key=lambda fit: fit[0])[1]
+    fits = {prefix: family for family in FAMILIES.values() for prefix in family.prefixes if name.startswith(prefix)}
+    return fits[max(fits, key=len)]

@@ -1,4 +1,4 @@
-"""What a family of environments is: what :mod:`rl` has to know of environments beyond their ids."""
+"""A family of environments: what :mod:`rl` needs beyond their ids."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from dem_apps.errors import InputError
 
 
@@ -16,43 +14,33 @@ from dem_apps.errors import InputError
 class Family:
     """Environments that are imported, wrapped and trained alike. A file of ``rl/envs`` makes one.
 
-    Nothing is imported before an environment of the family is made, so a family whose package is missing is in nobody's
-    way. Everything but the prefixes may be left out.
+    Nothing is imported before an environment of the family is made. Everything but the prefixes is optional.
 
     Args:
         prefixes: what the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
-        module: importing it registers the ids with gymnasium; None where gymnasium knows them already.
-        register: a function, as ``module:name``, that does, where importing alone does not.
+        module: importing it registers the ids with gymnasium; as ``module:function`` this function is called as well.
         innermost: a wrapper, as ``module:Class``, that every environment of the family needs.
         wrappers: names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
             ``module:Class``. An entry of any environment may use those of all families.
-        dtype: what observations become that are no floats (:mod:`rl.envs.make` says why); None leaves them. Pictures
-            (uint8, three axes, 36 pixels or more each way) are left in any case, for CnnPolicy.
         hyperparameters: an entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that
             ``configs/rl/ALGO.yaml`` has none for; without one, such an id starts with SB3's defaults.
         goals: what an id begins with, and the mean return at which such a task counts as reached
             (:func:`goal_return`); the longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
-        unit_returns: an episode's return is 0 unless it was solved, and at most 1: so any return above 0 is a success
-            (:func:`counts_as_success`), and a mean over several tasks says something.
+        unit_returns: an episode's return is 0 unless it was solved, so any return above 0 is a success
+            (:func:`counts_as_success`).
     """
 
     prefixes: tuple[str, ...]
     module: str | None = None
-    register: str | None = None
     innermost: str | None = None
     wrappers: Mapping[str, str] = field(default_factory=dict)
-    dtype: type[np.generic] | None = np.float32
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     goals: Mapping[str, float] = field(default_factory=dict)
     unit_returns: bool = False
 
 
 def import_modules(names: Sequence[str], flag: str) -> None:
-    """Import modules that register environments.
-
-    Args:
-        names: as after Python's ``import``; their code is run.
-        flag: who names them, for errors.
+    """Import modules that register environments, which runs their code; ``flag`` names them in errors.
 
     Raises:
         InputError: one cannot be imported.
@@ -60,12 +48,12 @@ def import_modules(names: Sequence[str], flag: str) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except (Exception, SystemExit) as error:  # the module's own code runs, so anything may be raised
+        except (Exception, SystemExit) as error:  # the module's own code may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{flag}: {name} cannot be imported ({reason})") from error
 
 
 def load(path: str) -> Any:
-    """What ``module:name`` names."""
+    """The object at ``module:name``."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,7 +1,7 @@
 """MinAtar (Young and Tian, arXiv 1903.03176): five Atari games on a 10 × 10 board, pure Python (extra ``minatar``).
 
 A board is a bool per cell and kind of object. FlattenObservation makes one float32 axis of it, which the fast update
-takes. SB3's CnnPolicy needs larger pictures, so a convolutional network has to be one's own.
+takes. SB3's CnnPolicy needs larger pictures.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.utils import seeding
 
 from rl.envs.family import Family
 
-#: MinAtar has no time limit but Freeway's 2,500 steps; a policy that never loses would play one episode for ever.
+#: Only Freeway has a time limit (2,500 steps); elsewhere an episode of a policy that never loses would not end.
 LONGEST_EPISODE = 5000
 
 
 class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
-    """Draws each episode's randomness from ``np_random``, as gymnasium has it, and ends it after 5,000 steps.
+    """Draws each episode's randomness from gymnasium's ``np_random``, and ends it after 5,000 steps.
 
-    MinAtar's own generator goes on from episode to episode and cannot be put back, so a run could not be resumed.
+    MinAtar's own generator cannot be put back, so a run could not be resumed.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -47,11 +46,9 @@ class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
 
 MINATAR = Family(
     prefixes=("MinAtar/",),
-    module="minatar.gym",
-    register="minatar.gym:register_envs",
+    module="minatar.gym:register_envs",
     innermost="rl.envs.minatar:SeededGame",
-    dtype=np.float32,
-    # of the Zoo's entry for Atari, with a step size for a network this small; nobody has tuned them
+    # the Zoo's entry for Atari with a step size for a small network; not tuned
     hyperparameters={
         "ppo": {
             "env_wrapper": "gymnasium.wrappers.FlattenObservation",
@@ -74,7 +71,7 @@ MINATAR = Family(
             "policy": "MlpPolicy",
         },
     },
-    # ten times what a random player has on average over 300 episodes (Freeway: 24): 0.50, 0.41, 0.25, 0.09 and 4.2
+    # ten times the mean return of random actions over 300 episodes (Freeway: 24 episodes): 0.50, 0.41, 0.25, 0.09, 4.2
     goals={
         "MinAtar/Asterix-": 5.0,
         "MinAtar/Breakout-": 4.0,

@@ -1,7 +1,4 @@
-"""A chain of linear layers, PPO's losses, the gradient and Adam in C++ (``mlp.cpp``), where a compiler was found.
-
-Shapes: B rows, D columns of the observations in use, A actions.
-"""
+"""A chain of linear layers with its gradient in C++ (``mlp.cpp``), where a compiler was found."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import numpy as np
 from torch import Tensor
 
 from dem_apps.fused.build_kernel import address, load_kernel
-from rl.fast.minibatch import Losses, RolloutBatch, Settings
 
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -77,33 +73,3 @@ class KernelChain:
         self._kernel.mlp_backward(
             *self._shape, self._gradient, self._at_inputs, len(incoming), self._at_hidden, address(incoming)
         )
-
-
-def kernel_losses(
-    kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings
-) -> Losses:
-    """The losses in C++, from logits (B, A) and values (B,)."""
-    rows, number = logits.shape
-    # one piece of memory, so that one address is asked for: log p, p and the gradient, entropy and the other gradient
-    wide, narrow, losses = rows * number, rows, np.empty(5)
-    made = np.empty(3 * wide + 2 * narrow, np.float32)
-    begin = address(made)
-    places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + narrow)]
-    given = [
-        np.ascontiguousarray(array, np.float32)
-        for array in (batch.values, batch.log_probs, batch.advantages, batch.returns)
-    ]
-    outputs = np.ascontiguousarray(logits), np.ascontiguousarray(values)
-    actions = np.ascontiguousarray(batch.actions, np.int64)
-    clip_values = -1.0 if settings.clip_range_vf is None else settings.clip_range_vf
-    kernel.ppo_loss(
-        rows, number, *map(address, outputs), address(actions), *map(address, given), settings.normalize_advantage,
-        settings.clip_range, clip_values, settings.vf_coef, *places, address(losses),
-    )  # fmt: skip
-    tables = made[: 3 * wide].reshape(3, rows, number)
-    columns = made[3 * wide :].reshape(2, rows)
-    policy, value, divergence, clip_fraction, mean_entropy = losses.tolist()
-    return Losses(
-        policy, value, divergence, clip_fraction, mean_entropy, log_p=tables[0], p=tables[1], entropy=columns[0],
-        by_logits=tables[2], by_values=columns[1],
-    )  # fmt: skip

@@ -15,15 +15,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from rl.fast.mlp_kernel import KernelChain, load_mlp_kernel
-from rl.hook.policy import acts_by_action_net
+from rl.hook.algorithm import EntropyObjectivePolicy
 
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
+#: What a policy may override to act by other logits than those of its ``action_net``.
+_ACTING = (
+    "forward", "evaluate_actions", "get_distribution", "_get_action_dist_from_latent", "_predict", "predict_values",
+    "extract_features",
+)  # fmt: skip
 
 
 class Chain:
@@ -193,9 +199,15 @@ def drawn(p: np.ndarray) -> np.ndarray:
 
 
 def is_mlp_policy(policy: Any) -> bool:
-    """Whether the policy computes what SB3's own MlpPolicy does."""
+    """Whether the policy computes what SB3's own MlpPolicy does and acts by the logits of a linear ``action_net``."""
+    if not isinstance(policy, ActorCriticPolicy):
+        return False
+    classes = type(policy).__mro__
+    above = [kind for kind in classes[: classes.index(ActorCriticPolicy)] if kind is not EntropyObjectivePolicy]
     return (
-        acts_by_action_net(policy)
+        not any(name in vars(kind) for kind in above for name in _ACTING)
+        and type(policy.action_dist) is CategoricalDistribution
+        and type(policy.action_net) is nn.Linear
         and type(policy.features_extractor) is FlattenExtractor
         and type(policy.mlp_extractor) is MlpExtractor
     )

@@ -23,10 +23,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from dem_apps import EntropyObjective
 from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.minibatch import RolloutBatch, Settings
 from rl.fast.numpy_mlp import ACTIVATIONS, Network, drawn, is_mlp_policy, log_softmax
-from rl.fast.update import Term, UpdateStats, ppo_update
-from rl.hook.policy import NONE, STOCK, EntropyObjectivePolicy
+from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, ppo_update
+from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 
 
 class FastPPO(PPO):

@@ -1,47 +1,46 @@
-"""The one hook between the objectives and Stable-Baselines3: the entropy term of its on-policy algorithms.
+"""The hook between the objectives and Stable-Baselines3: the entropy term of its on-policy algorithms.
 
-PPO, A2C and sb3-contrib's MaskablePPO and RecurrentPPO maximise ``ent_coef * mean(entropy)``, where ``entropy`` is
-the third value that ``policy.evaluate_actions`` returns. A policy that returns something else there changes the term
-(:mod:`rl.hook.policy`), and no line of their updates has to be copied. The objective is a submodule of the
-policy, so its state is in ``policy.state_dict()`` and in the zip file that ``model.save`` writes.
+PPO, A2C and sb3-contrib's MaskablePPO and RecurrentPPO maximise ``ent_coef * mean(entropy)``, where ``entropy`` is the
+third value that ``policy.evaluate_actions`` returns. A policy that returns something else there changes the term; no
+line of their updates is copied. The objective is a submodule of the policy, so its state is in ``policy.state_dict()``
+and in the zip file that ``model.save`` writes.
 
-This package needs torch, numpy and stable-baselines3, and sb3-contrib where its algorithms are used
-(:mod:`rl.hook.contrib`). ``rl.train`` is one user of it; a script of yours may be another.
+It needs torch, numpy and stable-baselines3, and sb3-contrib for its algorithms (:mod:`rl.hook.contrib`).
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.common.type_aliases import PyTorchObs
 from stable_baselines3.common.vec_env import VecNormalize
+from torch import Tensor, nn
 
-from dem_apps import OBJECTIVE_NAMES, EntropyObjective
+from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, nearest
 from rl.hook import contrib
-from rl.hook.policy import (
-    NONE,
-    POLICY_TERMS,
-    STOCK,
-    EntropyObjectivePolicy,
-    action_sizes,
-    build_term,
-    policy_with_objective,
-)
-
-__all__ = ["NONE", "STOCK", "EntropyObjectivePolicy", "with_entropy_objective"]
+from rl.hook.adaptive_entropy import AdaptiveEntropy
+from rl.hook.complexity import Complexity
+from rl.hook.logits import acting_logits, action_sizes, heads_with_masks
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
+
+#: Terms beside those of the core.
+POLICY_TERMS: dict[str, type[EntropyObjective]] = {"complexity": Complexity, "adaptive-entropy": AdaptiveEntropy}
+#: No entropy term at all, whatever ``ent_coef`` says.
+NONE = "none"
+#: SB3's own entropy, untouched: the same run bit for bit.
+STOCK = "entropy"
 
 _log = logging.getLogger(__name__)
 _STATE = "entropy_objective."
@@ -52,7 +51,7 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
 
     Args:
         algorithm: ``stable_baselines3.PPO`` or ``A2C``, ``sb3_contrib.MaskablePPO`` or ``RecurrentPPO``, or a subclass.
-        objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`rl.hook.policy.POLICY_TERMS`, or ``"none"``.
+        objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`POLICY_TERMS`, or ``"none"``.
             ``"entropy"`` is SB3's own term and gives SB3's own numbers, bit for bit.
         **options: options of the objective, such as ``tau`` and ``alpha`` of ``"dem"``.
 
@@ -93,7 +92,7 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
         "objective": objective, "objective_options": options, "__doc__": algorithm.__doc__, "__module__": __name__,
         "__qualname__": f"{algorithm.__qualname__}_{objective.replace('-', '_')}",
     }  # fmt: skip
-    # The name stays, since SB3's messages speak of it; repr() shows the qualified name.
+    # The name stays, since it is in SB3's messages; repr() shows the qualified name.
     return type(algorithm.__name__, bases, attributes)
 
 
@@ -108,7 +107,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
         if self.objective not in (NONE, STOCK):
             action_sizes(self.action_space)
             if not callable(self.ent_coef) and self.ent_coef == 0:
-                # a line of the log and no warning: SB3's default is 0, and a model of defaults is no mistake in SB3
+                # a line of the log and no warning: 0 is SB3's default
                 _log.warning(
                     "ent_coef is 0, so the entropy objective '%s' has no effect; give ent_coef=0.001 or another weight",
                     self.objective,
@@ -122,8 +121,14 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
     def train(self) -> None:
         """The algorithm's own update, then more lines in the log."""
         self.policy.entropy_totals[:] = 0
-        with self._ent_coef_of_now() as ent_coef, self._padding_left_out():
-            super().train()
+        given = self.ent_coef  # put back after the update, so that a schedule is saved
+        # a number keeps its type, so that SB3 computes with the same one
+        self.ent_coef = ent_coef = float(given(self._current_progress_remaining)) if callable(given) else given
+        try:
+            with contrib.padding_left_out(self):
+                super().train()
+        finally:
+            self.ent_coef = given
         objective, entropy, count = self.policy.entropy_totals
         if count:
             self.logger.record("train/entropy_objective", objective / count)
@@ -141,7 +146,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
             params = {**params, "policy": self._with_fresh_state(params["policy"])}
         super().set_parameters(params, exact_match, device)
 
-    def _with_fresh_state(self, policy: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _with_fresh_state(self, policy: dict[str, Tensor]) -> dict[str, Tensor]:
         state = {name: value for name, value in self.policy.state_dict().items() if name.startswith(_STATE)}
         if not state or any(name.startswith(_STATE) for name in policy):
             return policy
@@ -153,28 +158,127 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
         for objective in self.policy.entropy_objective:
             assert isinstance(objective, EntropyObjective)
             objective.reset()
-        return {**policy, **state}  # the values are the tables themselves, so they are as reset
+        return {**policy, **state}  # the values are the buffers themselves, so they are as reset
 
-    @contextmanager
-    def _ent_coef_of_now(self) -> Iterator[float]:
-        """While this lasts ``self.ent_coef`` is a number; before and after, what was given, so that it can be saved."""
-        given = self.ent_coef
-        # a number stays what it is, so that SB3 computes with the same type
-        now = float(given(self._current_progress_remaining)) if callable(given) else given
-        self.ent_coef = now
-        try:
-            yield now
-        finally:
-            self.ent_coef = given
 
-    @contextmanager
-    def _padding_left_out(self) -> Iterator[None]:
-        """While this lasts the policy knows which rows of a batch are padding (RecurrentPPO's)."""
-        with contrib.padding_told(self, functools.partial(setattr, self.policy, "counted_rows")):
-            try:
-                yield
-            finally:
-                self.policy.counted_rows = None
+class EntropyObjectivePolicy(BasePolicy):
+    """Mixin for an actor-critic policy of SB3 or sb3-contrib: the third value of ``evaluate_actions`` is the objective.
+
+    The objective acts, and its state moves, only while the policy is in training mode and gradients are on;
+    otherwise the third value is SB3's own entropy.
+
+    Actions that a mask forbids (MaskablePPO) and rows that ``counted_rows`` leaves out (RecurrentPPO's padding) change
+    neither the value nor the gradient nor the state.
+    """
+
+    objective: ClassVar[str]
+    objective_options: ClassVar[dict[str, Any]]
+    action_dist: Distribution
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # After super().__init__(), so that the optimiser and the initialisation of the weights never see it.
+        sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
+        #: One objective per action dimension that has a choice.
+        self.entropy_objective = nn.ModuleList(
+            build_term(self.objective, num_classes=size, **self.objective_options) for size in sizes if size > 1
+        )
+        #: Sum of the objective, sum of the Shannon entropy and number of minibatches since this was last zeroed.
+        self.entropy_totals = np.zeros(3)
+        #: (rows,) bool, the rows of the next batch that count; None: all of them.
+        self.counted_rows: Tensor | None = None
+
+    def evaluate_actions(
+        self, obs: PyTorchObs, actions: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As in the policy's own class: values and log-probabilities of the actions, (rows,), and the entropy term.
+
+        The term is (rows,), or a scalar, their mean, where an objective makes it and all rows count.
+        """
+        with acting_logits(self.action_dist) as made_from:
+            values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
+        if not (self.training and torch.is_grad_enabled()):
+            return values, log_prob, entropy
+        term = self._entropy_term(made_from, log_prob, entropy)
+        if term is not None and entropy is not None:
+            self.entropy_totals += (self._mean(term), self._mean(entropy), 1)
+        return values, log_prob, term
+
+    def _entropy_term(self, made_from: list[Tensor], log_prob: Tensor, entropy: Tensor | None) -> Tensor | None:
+        if self.objective == STOCK:
+            return entropy
+        if self.objective == NONE:
+            return torch.zeros_like(log_prob)
+        if not made_from:
+            raise InputError(
+                f"{type(self).__name__}.evaluate_actions did not make its action_dist, on whose logits the entropy "
+                f"objective '{self.objective}' acts; use a policy that does, or the objective '{STOCK}'"
+            )
+        heads = heads_with_masks(made_from[-1], self.action_dist, self.action_space)
+        # Like the entropy, the terms of independent dimensions add up.
+        # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
+        term = sum(
+            (
+                objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask)
+                for objective, (head, class_mask) in zip(self.entropy_objective, heads, strict=True)
+            ),
+            start=log_prob.new_zeros(()),
+        )
+        # RecurrentPPO picks the rows that count out of the term before it averages
+        return term if self.counted_rows is None else term.expand_as(log_prob)
+
+    def _mean(self, term: Tensor) -> float:
+        if term.dim() == 0 or self.counted_rows is None:
+            return term.mean().item()
+        return term[self.counted_rows].mean().item()
+
+
+def policy_with_objective(
+    policy_class: type[Any], objective: str, options: dict[str, Any]
+) -> type[EntropyObjectivePolicy]:
+    """``policy_class`` with :class:`EntropyObjectivePolicy` mixed in.
+
+    Raises:
+        InputError: the class comes out of a zip file that was saved with another objective.
+    """
+    if issubclass(policy_class, EntropyObjectivePolicy):
+        if (policy_class.objective, policy_class.objective_options) != (objective, options):
+            raise InputError(
+                f"the policy was saved with the objective '{policy_class.objective}' {policy_class.objective_options}, "
+                f"but this class trains '{objective}' {options}; load it with the class it was saved with"
+            )
+        return policy_class
+    # The name stays: SB3 compares it to advise against a GPU for small networks.
+    attributes = {
+        "objective": objective, "objective_options": options, "__doc__": policy_class.__doc__, "__module__": __name__,
+    }  # fmt: skip
+    return type(policy_class.__name__, (EntropyObjectivePolicy, policy_class), attributes)
+
+
+def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
+    """A term by name.
+
+    >>> build_term("complexity", num_classes=7)
+    Complexity(num_classes=7, backend=auto)
+
+    Raises:
+        ValueError: an unknown name, option or value.
+    """
+    if name not in POLICY_TERMS:
+        return build_objective(name, num_classes=num_classes, **options)
+    return POLICY_TERMS[name](num_classes, **options)
+
+
+def _check_objective(objective: str, options: dict[str, Any]) -> None:
+    known = (*OBJECTIVE_NAMES, *POLICY_TERMS, NONE)
+    if objective not in known:
+        raise InputError(
+            f"unknown entropy objective '{objective}'{nearest(objective, known)}; known are {', '.join(known)}"
+        )
+    if objective == NONE and options:
+        raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
+    if objective != NONE:
+        build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
 
 
 @torch.no_grad()
@@ -190,18 +294,6 @@ def _kl_of_the_update(model: OnPolicyAlgorithm) -> float:
     log_ratio = policy.evaluate_actions(samples.observations, actions)[1] - samples.old_log_prob
     policy.set_training_mode(True)
     return (log_ratio.exp() - 1 - log_ratio).mean().item()
-
-
-def _check_objective(objective: str, options: dict[str, Any]) -> None:
-    known = (*OBJECTIVE_NAMES, *POLICY_TERMS, NONE)
-    if objective not in known:
-        raise InputError(
-            f"unknown entropy objective '{objective}'{nearest(objective, known)}; known are {', '.join(known)}"
-        )
-    if objective == NONE and options:
-        raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
-    if objective != NONE:
-        build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
 
 
 def _warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:

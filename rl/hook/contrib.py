@@ -1,8 +1,8 @@
-"""What sb3-contrib's algorithms need of the hook, where sb3-contrib is installed: masked actions and padded rows."""
+"""sb3-contrib's part of the hook, where it is installed: masked actions and padded rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ try:
 except ImportError:  # it is optional; nothing is an instance or a subclass of ()
     MaskablePPO = RecurrentPPO = MaskableDistribution = MaskableMultiCategoricalDistribution = ()  # type: ignore
 
-#: Of sb3-contrib, which the hook serves.
+#: sb3-contrib's algorithms that the hook supports.
 ALGORITHMS: tuple[Any, ...] = (MaskablePPO, RecurrentPPO)
 
 
@@ -24,39 +24,38 @@ def class_masks(distribution: Distribution, dimensions: int) -> list[Tensor | No
     """Per action dimension (rows, choices), True where MaskablePPO's mask forbids; None without a mask.
 
     Args:
-        distribution: the policy's, just after ``evaluate_actions``, which leaves the masked ones there whichever way
-            the masks were passed.
+        distribution: the policy's, just after ``evaluate_actions``, which leaves the masked ones there.
         dimensions: the number of action dimensions.
     """
     if not isinstance(distribution, MaskableDistribution):
         return [None] * dimensions
-    if isinstance(distribution, MaskableMultiCategoricalDistribution):
-        distributions = distribution.distributions
-    else:
-        distributions = [distribution.distribution]  # type: ignore[list-item]  # the class for Discrete
-    return [None if head.masks is None else ~head.masks for head in distributions]
+    known: Any = distribution
+    several = isinstance(distribution, MaskableMultiCategoricalDistribution)
+    heads = known.distributions if several else [known.distribution]
+    return [None if head.masks is None else ~head.masks for head in heads]
 
 
 @contextmanager
-def padding_told(model: OnPolicyAlgorithm, tell: Callable[[Tensor], None]) -> Iterator[None]:
-    """Inside, ``tell`` hears of each batch which of its rows count, (rows,) bool, before the policy sees it.
+def padding_left_out(model: OnPolicyAlgorithm) -> Iterator[None]:
+    """Inside, ``policy.counted_rows`` says which rows of a batch count, (rows,) bool; None where all do.
 
-    RecurrentPPO pads sequences to one length and drops the padded rows after the policy has seen them. Of other
-    algorithms all rows count, and nothing is told.
+    RecurrentPPO pads sequences to one length and drops the padded rows after the policy has seen them.
     """
     if not isinstance(model, RecurrentPPO):
         yield
         return
     buffer: Any = model.rollout_buffer
+    policy: Any = model.policy
     get = buffer.get
 
-    def get_and_tell(batch_size: int | None = None) -> Iterator[Any]:
+    def get_and_note(batch_size: int | None = None) -> Iterator[Any]:
         for samples in get(batch_size):
-            tell(samples.mask > 1e-8)
+            policy.counted_rows = samples.mask > 1e-8
             yield samples
 
-    buffer.get = get_and_tell
+    buffer.get = get_and_note
     try:
         yield
     finally:
         del buffer.get
+        policy.counted_rows = None

@@ -1,7 +1,7 @@
-"""A zip without this package: what :func:`rl.with_entropy_objective` trained, for whoever has SB3 alone.
+"""Zip files of hooked models that SB3 opens without this package.
 
-``model.save`` of a hooked model pickles its policy's class, which is this package's, so such a zip opens only where
-this package is installed. The objective matters while training only; without it the policy is one of SB3's own.
+``model.save`` of a hooked model pickles its policy's class, which is this package's. The objective matters while
+training only; without it the policy is one of SB3's own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_f
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
-from rl.hook.policy import EntropyObjectivePolicy
-
-_OBJECTIVE = "entropy_objective."
+from rl.hook.algorithm import EntropyObjectivePolicy
 
 
 def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
@@ -53,31 +51,31 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     content.seek(0)
     data, params, variables = load_from_zip_file(content, device="cpu")
     assert data is not None
-    data["policy_class"] = plain_policy(model.policy_class)
+    data["policy_class"] = _plain_policy(model.policy_class)
     data.pop("not_fast", None)  # of rl.fast.ppo
     policy: Any = params["policy"]
-    params["policy"] = {name: value for name, value in policy.items() if not name.startswith(_OBJECTIVE)}  # type: ignore[assignment]
+    plain = {name: value for name, value in policy.items() if not name.startswith("entropy_objective.")}
+    params["policy"] = plain  # type: ignore[assignment]
     save_to_zip_file(path, data=data, params=params, pytorch_variables=variables)
     envs = model.get_vec_normalize_env()
     if envs is None:
         return [path]
     statistics = path.with_suffix(".vecnormalize.pkl")
     statistics.unlink(missing_ok=True)  # replaced, and not written through a link
-    statistics.write_bytes(pickle.dumps(plain_statistics(envs)))
+    statistics.write_bytes(pickle.dumps(_plain_statistics(envs)))
     return [path, statistics]
 
 
-def plain_policy(policy_class: type[Any]) -> type[Any]:
+def _plain_policy(policy_class: type[Any]) -> type[Any]:
     """The policy class that the hook's mixin was put before; any other class as it is."""
     if not issubclass(policy_class, EntropyObjectivePolicy):
         return policy_class
-    # the mixin comes first among the bases, see policy_with_objective()
     hooked = next(base for base in policy_class.__mro__ if EntropyObjectivePolicy in base.__bases__)
     base: type[Any] = hooked.__bases__[1]
     return base
 
 
-def plain_statistics(envs: VecNormalize) -> VecNormalize:
+def _plain_statistics(envs: VecNormalize) -> VecNormalize:
     """SB3's own VecNormalize with the statistics of a subclass; it does not learn until ``training`` is set."""
     plain = VecNormalize(
         envs.venv, training=False, norm_obs=envs.norm_obs, norm_reward=envs.norm_reward, clip_obs=envs.clip_obs,

@@ -1,8 +1,8 @@
 """Scores of a policy over whole episodes, with greedy and with sampled actions.
 
 Both kinds of actions are always reported, since they differ a lot on MiniGrid: a greedy policy can turn in circles
-forever where a sampled one gets out. The figures on top (``mean_return``, …) are of sampled actions, since the Zoo
-evaluates MiniGrid like this and its published returns are such figures.
+where a sampled one gets out. The figures on top (``mean_return``, …) are of sampled actions, as the Zoo's published
+returns of MiniGrid are.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -21,18 +23,94 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
 from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, make_env
+from rl.fast.acting import Acting
 from rl.results.described_metrics import ACTIONS
-from rl.results.episodes import LONGEST_EPISODE, Episode, play
-from rl.training.build import restore_policy
+from rl.training.state import restore_policy
 
-#: Evaluations during training and the final one must not see the same layouts: the best policy is chosen on the former.
+#: Evaluations during training and the final one have different episodes: the best policy is chosen on the former.
 DURING_TRAINING, FINAL = 1, 2
-
 #: The kind of actions whose figures are on top and choose the best policy.
 HEADLINE = "sampled"
-
 #: Environments of an evaluation, which play at once; one that ends an episode begins the next.
 SIDE_BY_SIDE = 10
+#: Steps after which an episode is cut: 108,000 frames of Atari at four a step, the longest in the Zoo.
+LONGEST_EPISODE = 27_000
+
+
+@dataclass
+class Episode:
+    """One episode: its place among those asked for, the environment's seed, and its actions, which repeat it."""
+
+    number: int
+    seed: int
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    #: The environment's ``is_success`` at the end; None without one.
+    said_success: bool | None = None
+    #: Whether it was ended by :data:`LONGEST_EPISODE` and not by the environment.
+    cut: bool = False
+
+    @property
+    def total(self) -> float:
+        """The undiscounted return."""
+        return sum(self.rewards)
+
+    @property
+    def length(self) -> int:
+        """Number of steps."""
+        return len(self.actions)
+
+
+def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool) -> list[Episode]:
+    """Play one episode per seed, each to its end or to :data:`LONGEST_EPISODE` steps.
+
+    Args:
+        model: its policy acts, and the normalisation it was trained with is used and not moved.
+        envs: at least one; as many as there are play side by side.
+        seeds: of the episodes.
+        greedy: take the most probable action instead of drawing one from torch's global generator.
+
+    Returns:
+        the episodes, in the order of the seeds.
+    """
+    episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
+    waiting = iter(episodes)
+    playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
+    observations: list[Any] = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    act = Acting(model)
+    while playing:
+        actions = act(stacked(observations), greedy)
+        still: list[tuple[gym.Env, Episode]] = []
+        observations = []
+        for (env, episode), action in zip(playing, actions, strict=True):
+            observation, over = _step(env, episode, action)
+            following = next(waiting, None) if over else episode
+            if following is None:
+                continue
+            if over:
+                observation = env.reset(seed=following.seed)[0]
+            still.append((env, following))
+            observations.append(observation)
+        playing = still
+    return episodes
+
+
+def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[Any, bool]:
+    observation, reward, terminated, truncated, info = env.step(action)
+    episode.actions.append(action)
+    episode.rewards.append(float(reward))
+    over = terminated or truncated
+    episode.cut = not over and episode.length >= LONGEST_EPISODE
+    if (over or episode.cut) and info.get("is_success") is not None:
+        episode.said_success = bool(info["is_success"])
+    return observation, over or episode.cut
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several environments as one array (N, …), or a dictionary of arrays."""
+    if isinstance(observations[0], dict):
+        return {key: np.stack([observation[key] for observation in observations]) for key in observations[0]}
+    return np.stack(observations)
 
 
 class Evaluator:
@@ -57,10 +135,7 @@ class Evaluator:
         self._envs = [make_env(env_id, wrapper) for _ in range(min(episodes, SIDE_BY_SIDE))]
 
     def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float]]:
-        """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`.
-
-        Every episode is played to its end: one that is cut off where a budget ends would be a short one more often.
-        """
+        """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`."""
         return {
             actions: summary(self.episodes(model, actions == "greedy"), self._env_id, self._goal) for actions in kinds
         }
@@ -82,12 +157,7 @@ class Evaluator:
 def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float]:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
-    An episode is a success if the environment says so (``is_success``), else by its return.
-
-    Args:
-        episodes: whole ones, at least one.
-        env_id: their environment.
-        goal: the return that counts as reached, as in :func:`rl.envs.families.counts_as_success`.
+    Success is the environment's ``is_success``, else :func:`rl.envs.families.counts_as_success` of the return.
     """
     returns = np.array([episode.total for episode in episodes])
     successes = [
@@ -127,7 +197,7 @@ def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:
     for column in ("checkpoint", "step", "actions", "return", "success"):
         table.add_column(column, justify="left" if column in ("checkpoint", "actions") else "right")
     for result in results:
-        for actions in ("sampled", "greedy"):
+        for actions in ACTIONS:
             figures = result[actions]
             spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
             table.add_row(

@@ -1,13 +1,11 @@
-"""Episodes as a GIF or MP4: the environment, the policy's action probabilities and its entropy.
+"""Episodes as a GIF: the environment, the policy's action probabilities and its entropy.
 
-Episodes are recorded as seeds and actions (:mod:`rl.results.episodes`); here they are repeated in an environment that
+Episodes are recorded as seeds and actions (:mod:`rl.results.evaluator`); here they are repeated in an environment that
 renders.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import math
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -22,76 +20,63 @@ from PIL import Image, ImageDraw, ImageFont
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import whole_file
 from rl.envs.make import Wrappers, make_env
-from rl.results.episodes import Episode, normalised, stacked
+from rl.results.evaluator import Episode, stacked
 
-#: Frames of one episode at most; of a longer one every second, third, … step is shown.
-MOST_FRAMES = 120
-#: Seconds that a frame stays; the last one of an episode stays eight times as long.
-_SECONDS, _LAST = 0.2, 8
+#: Episodes of a video, and frames of one episode at most; of a longer one every second, third, … step is shown.
+EPISODES, MOST_FRAMES = 4, 120
+#: Milliseconds that a frame stays; the last one of an episode stays eight times as long.
+_FRAME, _LAST = 200, 8
 _PICTURE, _PANEL, _TOP = 360, 360, 76
 
 
-def check_video_file(file: Path, count: int = 1) -> None:
-    """Say at once what would make :func:`record_episodes` fail after all the work.
+def check_video_file(file: Path) -> None:
+    """Refuse early what would make :func:`record_episodes` fail after all the work.
 
     Raises:
-        InputError: an ending that is not .gif or .mp4, a file that exists, no encoder for .mp4, no episode to show.
+        InputError: an ending that is not .gif, a file that exists, a missing folder.
     """
-    if file.suffix not in (".gif", ".mp4"):
-        raise InputError(f"--video: expected a file ending in .gif or .mp4, got {file}")
+    if file.suffix != ".gif":
+        raise InputError(f"--video: expected a file ending in .gif, got {file}")
     if file.exists():
         raise InputError(f"--video: {file} exists already; name another file")
     if not file.parent.is_dir():
         raise InputError(f"--video: the folder {file.parent} does not exist")
-    if file.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise InputError("--video: .mp4 needs the package imageio-ffmpeg (pip install imageio-ffmpeg); .gif does not")
-    if count < 1:
-        raise InputError(f"--video-episodes: expected 1 or more, got {count}")
 
 
 def record_episodes(
-    model: OnPolicyAlgorithm,
-    env_id: str,
-    episodes: Sequence[Episode],
-    file: Path,
-    about: str,
-    count: int = 4,
-    wrapper: Wrappers = None,
+    model: OnPolicyAlgorithm, env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None
 ) -> None:
-    """Write the best, the worst and some episodes in between, by return, to a video.
+    """Write the best, the worst and two episodes in between, by return, to a video.
 
     Args:
         model: the policy that played the episodes.
         env_id: their environment.
-        episodes: to choose from, as :func:`rl.results.episodes.play` returned them.
-        file: ``.gif`` or ``.mp4``, which must not exist.
+        episodes: to choose from, as :func:`rl.results.evaluator.play` returned them.
+        file: ends in ``.gif`` and must not exist.
         about: the title.
-        count: how many episodes to show at most.
         wrapper: as in :func:`rl.envs.make.make_env`.
 
     Raises:
-        InputError: a file that will not do, an environment that cannot be rendered, actions without probabilities.
+        InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.
     """
-    check_video_file(file, count)
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
     shown, seen = _rendering_env(env_id), make_env(env_id, wrapper)
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
-    ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(count, len(ranked)))})
-    try:
-        frames = [
-            frame
-            for rank in ranks
-            for frame in _film(
-                model, shown, seen, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return"
-            )
-        ]
-    finally:
-        shown.close()
-        seen.close()
-    (_write_gif if file.suffix == ".gif" else _write_mp4)(file, frames)
+    ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))})
+    frames = [
+        frame
+        for rank in ranks
+        for frame in _film(model, shown, seen, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
+    ]
+    # one palette for all frames: smaller, and colours do not flicker
+    palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)
+    images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in frames]
+    durations = [_FRAME * times for _, times in frames]
+    with whole_file(file, "--video") as temporary:
+        images[0].save(temporary, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
 
 
 def _rendering_env(env_id: str) -> gym.Env:
@@ -109,9 +94,10 @@ def probabilities(model: OnPolicyAlgorithm, observation: Any) -> list[np.ndarray
     """The policy's action probabilities, one array per action dimension."""
     policy: Any = model.policy
     policy.set_training_mode(False)
-    inputs, _ = policy.obs_to_tensor(normalised(model, stacked([observation])))
+    envs, inputs = model.get_vec_normalize_env(), stacked([observation])
+    tensors, _ = policy.obs_to_tensor(inputs if envs is None else envs.normalize_obs(inputs))
     with torch.no_grad():
-        distribution = policy.get_distribution(inputs).distribution
+        distribution = policy.get_distribution(tensors).distribution
     heads = distribution if isinstance(distribution, list) else [distribution]
     return [head.probs[0].double().cpu().numpy() for head in heads]
 
@@ -123,9 +109,8 @@ def _film(
     observation, _ = seen.reset(seed=episode.seed)
     shown.reset(seed=episode.seed)
     named = getattr(shown.unwrapped, "actions", None)
-    names = (
-        {member.value: member.name for member in named} if isinstance(named, type) and issubclass(named, Enum) else {}
-    )
+    is_enum = isinstance(named, type) and issubclass(named, Enum)
+    names = {member.value: member.name for member in named} if is_enum else {}  # type: ignore[union-attr]
     stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
     for step, action in enumerate([*episode.actions, None]):
         if action is None or step % stride == 0:
@@ -164,29 +149,3 @@ def _frame(
         canvas.rectangle((left + 100, top + 1, left + 100 + p * (_PANEL - 160), top + height - 6), fill=colour)
         canvas.text((left + _PANEL - 48, top), f"{p:.3f}", fill="black", font=ImageFont.load_default(13))
     return frame
-
-
-def _write_gif(file: Path, frames: Sequence[tuple[Image.Image, int]]) -> None:
-    # one palette for all frames: smaller, and colours do not flicker
-    palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)
-    images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in frames]
-    durations = [round(1000 * _SECONDS * times) for _, times in frames]
-    content = io.BytesIO()
-    images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
-    write_atomically(file, content.getvalue())
-
-
-def _write_mp4(file: Path, frames: Sequence[tuple[Image.Image, int]]) -> None:
-    import imageio_ffmpeg  # optional; check_video_file says where it is missing
-
-    temporary = file.with_name(f".{file.name}.tmp.mp4")
-    writer = imageio_ffmpeg.write_frames(str(temporary), frames[0][0].size, fps=1 / _SECONDS, macro_block_size=2)
-    try:
-        writer.send(None)
-        for frame, times in frames:
-            for _ in range(times):
-                writer.send(np.ascontiguousarray(frame))
-        writer.close()
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,22 +17,18 @@ from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
 from rl.results.described_metrics import ACTIONS
 from rl.results.evaluator import HEADLINE, Evaluator
-from rl.training.build import policy_state
-from rl.training.resume import train_state
+from rl.training.state import policy_state, train_state
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000
-#: Greedy actions are evaluated at every fifth evaluation and the last one: a greedy policy that turns in circles, as
-#: many do until late, plays every episode to its limit.
+#: Every fifth evaluation has greedy actions too: until late, many greedy policies play every episode to its limit.
 GREEDY_EVERY = 5
 #: Lines of the log between two checkpoints, if no evaluation comes first.
 LINES_PER_CHECKPOINT = 10
-#: Logged values of an update that must be finite; explained variance is NaN where the returns do not vary.
-_LOSSES = ("loss", "value_loss", "policy_loss", "policy_gradient_loss", "entropy_loss", "entropy_objective")
 
 
 class TrainingCallback(BaseCallback):
-    """Evaluates, logs and saves after an update and before the next rollout, when the rollout buffer is empty.
+    """Evaluates, logs, saves and stops after an update and before the next rollout, when the rollout buffer is empty.
 
     What happens at a step depends on the step alone, so a resumed run does the same things at the same steps.
 
@@ -44,38 +39,30 @@ class TrainingCallback(BaseCallback):
         evaluator: of episodes that the final scores do not see.
         run: gets the log and the checkpoints ``last`` and ``best``.
         stop: says when to save and end.
-        checkpoint: what the run goes on from; None at its beginning.
+        best: the mean return of the best evaluation of a resumed run, in a list; None where there is none.
 
     Raises:
-        NotFiniteError: a reward, an observation, an advantage, a loss or a weight is NaN or infinite. NaN spreads: one
-            reward makes the running variance NaN, and after one more update no weight is a number.
+        NotFiniteError: a reward, an observation or a weight is NaN or infinite. NaN spreads: one reward makes the
+            running variance NaN, and after one more update every weight.
     """
 
     def __init__(
         self, env_id: str, timesteps: int, eval_freq: int, evaluator: Evaluator, run: RunFolder, stop: StopRequest,
-        checkpoint: dict[str, Any] | None,
+        best: list[float] | None,
     ) -> None:  # fmt: skip
         super().__init__()
         self._env_id, self._timesteps, self._eval_freq = env_id, timesteps, eval_freq
-        self._evaluator, self._run, self._stop = evaluator, run, stop
-        # mean return of the best evaluation so far, in a list as checkpoints have it
-        self._best: list[float] | None = checkpoint["best"] if checkpoint else None
-        self._unlogged = checkpoint["unlogged"] if checkpoint else None
+        self._evaluator, self._run, self._stop, self._best = evaluator, run, stop, best
         self._progress: Progress | None = None
 
     def _on_training_start(self) -> None:
-        self._done_step = self.model.num_timesteps
-        if self._unlogged is not None:
-            self._done_step = self._unlogged["since"]
-            self.logger.name_to_value.update(self._unlogged["values"])
+        done = self._done_step = self.model.num_timesteps
         rollout = self.algorithm.n_steps * self.algorithm.n_envs
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
-        if self.model.num_timesteps == 0:
+        if done == 0:
             self._save()  # a run can be resumed from its first step on
-        done = self.model.num_timesteps
         # a rollout that has begun is finished
-        total = done + -(-max(self._timesteps - done, 0) // rollout) * rollout
-        self._progress = Progress(total, done)
+        self._progress = Progress(done + -(-max(self._timesteps - done, 0) // rollout) * rollout, done)
 
     def _on_step(self) -> bool:
         observations = self.locals["new_obs"]
@@ -84,59 +71,31 @@ class TrainingCallback(BaseCallback):
             if not np.isfinite(values).all():
                 wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
                 raise self._not_finite(
-                    f"the {what} of environment {_numbered(wrong)} is NaN or infinite; training has stopped before it "
-                    "learnt from it"
+                    f"the {what} of environment {', '.join(map(str, np.flatnonzero(wrong)))} is NaN or infinite; "
+                    "training has stopped before it learnt from it"
                 )
         return True
 
-    def _on_rollout_end(self) -> None:
-        finite = np.isfinite(self.algorithm.rollout_buffer.advantages)
-        if not finite.all():
-            raise self._not_finite(
-                f"the advantages of environment {_numbered(~finite.all(axis=0))} are NaN or infinite, so its rewards "
-                "or the policy's values are; training has stopped before this update"
-            )
-
     def _on_rollout_start(self) -> None:
-        self._check_update()
-        self._stop_if_asked()
-        if self.model.num_timesteps % self._stride == 0:
-            self._update_done(last=False)
-            self._stop_if_asked()  # not after another rollout: an evaluation may have taken its time
+        self._update_done(last=False)
 
     def _on_training_end(self) -> None:
-        self._check_update()
-        self._stop_if_asked()
         self._update_done(last=True)
-        self._stop_if_asked()
-
-    def _check_update(self) -> None:
-        logged = self.logger.name_to_value
-        for name in (f"train/{loss}" for loss in _LOSSES):
-            if name in logged and not math.isfinite(logged[name]):
-                raise self._not_finite(f"{name} of the update is {float(logged[name])}")
-        if not all_finite(self.model.policy.state_dict().values()):
-            raise self._not_finite("the update has left weights that are NaN or infinite")
-
-    def _not_finite(self, problem: str) -> NotFiniteError:
-        if self._run.saved_step is None:
-            return NotFiniteError(f"{self._env_id}, step {self.model.num_timesteps:,}: {problem}")
-        last = self._run.checkpoints / "last"
-        return NotFiniteError(
-            f"{self._env_id}, step {self.model.num_timesteps:,}: {problem}; the checkpoint {last} of step "
-            f"{self._run.saved_step:,} is from before, and --resume continues from it"
-        )
-
-    def _stop_if_asked(self) -> None:
-        if self._stop.asked():
-            self._save()
-            raise self._stop.stopped(self.model.num_timesteps)
 
     def _update_done(self, last: bool) -> None:
+        if not all_finite(self.model.policy.state_dict().values()):
+            raise self._not_finite("the update has left weights that are NaN or infinite")
         step = self.model.num_timesteps
-        if step == self._done_step:  # nothing was trained since this was last called, or since the checkpoint
+        if not last and step % self._stride:
             return
-        self._done_step = step
+        if step > self._done_step:  # else nothing was trained since the checkpoint
+            self._done_step = step
+            self._log_and_save(step, last)
+        if self._stop.asked():
+            self._save()
+            raise self._stop.stopped(step)
+
+    def _log_and_save(self, step: int, last: bool) -> None:
         evaluate = last or self._every(self._eval_freq)
         if evaluate:
             self._evaluate(step, ACTIONS if last or self._every(GREEDY_EVERY * self._eval_freq) else (HEADLINE,))
@@ -161,15 +120,18 @@ class TrainingCallback(BaseCallback):
             self._best = [score]
             self._run.save_checkpoint("best", policy_state(self.algorithm))
         if self._progress is not None:
-            shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in ACTIONS if actions in figures)
+            shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in kinds)
             self._progress.note(step, f"return {', '.join(shown)}")
 
     def _save(self) -> None:
-        state = {**train_state(self.algorithm), "best": self._best, "unlogged": None}
-        if self._done_step < self.model.num_timesteps:
-            # between two lines of the log: part of the next line is known
-            state["unlogged"] = {"since": self._done_step, "values": _numbers(self.logger.name_to_value)}
-        self._run.save_checkpoint("last", state)
+        self._run.save_checkpoint("last", {**train_state(self.algorithm), "best": self._best})
+
+    def _not_finite(self, problem: str) -> NotFiniteError:
+        last = self._run.checkpoints / "last"
+        return NotFiniteError(
+            f"{self._env_id}, step {self.model.num_timesteps:,}: {problem}; the checkpoint {last} of step "
+            f"{self._run.saved_step or 0:,} is from before, and --resume continues from it"
+        )
 
     @property
     def algorithm(self) -> OnPolicyAlgorithm:
@@ -195,10 +157,6 @@ class MetricsWriter(KVWriter):
 
     def close(self) -> None:
         """Nothing: the run folder is closed by the command."""
-
-
-def _numbered(wrong: np.ndarray) -> str:
-    return ", ".join(map(str, np.flatnonzero(wrong)))
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float]:

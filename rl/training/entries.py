@@ -1,7 +1,12 @@
-"""Hyperparameter entries in the format of the RL Baselines3 Zoo: which one an environment has, and what it may hold."""
+"""Hyperparameter entries in the RL Baselines3 Zoo's format: finding, checking and reading them without running code.
+
+The Zoo keeps Python expressions in strings, such as ``"dict(net_arch=[64, 64], activation_fn=nn.ReLU)"``, and evaluates
+them. Here such a string is parsed, and only what :func:`parsed_expression` lists is made of it.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 from pathlib import Path
@@ -9,6 +14,8 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.utils import LinearSchedule
+from torch import nn
 
 from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.files import read_yaml
@@ -23,14 +30,12 @@ ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy
 #: Arguments of the algorithm that have a flag of their own, or none.
 _NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
 _WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
-_MOST_ENVS = 4096
-DEFAULTS = "SB3's defaults"
-#: Steps of an environment that nobody has an entry for.
+#: Steps of an environment without an entry.
 DEFAULT_TIMESTEPS = 1e5
 #: Weight of the entropy term where an entry of ours has none: the paper's.
 DEFAULT_WEIGHT = 0.001
 _SHARE = {"at_least": 0.0, "at_most": 1.0}
-#: What a number may be, of every other argument that takes one.
+#: Bounds of every other argument that is a number.
 _RANGES: dict[str, dict[str, float]] = {
     "learning_rate": {"at_least": 0}, "gamma": _SHARE, "gae_lambda": _SHARE, "clip_range": {"above": 0},
     "clip_range_vf": {"above": 0}, "ent_coef": {}, "vf_coef": {"at_least": 0},
@@ -39,6 +44,10 @@ _RANGES: dict[str, dict[str, float]] = {
 }  # fmt: skip
 #: Arguments that may fall with the progress of training.
 _SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf", "ent_coef")
+#: Names that an expression may use, with any module in front (``nn.Tanh``, ``th.nn.Tanh``).
+NAMES: dict[str, type[nn.Module]] = {
+    name: getattr(nn, name) for name in ("Tanh", "ReLU", "ELU", "GELU", "LeakyReLU", "SiLU")
+}
 
 
 def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
@@ -49,8 +58,8 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     Args:
         env_id: the environment.
         algo: a key of :data:`ALGORITHMS`.
-        file: to look in. None: ``configs/rl/ALGO.yaml``, then what the environment's family brings, then
-            :func:`sb3_defaults`.
+        file: to look in. None: ``configs/rl/ALGO.yaml``, then the hyperparameters of the environment's family, then
+            SB3's defaults with the policy that fits the observations.
 
     Raises:
         InputError: an unreadable file, or no entry in a file that was named.
@@ -66,7 +75,8 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     elif algo in brought:
         entry, where = brought[algo], f"the hyperparameters of {name}'s family"
     elif file is None:
-        return sb3_defaults(env_id), f"{DEFAULTS}, since neither {path.name} nor a family of environments has {name}"
+        entry = _sb3_defaults(env_id)
+        where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
     else:
         raise InputError(f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one")
     if not isinstance(entry, dict):
@@ -75,20 +85,19 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     return {key: value for key, value in entry.items() if key != "ent_coef" or ours}, where
 
 
-def sb3_defaults(env_id: str) -> dict[str, Any]:
-    """An entry for any environment: the policy that fits its observations, all else as SB3 has it."""
+def _sb3_defaults(env_id: str) -> dict[str, Any]:
     space = make_env(env_id, None).observation_space
     policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy" if is_picture(space) else "MlpPolicy"
     return {"policy": policy, "n_timesteps": DEFAULT_TIMESTEPS}
 
 
 def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
-    """Check keys and, as far as SB3's defaults tell, values.
+    """Check the keys and the numbers of an entry; SB3 checks the rest when the model is made.
 
     Args:
         entry: what :func:`find_entry` returned, perhaps with keys of the command line.
         algo: a key of :data:`ALGORITHMS`.
-        where: how the entry is called in errors.
+        where: the entry's name in errors.
 
     Raises:
         InputError: naming the key and what was expected.
@@ -102,42 +111,120 @@ def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
     for key, value in entry.items():
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-        if key in _WHOLE_NUMBERS and not _is_count(value):
-            raise InputError(f"{where}: {key} must be a whole number above 0, not {shown(value)}")
-        if key not in ENVIRONMENT_KEYS and not _is_like(key, value, arguments[key]):
-            raise InputError(f"{where}: {key} cannot be {shown(value)}; SB3's default is {arguments[key]}")
-        problem = out_of_range([_start(value)], **_RANGES.get(key, {}))
+        problem = wrong_value(key, value, arguments.get(key))
         if problem is not None:
             raise InputError(f"{where}: {key}: {problem}")
-    if entry.get("n_envs", 1) > _MOST_ENVS:
-        raise InputError(f"{where}: n_envs must be {_MOST_ENVS:,} at most, not {entry['n_envs']}")
     for key in ("n_timesteps", "policy"):
         if key not in entry:
             raise InputError(f"{where}: the key '{key}' is missing")
 
 
-def _is_count(value: Any) -> bool:
-    """1, 2, 3, … up to what a buffer's length may be, perhaps written as 1e5."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 1 << 40 and value % 1 == 0
+def wrong_value(key: str, value: Any, default: Any) -> str | None:
+    """What is wrong with a value as half a sentence, or None; ``default`` is SB3's."""
+    number = value
+    if key in _SCHEDULES and isinstance(value, str):
+        if (start := _start(value)) is None:
+            return f"expected a number, or lin_ and a number, not '{value}'"
+        number = start
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+    if key in _WHOLE_NUMBERS and not (is_number and 1 <= number < 1 << 40 and number % 1 == 0):
+        return f"expected a whole number above 0, not {shown(value)}"  # perhaps written as 1e5
+    if isinstance(default, bool) and not isinstance(value, bool):
+        return f"expected true or false, not {shown(value)}"
+    if isinstance(default, (int, float)) and not isinstance(default, bool) and not is_number:
+        return f"expected a number, not {shown(value)}"
+    if isinstance(default, int) and key not in _WHOLE_NUMBERS and not isinstance(value, int):
+        return f"expected a whole number, not {shown(value)}"
+    return out_of_range([number], **_RANGES.get(key, {}))
 
 
-def _start(value: Any) -> Any:
-    """The number that a schedule falls from; anything else as it is."""
+def _start(value: str) -> float | None:
+    """The number of ``lin_NUMBER``; None for any other text."""
     try:
-        return float(value[4:]) if isinstance(value, str) and value.startswith("lin_") else value
+        start = float(value.removeprefix("lin_")) if value.startswith("lin_") else math.nan
     except ValueError:
-        return value  # said where the schedule is made
+        return None
+    return start if math.isfinite(start) else None
 
 
-def _is_like(key: str, value: Any, default: Any) -> bool:
-    """Whether a value is of the kind that an argument of SB3 with this default takes, as far as the default tells."""
-    if isinstance(default, bool):
-        return isinstance(value, bool)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if isinstance(default, int) and number:
-        return isinstance(value, int) or (key in _WHOLE_NUMBERS and value % 1 == 0)
-    schedule = key in _SCHEDULES and isinstance(value, str) and value.startswith("lin_")
-    if isinstance(default, (int, float)):
-        return number or schedule
-    # None: no limit, no bound, or the arguments of a part
-    return number or schedule or value is None or isinstance(value, (dict, str))
+def hyperparameter(key: str, value: Any) -> Any:
+    """A checked entry's value as SB3 takes it.
+
+    ``lin_2.5e-4`` falls linearly to 0 with the progress of training, ``!!float 128`` is a whole number where one is
+    due, and ``policy_kwargs`` may be an expression.
+
+    Raises:
+        InputError: naming the key and what was expected.
+    """
+    if key in _SCHEDULES and isinstance(value, str):
+        start = _start(value)
+        assert start is not None
+        return LinearSchedule(start, 0.0, 1.0)
+    if isinstance(value, float) and key in _WHOLE_NUMBERS:
+        return int(value)
+    if key == "policy_kwargs":
+        parsed = parsed_expression(key, value) if isinstance(value, str) else value
+        if not isinstance(parsed, dict):
+            raise InputError(f"hyperparameters, {key}: expected a mapping or dict(…), not {value!r}")
+        activation = parsed.get("activation_fn")  # a text in a mapping of YAML
+        more = {"activation_fn": parsed_expression(key, activation)} if isinstance(activation, str) else {}
+        return {**parsed, **more}
+    return value
+
+
+def normalisation(value: Any) -> tuple[bool, bool] | None:
+    """Whether observations and rewards are normalised; None if neither.
+
+    Args:
+        value: of the entry's ``normalize``: a truth value, or a mapping with ``norm_obs`` and ``norm_reward``, both
+            true where they are not given; it may be an expression too.
+
+    Raises:
+        InputError: anything else.
+    """
+    given = parsed_expression("normalize", value) if isinstance(value, str) else value
+    if isinstance(given, bool):
+        return (True, True) if given else None
+    if not isinstance(given, dict) or not set(given) <= {"norm_obs", "norm_reward"}:
+        raise InputError(
+            f"hyperparameters, normalize: expected true, false or dict(norm_obs=…, norm_reward=…), not {value!r}"
+        )
+    wanted = bool(given.get("norm_obs", True)), bool(given.get("norm_reward", True))
+    return wanted if any(wanted) else None
+
+
+def parsed_expression(key: str, text: str) -> Any:
+    """The value of an expression of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and the :data:`NAMES`.
+
+    Raises:
+        InputError: the text holds anything else, which is not run.
+    """
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        given = text if len(text) <= 200 else f"{text[:200]}…"
+        raise InputError(
+            f"hyperparameters, {key}: '{given}' is not an expression of numbers, strings, lists, dict(…) and "
+            f"{', '.join(f'nn.{name}' for name in NAMES)}"
+        ) from error
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.List):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(item) for item in node.elts)
+    if isinstance(node, ast.Dict):
+        return {_value(_given(key)): _value(value) for key, value in zip(node.keys, node.values, strict=True)}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+        return {_given(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+    if isinstance(node, ast.Attribute) and node.attr in NAMES:
+        return NAMES[node.attr]
+    return ast.literal_eval(node)
+
+
+def _given(key: Any) -> Any:
+    """A key; there is none in ``dict(**other)`` and ``{**other}``."""
+    if key is None:
+        raise ValueError("no key")
+    return key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,77 +20,52 @@ from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig, recipe_in_words
+from rl.config import TrainConfig
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
 from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
-from rl.training.build import build_envs, build_model, observation_options, restore_policy, update_in_words
+from rl.training.build import build_envs, build_model
 from rl.training.callback import MetricsWriter, TrainingCallback
-from rl.training.entries import ALGORITHMS
-from rl.training.resume import restore_train_state
-from rl.training.verdict import goal_figures, verdict
+from rl.training.entries import ALGORITHMS, find_entry
+from rl.training.state import restore_policy, restore_train_state
 
 
 def train(config: TrainConfig) -> None:
     """Set up → loop → save, for a resolved configuration."""
     with deterministic_algorithms(config.deterministic):
-        _train(config)
+        torch.set_num_threads(config.threads)
+        checkpoint = checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
+        model = untrained_model(config)
+        # before the run folder is touched, which a checkpoint that does not fit must leave as it is
+        if checkpoint is not None:
+            restore_train_state(model, checkpoint)
+        run = _open_run(config, checkpoint)
+        model.set_logger(Logger(None, [MetricsWriter(run)]))
+        _print_start(config, run, model)
+        resume = _resume_command(config, run)
+        try:
+            with going_on_with(f"continue with: {resume}"):
+                with StopRequest(resume) as stop:
+                    _learn(config, run, model, checkpoint, stop)
+                _evaluate_run(config, run, model)
+        finally:
+            run.close()
 
 
-def _train(config: TrainConfig) -> None:
-    torch.set_num_threads(config.threads)
-    checkpoint = checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
-    model = untrained_model(config)
-    # before the run folder is touched, which a checkpoint that does not fit must leave as it is
-    if checkpoint is not None:
-        restore_train_state(model, checkpoint)
-    run = _open_run(config, checkpoint)
-    model.set_logger(Logger(None, [MetricsWriter(run)]))
-    _print_start(config, run, model)
-    resume = _resume_command(config, run)
-    try:
-        with going_on_with(f"continue with: {resume}"):
-            with StopRequest(resume) as stop:
-                _learn(config, run, model, checkpoint, stop)
-            _evaluate_run(config, run, model)
-    finally:
-        run.close()
+def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm:
+    """The algorithm with the objective as its entropy term, on its environments; it has not learnt anything yet.
 
-
-def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
-    """The algorithm with the objective as its entropy term, on its environments; it has not learnt anything yet."""
-    fast = config.algo == "ppo" and config.update == "auto"
+    Args:
+        config: resolved.
+        fast: take :class:`rl.fast.ppo.FastPPO` where the settings allow it.
+    """
+    fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     envs = build_envs(config.env, config.hyperparameters)
     return build_model(algorithm, envs, config.hyperparameters, config.weight, config.seed, config.device)
-
-
-def _resume_command(config: TrainConfig, run: RunFolder) -> str:
-    modules = [*(config.import_modules or "").split(","), config.env.rpartition(":")[0]]
-    command = resume_command("rl.train", run.path)
-    return f"{command} --import {','.join(dict.fromkeys(filter(None, modules)))}" if any(modules) else command
-
-
-def _learn(
-    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
-) -> None:
-    timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
-    callback = TrainingCallback(
-        config.env, timesteps, eval_freq, _evaluator(config, DURING_TRAINING), run, stop, checkpoint
-    )
-    try:
-        with np.errstate(invalid="ignore", over="ignore"):  # the callback stops the training with a sentence
-            model.learn(
-                total_timesteps=timesteps - model.num_timesteps,
-                callback=callback,
-                log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
-                reset_num_timesteps=checkpoint is None,
-            )
-    finally:
-        callback.close()
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
@@ -101,20 +77,49 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
     return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
 
 
+def _resume_command(config: TrainConfig, run: RunFolder) -> str:
+    modules = [*(config.import_modules or "").split(","), config.env.rpartition(":")[0]]
+    command = resume_command("rl.train", run.path)
+    return f"{command} --import {','.join(dict.fromkeys(filter(None, modules)))}" if any(modules) else command
+
+
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
+    update = "SB3's own"
+    if isinstance(model, FastPPO):
+        update = "fast, with SB3's numbers up to rounding"
+        if model.not_fast is not None:
+            update = f"SB3's own (the fast one cannot serve: {model.not_fast})"
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
+    algo = config.algo.upper()
     print(
-        f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}"
+        f"{algo} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}\n"
+        f"  on      {config.env}, {model.n_envs} environments, {config.timesteps:,} steps, {config.device}, {threads}\n"
+        f"  update  {update}"
     )
-    print(
-        f"  on      {config.env}, {model.n_envs} environments, {config.timesteps:,} steps, {config.device}, {threads}"
-    )
-    print(f"  update  {update_in_words(model, config.update)}")
-    if not config.resume and (recipe := recipe_in_words(config)) is not None:
-        print(f"  recipe  {recipe}")
-    print(f"  results {run.path}", flush=True)
     if config.resume:
-        print(f"  resumed at step {model.num_timesteps:,}", flush=True)
+        print(f"  resumed at step {model.num_timesteps:,}")
+    else:
+        file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
+        print(f"  recipe  {find_entry(config.env, config.algo, file)[1]}")
+    print(f"  results {run.path}", flush=True)
+
+
+def _learn(
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
+) -> None:
+    timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
+    evaluator, best = _evaluator(config, DURING_TRAINING), checkpoint["best"] if checkpoint else None
+    callback = TrainingCallback(config.env, timesteps, eval_freq, evaluator, run, stop, best)
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):  # the callback stops the training with a sentence
+            model.learn(
+                total_timesteps=timesteps - model.num_timesteps,
+                callback=callback,
+                log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
+                reset_num_timesteps=checkpoint is None,
+            )
+    finally:
+        callback.close()
 
 
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
@@ -132,32 +137,62 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     figures = goal_figures(returns, config.goal_return)
     file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
     console().print(results_table(f"{config.env}, {config.loss}, {episodes} episodes", [last, best]))
-    if config.video:
-        _record(config, run, model, evaluator)
+    video = run.path / "videos" / "last.gif"
+    if config.video and not video.exists():  # a finished run that is resumed has it already
+        video.parent.mkdir(exist_ok=True)
+        restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
+        about_video = f"{config.env}, {config.loss}, last policy"
+        wrapper = config.hyperparameters.get("env_wrapper")
+        record_episodes(model, config.env, evaluator.episodes(model, False), video, about_video, wrapper=wrapper)
+        print(f"video       {video}")
     print("\n".join(verdict(config, returns, last["mean_return"], figures)))
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
     print(f"report      {report_command(run.path)}")
 
 
-def _record(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evaluator: Evaluator) -> None:
-    """The last policy's best and worst episodes; a finished run that is resumed has them already."""
-    video = run.path / "videos" / "last.gif"
-    if video.exists():
-        return
-    video.parent.mkdir(exist_ok=True)
-    restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
-    about = f"{config.env}, {config.loss}, last policy"
-    episodes = evaluator.episodes(model, False)
-    record_episodes(model, config.env, episodes, video, about, **observation_options(config.hyperparameters))
-    print(f"video       {video}")
+def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
+    """The keys of ``eval.json`` about the time to the goal.
+
+    Args:
+        returns: step → mean return under sampled actions, of each evaluation during training.
+        goal: the return that has to be reached; None without one.
+
+    Returns:
+        ``steps_to_goal`` is None for a run that was never at the goal: censored at ``steps_without_goal``, its last
+        evaluation. For any other run both are the step of the first evaluation there.
+    """
+    first = None if goal is None else min((step for step, value in returns.items() if value >= goal), default=None)
+    last = max(returns, default=None) if goal is not None else None
+    return {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": last if first is None else first}
+
+
+def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]) -> list[str]:
+    """Lines for a terminal: when the run reached its goal, and a warning where it ended at its worst.
+
+    Args:
+        config: of the run.
+        returns: as for :func:`goal_figures`.
+        last: mean return of the last policy in the scores at the end.
+        figures: of :func:`goal_figures`.
+    """
+    goal, steps = figures["goal_return"], figures["steps_to_goal"]
+    lines = []
+    if goal is not None:
+        made = figures["steps_without_goal"] or config.timesteps  # whole rollouts, and so more than were asked for
+        when = f"first reached at step {steps:,}" if steps is not None else f"not reached in {made:,} steps"
+        lines.append(f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)")
+    if len(returns) > 1 and last <= min(returns.values()) and (goal is None or last < goal):
+        lines.append(
+            f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or "
+            "it was lost again. Try more --timesteps, another --ent-coef (docs/rl_answer.md) and several seeds"
+        )
+    return lines
 
 
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
     episodes = _filled_in(config.final_episodes) if purpose == FINAL else config.eval_episodes
-    return Evaluator(
-        config.env, episodes=episodes, seed=config.seed, purpose=purpose, goal=config.goal_return,
-        **observation_options(config.hyperparameters),
-    )  # fmt: skip
+    wrapper = config.hyperparameters.get("env_wrapper")
+    return Evaluator(config.env, wrapper, episodes, config.seed, purpose, config.goal_return)
 
 
 def _filled_in(value: int | None) -> int:

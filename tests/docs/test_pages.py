@@ -39,7 +39,7 @@ MOST_WORDS = 15_000
 #: What reads the command line, by the name it has in the commands' modules.
 READERS = ("parse_config", "parse_search", "_options")
 #: rl.train has one more: its arguments are read before anything imports torch.
-MOST_HOPS = {"seg.train": 3, "rl.train": 4}
+MOST_HOPS = {"seg.train": 3, "rl.train": 3}
 
 
 class Parsed(Exception):

@@ -76,7 +76,7 @@ def _weighted(algorithm: type[Any], weight: float) -> type[Any]:
 
 def _hooked(algorithm: type[Any], arm: str) -> type[Any]:
     from rl import with_entropy_objective
-    from rl.hook.policy import action_sizes
+    from rl.hook.logits import action_sizes
 
     objective = arm.removesuffix("-where-possible")
     hooked = with_entropy_objective(algorithm, objective)

@@ -22,8 +22,8 @@ from dem_apps.runtime.command import run_command
 from rl import with_entropy_objective
 from rl.config import read_run
 from rl.envs.make import make_env
-from rl.training.build import restore_policy
 from rl.training.run import untrained_model
+from rl.training.state import restore_policy
 
 ENV = "CartPole-v1"
 ALGORITHMS = {"ppo": PPO, "a2c": A2C}

@@ -14,7 +14,7 @@ from stable_baselines3 import PPO
 from dem_apps.errors import InputError
 from rl.envs.family import import_modules
 from rl.envs.make import make_env, make_training_envs
-from rl.results import episodes
+from rl.results import evaluator as scores
 from rl.results.evaluator import FINAL, Evaluator
 
 ID = "Faulty-v0"
@@ -89,7 +89,7 @@ def test_an_episode_that_never_ends_is_cut_and_said(
     register: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     register("")
-    monkeypatch.setattr(episodes, "LONGEST_EPISODE", 30)
+    monkeypatch.setattr(scores, "LONGEST_EPISODE", 30)
     model = PPO("MlpPolicy", make_training_envs(ID, None, 1, normalise=False, gamma=0.99), n_steps=8, device="cpu")
     evaluator = Evaluator(ID, None, 3, 0, FINAL)
     figures = evaluator(model)

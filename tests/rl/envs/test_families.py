@@ -26,7 +26,7 @@ from dem_apps.runtime.settings import parse_config, parse_search
 from rl.config import TrainConfig, resolve
 from rl.envs import families
 from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
-from rl.envs.family import Family, load
+from rl.envs.family import Family
 from rl.envs.make import check_env_id, make_env
 from rl.envs.minigrid import MINIGRID
 from rl.training.build import build_envs, build_model
@@ -62,9 +62,10 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
     """The first one that has hyperparameters; of a family without any, CartPole."""
     family = FAMILIES[name]
     if family.module is not None:
-        pytest.importorskip(family.module)
-    if family.register is not None and not any(family_of(known) is family for known in gym.registry):
-        load(family.register)()
+        module, _, register = family.module.partition(":")
+        imported = pytest.importorskip(module)
+        if register and not any(family_of(known) is family for known in gym.registry):
+            getattr(imported, register)()
     env_id, entry = "CartPole-v1", ENTRY
     for known in sorted(gym.registry):
         if family_of(known) is family:
@@ -75,7 +76,7 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
                 continue
     assert family_of(env_id) is family
     env = make_env(env_id, entry.get("env_wrapper"))
-    assert np.issubdtype(env.observation_space.dtype, np.floating) or family.dtype is None
+    assert np.issubdtype(env.observation_space.dtype, np.floating)
     envs = build_envs(env_id, {**entry, "n_envs": 2})
     steps = {**entry, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
     model: Any = build_model(PPO, envs, steps, 0.001, 0, "cpu").learn(32)
@@ -105,13 +106,6 @@ def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp
     )
     with pytest.raises(InputError, match=r"MountainCar-v0's family: unknown key 'n_stps'; did you mean 'n_steps'"):
         resolve(TrainConfig(env="MountainCar-v0"))
-
-
-def test_a_family_may_leave_images_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    image = ["minigrid.wrappers.ImgObsWrapper"]
-    assert make_env("MiniGrid-DoorKey-5x5-v0", image).observation_space.dtype == np.float32
-    monkeypatch.setitem(families.FAMILIES, "images", Family(prefixes=("MiniGrid-DoorKey-",), dtype=None))
-    assert make_env("MiniGrid-DoorKey-5x5-v0", image).observation_space.dtype == np.uint8
 
 
 def test_a_family_without_its_package_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:

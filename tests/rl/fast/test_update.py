@@ -19,10 +19,10 @@ from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyObjective, entropy_gradient
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
-from rl.envs.zoo import hyperparameter, normalisation
 from rl.fast.ppo import FastPPO, by_equations
 from rl.fast.update import log_softmax
-from rl.hook import policy as objective_policy
+from rl.hook import algorithm as hook
+from rl.training.entries import hyperparameter, normalisation
 
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "ent_coef": 0.01}
@@ -122,7 +122,7 @@ def test_an_objective_without_a_numpy_form_goes_by_its_equations(
     made_of: type[EntropyObjective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to be trained as AdaDEM-Norm, without a word."""
-    monkeypatch.setattr(objective_policy, "build_objective", lambda _name, num_classes: made_of(num_classes))
+    monkeypatch.setattr(hook, "build_objective", lambda _name, num_classes: made_of(num_classes))
     stock, fast = (
         trained(with_entropy_objective(algorithm, "adadem"), "CartPole-v1", 512, ent_coef=0.5)
         for algorithm in (PPO, FastPPO)

@@ -21,7 +21,7 @@ from support.toy_env import ToyEnv
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
-from rl.hook.policy import acts_by_action_net
+from rl.fast.numpy_mlp import is_mlp_policy
 
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
@@ -332,7 +332,7 @@ def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(change: Any
     ]
     entropy, dem = (model.logger.name_to_value["train/entropy_objective"] for model in trained)
     assert dem == pytest.approx(entropy, abs=1e-4)
-    assert not acts_by_action_net(trained[0].policy)
+    assert not is_mlp_policy(trained[0].policy)
 
 
 def test_other_policies_work() -> None:

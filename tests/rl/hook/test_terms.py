@@ -15,8 +15,8 @@ from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve
 from rl.fast.ppo import by_equations
 from rl.hook.adaptive_entropy import AdaptiveEntropy
+from rl.hook.algorithm import POLICY_TERMS, build_term
 from rl.hook.complexity import Complexity, complexity
-from rl.hook.policy import POLICY_TERMS, build_term
 from rl.training.run import untrained_model
 
 C = 5

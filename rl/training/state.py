@@ -7,13 +7,40 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecTransposeImage, unwrap_vec_wrapper
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import fitting, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from rl.fast.compact_normalize import CompactNormalize
-from rl.training.build import policy_state, restore_policy
+
+
+def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+    """What evaluation needs: the policy (its objective's state included) and the normalisation it was trained with."""
+    envs = model.get_vec_normalize_env()
+    statistics = None
+    if envs is not None:
+        statistics = {"observations": _statistics(envs.obs_rms), "returns": _statistics(envs.ret_rms)}
+    return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
+
+
+def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+    """Put back what :func:`policy_state` returned: the weights, and the running statistics of the environments.
+
+    Raises:
+        InputError: the state is that of another network or of other observations.
+    """
+    where = "the checkpoint does not fit this run, policy"
+    load_state(model.policy, state.get("policy"), where)
+    envs = model.get_vec_normalize_env()
+    if envs is None:
+        return
+    with fitting("the checkpoint does not fit this run, normalisation"):
+        # one array of observations, so one running mean (SB3's type allows for one per key)
+        shape = envs.observation_space.shape or ()
+        envs.obs_rms = _running(state["normalisation"]["observations"], shape)  # type: ignore[assignment]
+        envs.ret_rms = _running(state["normalisation"]["returns"], ())
 
 
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -72,10 +99,24 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
     restore_random_states(state["random"])  # last: everything above may draw
 
 
+def _statistics(running: Any) -> dict[str, Any]:
+    # numbers without dimensions as floats: JSON keeps every bit of them
+    return {
+        name: float(value) if np.ndim(value) == 0 else value
+        for name, value in (("mean", running.mean), ("var", running.var), ("count", running.count))
+    }
+
+
+def _running(statistics: dict[str, Any], shape: tuple[int, ...]) -> RunningMeanStd:
+    """Running moments of the given shape out of a checkpoint."""
+    moments = RunningMeanStd()
+    moments.mean, moments.var = (np.asarray(statistics[name]).reshape(shape) for name in ("mean", "var"))
+    moments.count = statistics["count"]
+    return moments
+
+
 def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     assert model.env is not None
-    if len(state["envs"]) != model.n_envs:
-        raise InputError(f"--resume: the checkpoint has {len(state['envs'])} environments, and this run {model.n_envs}")
     expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
     for index, record in enumerate(state["envs"]):
         observation = model.env.env_method("restore", record, indices=index)[0]
@@ -90,7 +131,7 @@ def _same(observation: Any, expected: Any, index: int, model: OnPolicyAlgorithm)
     """Whether an environment's observation is what is expected of the ``index``-th one."""
     assert model.env is not None
     transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
-    if transposing is not None and model.get_vec_normalize_env() is None:  # which is inside, and sees what we see
+    if transposing is not None and model.get_vec_normalize_env() is None:  # inside of it observations are as here
         observation = transposing.transpose_observations(observation)
     if isinstance(observation, dict):
         return all(np.array_equal(part, expected[key][index]) for key, part in observation.items())

@@ -1,0 +1,42 @@
+"""The end of a training: the time to the goal, and a warning where the last policy is the worst."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl.config import TrainConfig
+from rl.training.run import goal_figures, verdict
+
+CONFIG = TrainConfig(timesteps=300, eval_freq=100)
+
+
+@pytest.mark.parametrize(
+    ("returns", "goal", "first", "without"),
+    [
+        ({100: 0.1, 200: 0.9, 300: 0.95}, 0.86, 200, 200),
+        ({100: 0.0, 200: 0.1, 300: 0.0}, 0.86, None, 300),  # censored
+        ({100: 0.0}, None, None, None),
+    ],
+)
+def test_the_time_to_the_goal(returns: dict[int, float], goal: float | None, first: int, without: int) -> None:
+    figures = goal_figures(returns, goal)
+    assert figures == {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": without}
+    lines = verdict(CONFIG, returns, 0.96, figures)
+    assert len(lines) == (goal is not None)
+    if goal is not None:
+        said = "first reached at step 200" if first else "not reached in 300 steps"
+        assert f"return 0.86: {said} (evaluated every 100 steps)" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("returns", "last", "goal", "worst"),
+    [
+        ({1: 5.0, 2: 3.0}, 3.0, None, True),  # it was better once
+        ({1: 5.0, 2: 3.0}, 4.0, None, False),
+        ({1: 1.0, 2: 1.0}, 1.0, 1.0, False),  # solved from the first evaluation on
+        ({1: 0.0}, 0.0, None, False),  # the last policy itself
+    ],
+)
+def test_ending_at_the_worst(returns: dict[int, float], last: float, goal: float | None, worst: bool) -> None:
+    lines = verdict(CONFIG, returns, last, goal_figures(returns, goal))
+    assert any(f"{last:.3f}, is the lowest of the whole run" in line for line in lines) is worst
