@@ -87,9 +87,9 @@ class Predictions:
             panels.save_panel(self.file(stage, index, f"{kind}.png"), Image.fromarray(tile))
         if picture.place is not None:
             write_geotiffs(lambda kind: self.file(stage, index, kind), prediction, self.classes, picture.place)
-        classes, entropy = prediction.counted
+        entropy = prediction.counted[1]
         self.rows[stage][relative.as_posix()] = Row(
-            np.bincount(classes.ravel(), minlength=len(self.classes)),
+            prediction.pixels(len(self.classes)),
             float(entropy.mean()) if entropy.size else 0.0,
             None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid),
         )

@@ -1,4 +1,4 @@
-"""Predictions and their entropy as numbers and in colours, every entropy on one scale, 0 to 1.
+"""Predictions, their entropy and their errors as numbers and in colours, every entropy on one scale, 0 to 1.
 
 Shapes: C classes, H × W pixels.
 """
@@ -22,10 +22,14 @@ from seg.data.labels import IGNORE_INDEX, ClassSet
 
 Colour = tuple[int, int, int]
 
-#: The two greys of the hatch over pixels of a label that nothing counts.
+#: The two greys of the hatch over ignored pixels.
 _IGNORED = ((255, 255, 255), (170, 170, 170))
-#: Rows of the map whose softmax is held at once: a full-size one would need the logits' memory three times.
+#: Rows of the map whose softmax is in memory at once; a full-size softmax takes three times the logits' memory.
 _ROWS_AT_ONCE = 128
+#: Below this share of log C a pixel counts as certain: with 19 classes, two of them at 91 % and 9 % are at 0.1.
+CERTAIN = 0.1
+#: Grey of the image's black and white behind the wrong pixels: light, since most class colours are dark.
+_FADED = (180, 245)
 
 
 def normalised_entropy(logits: Tensor) -> NDArray[np.float32]:
@@ -37,12 +41,12 @@ def normalised_entropy(logits: Tensor) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a network says of one image.
+    """A network's prediction of one image.
 
     Args:
         classes: (H, W) uint8 train ids.
         entropy: (H, W) float32, 0 to 1: Shannon entropy / log C.
-        valid: (H, W), False where the image holds no data and nothing counts; None is everywhere.
+        valid: (H, W), False where the image holds no data and nothing counts; None for data everywhere.
     """
 
     classes: NDArray[np.uint8]
@@ -56,7 +60,7 @@ class Prediction:
 
     @classmethod
     def of_bands(cls, bands: Iterable[Tensor], valid: NDArray[np.bool_] | None = None) -> Prediction:
-        """From (C, ·, W) logits that lie below each other, one of them in memory at a time."""
+        """From bands of (C, ·, W) logits, from top to bottom; one of them is in memory at a time."""
         parts = [cls.of(band) for band in bands]
         classes, entropy = (np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "entropy"))
         return cls(classes, entropy, valid)
@@ -70,16 +74,17 @@ class Prediction:
     @property
     def counted(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         """Classes and entropy of the pixels that count; (H, W) each where all do, else (N,)."""
-        return (
-            (self.classes, self.entropy) if self.valid is None else (self.classes[self.valid], self.entropy[self.valid])
-        )
+        if self.valid is None:
+            return self.classes, self.entropy
+        return self.classes[self.valid], self.entropy[self.valid]
+
+    def pixels(self, num_classes: int) -> NDArray[np.int64]:
+        """(C,) number of counted pixels of each class."""
+        return np.bincount(self.counted[0].ravel(), minlength=num_classes)
 
     def tiles(self, palette: Sequence[Colour]) -> dict[str, NDArray[np.uint8]]:
-        """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched, which neither is."""
-        tiles = {
-            "prediction": coloured_prediction(self.classes, palette),
-            "entropy": coloured_entropy(self.entropy),
-        }
+        """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched."""
+        tiles = {"prediction": coloured_prediction(self.classes, palette), "entropy": coloured_entropy(self.entropy)}
         if self.valid is not None:
             nothing = ~self.valid
             for tile in tiles.values():
@@ -87,7 +92,7 @@ class Prediction:
         return tiles
 
     def ids(self, classes: ClassSet) -> NDArray[np.uint8]:
-        """(H, W) what label images in the class set's numbering hold; ``IGNORE_INDEX`` where there is no data."""
+        """(H, W) label ids in the class set's numbering; ``IGNORE_INDEX`` where there is no data."""
         ids: NDArray[np.uint8] = classes.to_ids()[self.classes]
         return ids if self.valid is None else np.where(self.valid, ids, np.uint8(IGNORE_INDEX))
 
@@ -99,7 +104,7 @@ def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colou
 
 
 def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
-    """(H, W) train ids → (H, W, 3) colours as of a prediction; ignored pixels are hatched, which no class is."""
+    """(H, W) train ids → (H, W, 3) colours; ignored pixels are hatched."""
     counted = label < len(palette)
     coloured = coloured_prediction(np.where(counted, label, 0), palette)
     return np.where(counted[..., None], coloured, _hatch(label.shape))
@@ -108,7 +113,7 @@ def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDA
 def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """(H, W, 3) stripes in two greys."""
     stripe = max(2, max(shape) // 100)
-    # counted in bytes: of a large scene the numbers would take eight times as much as its pixels
+    # in small integers, which take as much memory as the image does
     rows, columns = (np.arange(side) % (2 * stripe) for side in shape)
     diagonals = np.add.outer(rows.astype(np.uint16), columns.astype(np.uint16)) // np.uint16(stripe) % 2
     hatch: NDArray[np.uint8] = np.asarray(_IGNORED, np.uint8)[diagonals.astype(np.uint8)]
@@ -116,7 +121,7 @@ def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """(H, W) in 0 to 1 → (H, W, 3) in the perceptual map magma; the scale never adapts to the image."""
+    """(H, W) in 0 to 1 → (H, W, 3) in the colour map magma, on the same scale for every image."""
     colours = _magma()
     index = (entropy * np.float32(len(colours))).clip(0, len(colours) - 1).astype(np.uint8)
     coloured: NDArray[np.uint8] = colours[index]
@@ -125,14 +130,40 @@ def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8], share: float = 0.55) -> NDArray[np.uint8]:
     """Coloured classes blended over the image: (H, W, 3) both; ``share`` is how much of a pixel is the class."""
-    blended: NDArray[np.uint8] = np.asarray(
-        Image.blend(Image.fromarray(image), Image.fromarray(prediction), share), dtype=np.uint8
-    )
-    return blended
+    return np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(prediction), share), dtype=np.uint8)
+
+
+def wrong_pixels(
+    image: NDArray[np.uint8],
+    label: NDArray[np.uint8],
+    prediction: Prediction,
+    coloured: NDArray[np.uint8],
+) -> dict[str, NDArray[np.uint8]]:
+    """The image in light grey, with the wrong pixels in the colours of the predicted classes.
+
+    Args:
+        image: (h, w, 3) RGB, of any size.
+        label: (H, W) train ids; pixels of ``IGNORE_INDEX`` are never wrong.
+        prediction: its classes and entropy are (H, W).
+        coloured: (H, W, 3) the predicted classes in colours.
+
+    Returns:
+        (H, W, 3) ``wrong``, all that differ from the label, and ``confidently-wrong``, those below :data:`CERTAIN`.
+    """
+    grey = Image.fromarray(image).convert("L").resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
+    black, white = _FADED
+    light = (black + np.asarray(grey) / 255 * (white - black)).astype(np.uint8)
+    faded = np.repeat(light[..., None], 3, axis=2)
+    wrong = (prediction.classes != label) & (label != IGNORE_INDEX)
+    certain = wrong & (prediction.entropy < CERTAIN)
+    return {
+        name: np.where(shown[..., None], coloured, faded)
+        for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
+    }
 
 
 @cache
 def _magma() -> NDArray[np.uint8]:
-    """(256, 3): a table, because matplotlib's own call takes eight floats a pixel."""
+    """(256, 3); matplotlib's own call takes eight floats per pixel."""
     colours: NDArray[np.uint8] = (matplotlib.colormaps["magma"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
     return colours

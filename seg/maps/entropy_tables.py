@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.runtime.files import write_atomically
+from dem_apps.report.tables import write_csv
 from seg.maps.entropy_maps import Prediction
 
 #: The table of images, which is the last that an export writes and the first that it makes.
@@ -19,7 +17,7 @@ ENTROPY_TABLE = "entropy.csv"
 
 
 class EntropyTables:
-    """Grows with every image; ``entropy.csv`` has a row per image, ``entropy_per_class.csv`` one per class in it.
+    """``entropy.csv`` with a row per image, and ``entropy_per_class.csv`` with a row per image and predicted class.
 
     Args:
         names: the C class names.
@@ -27,62 +25,46 @@ class EntropyTables:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._per_image: list[list[Any]] = []
-        self._per_class: list[list[Any]] = []
+        self._per_image: list[dict[str, Any]] = []
+        self._per_class: list[dict[str, Any]] = []
 
     def add(self, image: str, prediction: Prediction) -> NDArray[np.int64]:
-        """Count the pixels of one image that hold data.
-
-        Args:
-            image: its name.
-            prediction: of it.
-
-        Returns:
-            (C,) the pixels of each class.
-        """
+        """Add the rows of one image; returns (C,) the pixels of each class that hold data."""
         height, width = prediction.classes.shape
         classes, entropy = prediction.counted
-        pixels = np.bincount(classes.ravel(), minlength=len(self._names))
+        pixels = prediction.pixels(len(self._names))
         sums = np.bincount(classes.ravel(), entropy.ravel(), len(self._names))
         top, size = int(pixels.argmax()), max(classes.size, 1)
-        mean = sums.sum() / size
-        self._per_image.append([image, width, height, mean, self._names[top], pixels[top] / size])
+        self._per_image.append({
+            "image": image, "width": width, "height": height, "mean_entropy": sums.sum() / size,
+            "top_class": self._names[top], "top_class_share": pixels[top] / size,
+        })  # fmt: skip
         self._per_class.extend(
-            [image, name, pixels[index], sums[index] / pixels[index]]
-            for index, name in enumerate(self._names)
-            if pixels[index]
+            {"image": image, "predicted_class": name, "pixels": pixels[k], "mean_entropy": sums[k] / pixels[k]}
+            for k, name in enumerate(self._names)
+            if pixels[k]
         )
         return pixels
 
     def join(self, parts: Sequence[EntropyTables], images: Sequence[str]) -> None:
-        """Hold what several processes have, each a part, as one process would have it.
-
-        Args:
-            parts: each image in one of them.
-            images: in their order; those without a row are left out.
-        """
+        """Take the rows of several processes, in the order of ``images``."""
         place = {image: index for index, image in enumerate(images)}
-        rows = [row for part in parts for row in part._per_image]
-        of_classes = [row for part in parts for row in part._per_class]
-        self._per_image = sorted(rows, key=lambda row: place[row[0]])
-        self._per_class = sorted(of_classes, key=lambda row: place[row[0]])
+        per_image = [row for part in parts for row in part._per_image]
+        per_class = [row for part in parts for row in part._per_class]
+        self._per_image, self._per_class = (
+            sorted(rows, key=lambda row: place[row["image"]]) for rows in (per_image, per_class)
+        )
 
     def mean_entropy(self) -> float | None:
-        """Mean of the images' means, each image counting once; None before the first."""
-        return float(np.mean([row[3] for row in self._per_image])) if self._per_image else None
+        """Mean of the images' means; None without any image."""
+        return float(np.mean([row["mean_entropy"] for row in self._per_image])) if self._per_image else None
 
     def write(self, folder: Path) -> None:
-        """Both files, each in one step."""
+        """Write both files, each in one step."""
         folder.mkdir(parents=True, exist_ok=True)
-        header = ["image", "width", "height", "mean_entropy", "top_class", "top_class_share"]
-        write_atomically(folder / ENTROPY_TABLE, _csv(header, self._per_image))
-        header = ["image", "predicted_class", "pixels", "mean_entropy"]
-        write_atomically(folder / "entropy_per_class.csv", _csv(header, self._per_class))
+        write_csv(folder / ENTROPY_TABLE, list(map(_shown, self._per_image)))
+        write_csv(folder / "entropy_per_class.csv", list(map(_shown, self._per_class)))
 
 
-def _csv(header: list[str], rows: list[list[Any]]) -> bytes:
-    content = io.StringIO(newline="")
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([f"{value:.6f}" if isinstance(value, float) else value for value in row] for row in rows)
-    return content.getvalue().encode()
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: f"{value:.6f}" if isinstance(value, float) else value for key, value in row.items()}

@@ -1,4 +1,4 @@
-"""Predictions as label ids, in the format that Cityscapes' server and tools take."""
+"""Predictions as label ids, in Cityscapes' submission format."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from seg.data.pixel_format import resized_mask
 
 
 class PredictionWriter:
-    """Writes predictions as ``<image's name>_pred_labelIds.png``, all in one folder: Cityscapes' submission format.
+    """Writes predictions as ``<image's name>_pred_labelIds.png``, all in one folder.
 
     Args:
         folder: made if it is missing.
-        classes: whose ids the files hold; those of Cityscapes' classes are its label ids.
+        classes: whose ids the files hold.
 
     Raises:
         InputError: the folder holds predictions already.

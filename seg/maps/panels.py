@@ -1,4 +1,4 @@
-"""Pictures for people: image | prediction | entropy in a row, and the tiles that a report reads.
+"""Panels, image | prediction | entropy in a row, and the tiles of a report.
 
 Shapes: C classes, H × W pixels.
 """
@@ -19,12 +19,11 @@ from torch import Tensor
 
 from dem_apps.runtime.files import write_atomically
 from seg.data.labels import ClassSet
-from seg.maps.entropy_maps import Colour, Prediction, coloured_entropy, coloured_label, overlay
-from seg.maps.error_maps import wrong_pixels
+from seg.maps.entropy_maps import Colour, Prediction, coloured_entropy, coloured_label, overlay, wrong_pixels
 
-#: Tiles narrower than the first are enlarged to about that width, tiles longer than the second are reduced to it.
+#: Narrower tiles are enlarged to about the first width; longer ones are reduced to the second.
 _SMALL, _LARGE = 384, 640
-#: A cell is never smaller than this, so that titles and the ticks of the colour bar have room beside a thin image.
+#: Least size of a cell, for titles and the ticks of the colour bar beside a thin image.
 _LEAST_WIDTH, _LEAST_HEIGHT = 160, 56
 _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
 
@@ -34,10 +33,10 @@ class Row:
     """One row of a comparison.
 
     Args:
-        title: said above the image, such as the run's method and loss.
-        prediction: (H, W, 3) coloured classes, shown at the image's size whatever its own.
+        title: above the image, such as the run's method and loss.
+        prediction: (H, W, 3) coloured classes of any size, shown at the image's.
         entropy: (H, W, 3) coloured entropy, likewise.
-        caption: said behind the last title, such as the mean entropy.
+        caption: behind the last title, such as the mean entropy.
     """
 
     title: str
@@ -53,18 +52,17 @@ def map_pictures(
     classes: ClassSet,
     valid: NDArray[np.bool_] | None = None,
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
-    """What a training shows of one image: its tiles by name, as reports read them, and the panel.
+    """The tiles of one image by name, as reports read them, and its panel.
 
     Args:
         image: (H, W, 3) RGB.
-        label: (H', W') train ids, or None: then there is no such tile, and none of what is wrong.
+        label: (H', W') train ids, or None: then the tiles ``label``, ``wrong`` and ``confidently-wrong`` are missing.
         logits: (C, H', W').
         classes: names and colours of the C classes.
         valid: (H', W'), False where the image holds no data.
 
     Returns:
-        (H, W, 3) uint8 ``image`` and ``overlay``; ``prediction``, ``entropy``, ``label``, ``wrong`` and
-        ``confidently-wrong`` of (H', W', 3); and the panel.
+        uint8 tiles: ``image`` and ``overlay`` (H, W, 3), the others (H', W', 3); and the panel.
     """
     prediction = Prediction.of(logits, valid)
     tiles = {"image": image, **prediction.tiles(classes.colors)}
@@ -72,8 +70,8 @@ def map_pictures(
     tiles["overlay"] = overlay(image, np.asarray(at_image_size))
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
-        tiles |= wrong_pixels(image, label, prediction.classes, tiles["prediction"], prediction.entropy)
-    names = legend(np.bincount(prediction.counted[0].ravel(), minlength=len(classes)), classes)
+        tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
+    names = legend(prediction.pixels(len(classes)), classes)
     return tiles, panel(image, tiles["prediction"], tiles["entropy"], prediction.caption, names)
 
 
@@ -90,24 +88,16 @@ def panel(
     caption: str,
     legend: Sequence[tuple[str, Colour]] = (),
 ) -> Image.Image:
-    """Image | prediction | entropy side by side with titles and the colour bar.
-
-    Args:
-        image: (H, W, 3) RGB.
-        prediction: coloured classes, shown at the image's size whatever its own: labels may be larger than images.
-        entropy: coloured entropy, likewise.
-        caption: said behind the last title, such as the mean entropy.
-        legend: names and colours to list below.
-    """
+    """Image | prediction | entropy with titles and the colour bar; the arguments are those of :func:`comparison`."""
     return comparison(image, [Row("image", prediction, entropy, caption)], legend)
 
 
 def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:
-    """One row of image | prediction | entropy per run, below each other, on the same scale.
+    """A row of image | prediction | entropy per run, from top to bottom.
 
     Args:
         image: (H, W, 3) RGB.
-        rows: one per run, from top to bottom.
+        rows: one per run.
         legend: names and colours to list below.
     """
     width, height = _tile_size(image.shape[1], image.shape[0])
@@ -143,7 +133,7 @@ def save_tiles(folder: Path, tiles: Mapping[str, NDArray[np.uint8]]) -> None:
 
 @cache
 def _font(size: int, bold: bool) -> ImageFont.FreeTypeFont:
-    # comes with matplotlib, so that pictures look the same everywhere and class names may hold more than ASCII
+    # matplotlib's own: the same everywhere, and with more than ASCII
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)
 
@@ -168,7 +158,7 @@ def _draw_row(
     size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
     for column, (tile, (title, font)) in enumerate(zip(tiles, titles, strict=True)):
         left = _MARGIN + column * (cell[0] + _GAP)
-        # a class has no colour between two others; image and entropy may be averaged where they are reduced
+        # colours of classes cannot be averaged
         reduced = tile.shape[1] > size[0] and column != 1
         picture = Image.fromarray(tile).resize(size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST)
         canvas.paste(picture, (left + (cell[0] - size[0]) // 2, top + (cell[1] - size[1]) // 2))
@@ -180,7 +170,7 @@ def _draw_row(
 def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
     if font.getlength(text) <= width:
         return text
-    while text and font.getlength(text + "…") > width:
+    while text and font.getlength(f"{text}…") > width:
         text = text[:-1]
     return text + "…"
 
@@ -198,7 +188,7 @@ def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: Image
 def _legend_places(
     legend: Sequence[tuple[str, Colour]], font: ImageFont.FreeTypeFont, width: int
 ) -> tuple[list[tuple[int, int, str, Colour]], int]:
-    """Where each name goes, from (0, 0), and the height of them all."""
+    """The place of each name, from (0, 0), and the height of all."""
     places = []
     line = round(1.5 * font.size)
     x = y = 0

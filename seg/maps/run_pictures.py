@@ -1,4 +1,4 @@
-"""What an export writes of one run: pictures and numbers per image, and tables that grow with the images."""
+"""The files that an export writes of one run: pictures and numbers per image, and tables."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from seg.models.trained_network import TrainedNetwork
 
 @dataclass(frozen=True)
 class RunPictures:
-    """One of the runs that are exported.
+    """One of the exported runs.
 
     Args:
-        title: tells it from the others in a comparison.
+        title: of its rows in a comparison.
         trained: its network.
-        folder: where its files go.
+        folder: of its files.
         tables: of its images.
         raw: ``png16``, ``npz`` for entropy as numbers.
-        label_ids: whether predictions are written as label ids as well.
+        label_ids: whether label ids are written as well.
         legend: whether panels name the predicted classes.
     """
 
@@ -53,11 +53,11 @@ class RunPictures:
         """Write one image's files; returns its row of a comparison.
 
         Args:
-            name: the beginning of every file's name, below ``folder``.
+            name: where every file's name begins, below ``folder``.
             image: (H, W, 3) RGB.
             prediction: at the image's size.
-            pixels: (C,) how many were predicted as each class.
-            place: where the image lies; then prediction and entropy are written as GeoTIFF as well.
+            pixels: (C,) number predicted as each class.
+            place: georeference; with it prediction and entropy are written as GeoTIFF as well.
         """
         classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)
@@ -83,22 +83,16 @@ class RunPictures:
         return row
 
     def names(self, pixels: NDArray[np.int64]) -> list[tuple[str, entropy_maps.Colour]]:
-        """For a legend: the predicted classes, (C,) pixels each, the largest first."""
+        """A legend of the predicted classes, (C,) pixels each; empty without ``legend``."""
         return panels.legend(pixels, self.trained.class_set) if self.legend else []
 
 
 def write_geotiffs(
     path: Callable[[str], Path], prediction: entropy_maps.Prediction, classes: ClassSet, place: Georeference
 ) -> None:
-    """Write a prediction where its image lies: ``prediction.tif``, label ids, and ``entropy.tif``, 0 to 1.
+    """Write a georeferenced prediction: ``prediction.tif``, label ids in the classes' colours, and ``entropy.tif``.
 
-    Pixels without data are 255 in the first, whose other numbers have the classes' colours, and NaN in the second.
-
-    Args:
-        path: the file of a kind.
-        prediction: of the image.
-        classes: names, ids and colours.
-        place: of the image.
+    Pixels without data are 255 and NaN. ``path`` gives the file of a kind.
     """
     colours = [(0, 0, 0)] * 256
     for label_id, colour in zip(classes.ids, classes.colors, strict=True):

@@ -7,11 +7,11 @@ from typing import Any
 
 from dem_apps.runtime.checkpoint import fitting
 
-#: Predictions in one class beyond this share, or a mean entropy below this share of log C, are a collapse.
+#: A collapse: predictions in one class beyond this share, or a mean entropy below this share of log C.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
-#: A class swells that is predicted on this share of the pixels, so many times as often as it is labelled on source.
+#: A class swells when it has this share of the predicted pixels, and so many times its share of the source labels.
 _SWOLLEN, _TIMES = 0.01, 3.0
-#: Such classes have this share together; one of them swells for a while in every sixth run without any objective.
+#: Least share of all swelling classes; a single class swells for a while in every sixth run without any objective.
 _SWOLLEN_TOGETHER = 0.03
 
 
@@ -29,7 +29,7 @@ class CheckpointSelector:
         self._current: float | None = None
 
     def update(self, step: int, result: dict[str, Any]) -> list[str]:
-        """Which checkpoints the scores of a step improve on: ``selected``, ``best``; the latter needs target labels."""
+        """The checkpoints to replace by the current one: ``selected``, and with target labels ``best``."""
         self._previous, self._current = self._current, result["label_free"][self.criterion]
         scores = {"selected": self._current, "best": result["miou"]}
         improved = [
@@ -44,13 +44,12 @@ class CheckpointSelector:
     def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
         """A sentence when predictions collapse: into one class, certainty as the score falls, or rare classes.
 
-        The last is how the balanced mean fails when its weight is too large: every class present counts alike, so a
-        pixel between two of them goes to the rarer one. A target that holds that much more of a class is alarmed, too.
-        docs/appendix.md#weights-that-are-too-large says how often it speaks and how early.
+        The last happens under the balanced mean when its weight is too large. A target that holds that much more of a
+        class raises it too. Frequencies: docs/appendix.md#weights-that-are-too-large.
 
         Args:
             result: of :func:`seg.scores.evaluation.evaluate`.
-            source_share: by class, its share of the source's labelled pixels, as far as training has seen them.
+            source_share: by class, its share of the source's labelled pixels that training has seen.
         """
         share = result["label_free"]["largest_class_share"]
         if share > _ONE_CLASS:
@@ -73,25 +72,23 @@ class CheckpointSelector:
 
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
-        rows: dict[str, dict[str, Any]] = {
-            "last": {"step": last_step, "miou": last_miou, "chosen_by": "end of training"}
+        by = {"last": "end of training", "selected": f"label-free score {self.criterion}", "best": "target labels"}
+        rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
+        return {
+            name: {
+                "step": row["step"],
+                "miou": row["miou"],
+                "chosen_by": by[name],
+                "used_target_labels": name == "best",
+            }
+            for name, row in rows.items()
         }
-        by = {"selected": f"label-free score {self.criterion}", "best": "target labels"}
-        for name, kept in self._kept.items():
-            rows[name] = {"step": kept["step"], "miou": kept["miou"], "chosen_by": by[name]}
-        for name, row in rows.items():
-            row["used_target_labels"] = name == "best"
-        return rows
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, whose key ``choice`` is that of the runs so far."""
+        """For a checkpoint."""
         return {"chosen": dict(self._kept), "current": self._current}
 
     def restore(self, state: Any) -> None:
-        """Continue where :meth:`state` was taken.
-
-        Raises:
-            InputError: something else.
-        """
+        """Continue from a :meth:`state`; raises an InputError for anything else."""
         with fitting("--resume: the checkpoint's 'choice'"):
             self._kept, self._current = dict(state["chosen"]), state["current"]

@@ -32,7 +32,7 @@ OnSample = Callable[[int, Sample, Tensor], None]
 
 
 class Images(Protocol):
-    """What :func:`evaluate` reads: :class:`seg.data.datasets.SegmentationDataset` and whatever looks like it."""
+    """A data set: :class:`seg.data.datasets.SegmentationDataset`, or what has its interface."""
 
     def __len__(self) -> int: ...
 
@@ -52,25 +52,25 @@ def evaluate(
     cut: Tiling | None = None,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
-    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` and
-    ``predicted_share``, by class.
+    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` of
+    :class:`seg.scores.unsupervised_scores.LabelFreeScores`, and ``predicted_share`` by class.
 
-    With torch.distributed initialised each process takes every n-th image, and every one returns the scores of all
-    images together. The model must hold the same weights in each of them.
+    With torch.distributed initialised each process scores every n-th image, and all return the joined scores. The model
+    must hold the same weights in each of them.
 
     Args:
-        model: as of :func:`seg.build_model`, not wrapped for several processes; in ``eval()`` for the duration.
-        dataset: samples without a label count as ignored everywhere.
-        classes: what the model's C outputs mean.
-        device: where the model is.
+        model: as of :func:`seg.build_model`, not wrapped for several processes; in ``eval()`` meanwhile.
+        dataset: samples without a label are ignored everywhere.
+        classes: of the model's C outputs.
+        device: of the model.
         align_corners: of the upsampling, as the model was trained.
-        scales: see :func:`predicted`; the label-free scores are always those of the plain prediction.
-        flip: see :func:`predicted`.
-        cut: see :func:`predicted`.
-        on_sample: called with (index, sample, logits (C, H, W)) for each image that this process takes.
+        scales: see :func:`predicted`, also for ``flip`` and ``cut``; label-free scores are of the plain prediction.
+        flip: see there.
+        cut: see there.
+        on_sample: called with (index, sample, logits (C, H, W)) for each image of this process.
 
     Raises:
-        NotFiniteError: a sample for which the network gives NaN or infinity.
+        NotFiniteError: a prediction that is NaN or infinite.
     """
     was_training = model.training
     model.eval()
@@ -92,7 +92,7 @@ def evaluate(
             on_sample(index, sample, logits[0])
     model.train(was_training)
     if world_size() > 1:
-        # on the device, since not every backend adds up tensors of the CPU
+        # on the device, since not every backend reduces tensors of the CPU
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
@@ -108,10 +108,10 @@ def predicted(
     flip: bool = False,
     cut: Tiling | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The main head's logits on images as they are, (B, C, h, w), and those to score, (B, C, H, W).
+    """The main head's logits of the plain images, (B, C, h, w), and those to score, (B, C, H, W).
 
-    The second are the first at ``size``. With other scales than 1, or with ``flip``, they are the logarithm of the
-    mean of the softmax probabilities at ``size``, over all scales, each one also mirrored.
+    The second are the first at ``size``. With other scales than 1, or with ``flip``, they are the logarithm of the mean
+    softmax probabilities at ``size``, over all scales, each also mirrored.
 
     Args:
         model: in ``eval()`` mode.
@@ -120,7 +120,7 @@ def predicted(
         align_corners: of the upsampling of logits.
         scales: factors by which the image is resized (bilinear, corners not aligned).
         flip: whether the mirrored image counts as well.
-        cut: tiles that larger images go by, see :mod:`seg.models.tiles`; the logits are then on the CPU.
+        cut: tiles of larger images, see :mod:`seg.models.tiles`; the logits are then on the CPU.
     """
 
     def forward(images: Tensor) -> Tensor:
@@ -131,13 +131,11 @@ def predicted(
         return plain, upsampled(plain, size, align_corners)
     total = None
     for scale, mirrored in itertools.product(scales, (False, True) if flip else (False,)):
-        logits = plain
-        if scale != 1.0 or mirrored:
-            logits = _mirrored(forward(_mirrored(_resized(image, scale), mirrored)), mirrored)
+        sized = _resized(image, scale)
+        logits = forward(sized.flip(3)).flip(3) if mirrored else plain if scale == 1.0 else forward(sized)
         log_p = upsampled(logits, size, align_corners).log_softmax(1)
         total = log_p if total is None else torch.logaddexp(total, log_p)
-    if total is None:
-        raise ValueError("scales: expected at least one")
+    assert total is not None  # the command refuses empty scales
     return plain, total - math.log(len(scales) * (1 + flip))
 
 
@@ -146,7 +144,3 @@ def _resized(image: Tensor, scale: float) -> Tensor:
         return image
     height, width = (max(1, round(scale * side)) for side in image.shape[2:])
     return F.interpolate(image, size=(height, width), mode="bilinear", align_corners=False)
-
-
-def _mirrored(maps: Tensor, mirrored: bool) -> Tensor:
-    return maps.flip(3) if mirrored else maps

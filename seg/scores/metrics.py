@@ -12,7 +12,7 @@ from dem_apps.entropy import probabilities, shannon_entropy
 
 _CONFIDENCE_BINS = 15
 _ENTROPY_BINS = 4096
-#: Pixels worked on at a time: what a CPU's cache holds of 19 classes.
+#: Pixels per chunk; on a CPU 19 classes of them fit into the cache.
 _CHUNK = {"cpu": 1 << 14}
 _CHUNK_ELSEWHERE = 1 << 20
 
@@ -24,8 +24,7 @@ class SegmentationScores:
         class_names: the C classes in the order of the train ids.
         ignore_index: the label that counts nowhere.
 
-    ``sums`` holds all that was seen, one flat float64 tensor: adding those of several processes gives theirs
-    together.
+    ``sums`` is the whole state, a flat float64 tensor; the sum of several processes' is that of all their pixels.
 
     Three pixels are predicted road, road, sky; the labels are road, sky and *ignored*:
 
@@ -52,13 +51,13 @@ class SegmentationScores:
         self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch: logits (B, C, H, W) at the labels' size, label (B, H, W) integer train ids.
+        """Add a batch.
 
         Args:
-            logits: as said.
-            label: as said.
-            valid: (B, H, W) bool, False where an image holds no data: such a pixel counts nowhere, while one that is
-                only ignored by its label counts in the entropy and among the predictions.
+            logits: (B, C, H, W) at the labels' size.
+            label: (B, H, W) integer train ids.
+            valid: (B, H, W) bool, False where an image holds no data: such a pixel counts nowhere, while a pixel with
+                an ignored label counts in the entropy and among the predictions.
 
         Raises:
             ValueError: a label that is neither a train id nor ``ignore_index``.
@@ -76,14 +75,12 @@ class SegmentationScores:
     def result(self) -> dict[str, Any]:
         """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more; see docs/metrics.md.
 
-        A class that neither labels nor predictions contain has no IoU: it is None and left out of the mean. Where
-        nothing was labelled, every score that needs labels is None.
-        ``mean_entropy`` is in nats over every pixel, ``mean_entropy_normalised`` the same divided by log C, and
-        ``per_class_entropy`` that by predicted class (None where no pixel is predicted so). ``calibration_error``
-        is the expected calibration error over 15 equal bins of confidence. ``error_ranking_auroc`` is the
-        probability that a wrong pixel has a higher entropy than a right one (ties count half); None without wrong
-        or without right pixels. ``reliability`` and ``entropy_histogram`` are what the report draws: pixels, mean
-        confidence and accuracy per bin of confidence; wrong and right pixels per bin of normalised entropy.
+        A class that neither labels nor predictions contain has the IoU None and is left out of the mean; without any
+        label every score that needs labels is None. ``mean_entropy`` is in nats over every pixel,
+        ``mean_entropy_normalised`` divided by log C, ``per_class_entropy`` that by predicted class.
+        ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
+        ``error_ranking_auroc`` is P(a wrong pixel has a higher entropy than a right one), ties count half; None without
+        wrong or right pixels. ``reliability`` and ``entropy_histogram`` are drawn by the report.
         """
         sums = self._unpacked()
         confusion = sums["confusion"][:-1]
@@ -109,7 +106,7 @@ class SegmentationScores:
         }
 
     def _beside_labels(self, sums: dict[str, Tensor]) -> dict[str, Any]:
-        """What says nothing where no pixel was labelled."""
+        """The scores that need labels."""
         confusion = sums["confusion"][:-1]
         pixels, (wrong, right) = confusion.sum(), sums["confidence_pixels"]
         shares = (confusion.sum(1) / pixels).tolist()
@@ -127,7 +124,7 @@ class SegmentationScores:
         return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
 
     def _image_sums(self, prediction: Tensor, confidence: Tensor, entropy: Tensor, label: Tensor) -> Tensor:
-        """What one image adds to ``sums``; all arguments (N,)."""
+        """The sums of one image; all arguments (N,)."""
         classes = len(self.class_names)
         ignored = label == self.ignore_index
         row = torch.where(ignored, classes, label)
@@ -159,9 +156,9 @@ def _per_pixel(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _entropy_bin(share: Tensor) -> Tensor:
-    """The bin of an entropy from 0 to 1: narrower the nearer to either end, as most pixels of a sure network are.
+    """The bin of an entropy from 0 to 1; bins are narrower towards both ends, where most pixels are.
 
-    A ranking depends on no scale, as long as it rises; 4096 equal bins would put all entropies below 0.0002 into one.
+    4096 equal bins would put all entropies below 0.0002 into one, which a ranking has to tell apart.
     """
     low, high = share.sqrt().sqrt_(), (1 - share).sqrt_().sqrt_()
     return (low / (low + high) * _ENTROPY_BINS).long().clamp_max_(_ENTROPY_BINS - 1)

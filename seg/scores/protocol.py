@@ -1,4 +1,4 @@
-"""How a score came about, written beside it."""
+"""The protocol of a score, written beside it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
 def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_estimated_on: str | None = None) -> str:
-    """The images that a run's running statistics are of, in a few words.
-
-    Args:
-        config: the run's settings.
-        model: its network.
-        step: the training step that its weights are of.
-        re_estimated_on: the images that the statistics were re-estimated on after that, if they were.
-    """
+    """The images that a run's running statistics are of, in a few words; arguments as of :func:`protocol`."""
     return statistics(
         config.batch_norm_policy(model), model, labelled=config.target.labelled_domains(),
         uses_target=METHODS[config.method].uses_target, trained=step > 0, re_estimated_on=re_estimated_on,
@@ -43,17 +36,17 @@ def protocol(
     re_estimated_on: str | None = None,
     cut: Tiling | None = None,
 ) -> dict[str, Any]:
-    """How a score came about: what is needed to compare it with another.
+    """The settings that a score depends on, to compare it with another.
 
     Args:
         config: the run's settings, its target replaced if other data was scored.
-        model: the network that was scored.
+        model: the scored network.
         checkpoint: ``last``, ``selected`` or ``best``.
-        step: the training step that the checkpoint was saved at.
+        step: training step of the checkpoint.
         scales: of the scored prediction, see :func:`seg.scores.evaluation.predicted`.
         flip: likewise.
-        re_estimated_on: see :func:`batch_norm_statistics`.
-        cut: tiles that larger images were predicted by.
+        re_estimated_on: the images that batch norm's statistics were re-estimated on afterwards, if they were.
+        cut: tiles of larger images.
     """
     whose = batch_norm_statistics(config, model, step, re_estimated_on)
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
@@ -85,7 +78,6 @@ def protocol(
         "labelled_use": config.target.labelled_use if config.target.labelled_part else None,
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": step,
-        # what nothing is trained with says nothing about a score
         **{name: None if name in unused else getattr(config, name) for name in settings},
         "optimizer": _optimizer(config),
         "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
@@ -96,13 +88,13 @@ def protocol(
 
 
 def _optimizer(config: TrainConfig) -> dict[str, Any]:
-    """Its settings, less those that the optimiser does not have."""
+    """The settings of the optimiser's kind."""
     of_sgd = () if config.optimizer.name == "sgd" else ("momentum", "repeats")
     return {name: value for name, value in dataclasses.asdict(config.optimizer).items() if name not in of_sgd}
 
 
 def _weights(config: TrainConfig, heads: Sequence[str] = ("main", "aux")) -> dict[str, Any]:
-    """Those that the method and the network's heads have a use for."""
+    """The weights that the method and the network's heads use."""
     of_methods = {
         name: {field.name for field in dataclasses.fields(section)}
         for name, method in METHODS.items()

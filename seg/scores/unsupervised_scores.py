@@ -1,7 +1,7 @@
-"""Scores of predictions that need no labels, to choose a checkpoint by. Every one of them: higher is better.
+"""Label-free scores of predictions, to select a checkpoint by; higher is better for each.
 
-A network that puts everything into one class is certain, and all its pixels are neighbours: ``entropy`` and ``snd``
-both praise it, ``im`` does not. ``largest_class_share`` makes such a collapse visible.
+A network that predicts one class everywhere is certain, and all its pixels are alike: ``entropy`` and ``snd`` are high,
+``im`` is not, and ``largest_class_share`` shows the collapse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CRITERIA = ("entropy", "im", "snd")
 
 #: Temperature of Soft Neighborhood Density, as published.
 _TEMPERATURE = 0.05
-#: Pixels per image that are compared with each other; the public code of the paper takes 100 at random.
+#: Pixels per image that are compared; the public code of the paper takes 100 at random.
 _MOST_POINTS = 1000
 
 
@@ -27,7 +27,7 @@ class LabelFreeScores:
     Args:
         num_classes: C.
 
-    ``sums`` holds all that was seen, (2C + 4,) float64: adding those of several processes gives theirs together.
+    ``sums`` is the whole state, (2C + 4,) float64; the sum of several processes' is that of all their pixels.
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -59,19 +59,19 @@ class LabelFreeScores:
         self.sums += torch.cat([marginal, predicted, counts, entropy.view(1), density.view(1)]).cpu()
 
     def predicted_shares(self) -> list[float]:
-        """The share of the pixels that is predicted as each class, all 0 where nothing was seen."""
+        """(C,) share of the pixels predicted as each class, all 0 without any image."""
         _, predicted, (pixels, *_) = self.sums.split([self.num_classes] * 2 + [4])
         shares: list[float] = (predicted / pixels.clamp_min(1)).tolist()
         return shares
 
     def result(self) -> dict[str, float]:
-        """The scores by name, all 0 where nothing was seen.
+        """The scores by name, all 0 without any image.
 
         - ``entropy``: minus the mean Shannon entropy of a pixel, divided by log C; −1 to 0.
         - ``im``: information maximisation, the entropy of the mean prediction minus the mean entropy, divided by
           log C; 0 to 1.
         - ``snd``: :func:`neighbourhood_density`, mean over images; nats.
-        - ``largest_class_share``: the share of pixels in the class that is predicted most; no criterion.
+        - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
         """
         marginal, predicted, (pixels, images, entropy, density) = self.sums.split([self.num_classes] * 2 + [4])
         pixels = pixels.clamp_min(1)
@@ -98,11 +98,10 @@ def neighbourhood_density(p: Tensor) -> Tensor:
     over the temperature 0.05, a softmax over all other points).
 
     Args:
-        p: (N, C) probabilities of the pixels of one image. Of more than 1000, 1000 are taken at even distances, so
-            that equal predictions always score the same.
+        p: (N, C) probabilities of the pixels of one image. Of more than 1000, 1000 are taken at even distances.
 
     Returns:
-        () in nats, 0 to log(N − 1): high where each point has many others that are predicted alike.
+        () in nats, 0 to log(N − 1): high where each point has many others with the same prediction.
 
     >>> neighbourhood_density(torch.tensor([[0.9, 0.1]] * 5))  # five alike: log 4
     tensor(1.3863)
@@ -113,7 +112,7 @@ def neighbourhood_density(p: Tensor) -> Tensor:
     if points > _MOST_POINTS:
         p = p[torch.linspace(0, points - 1, _MOST_POINTS, device=p.device).round().long()]
     features = torch.nn.functional.normalize(p.float())
-    # no similarity is above 1, so this keeps every exponential in range, and none vanishes: e⁻²⁰ is the least
+    # no similarity is above 1, so every exponential is between e⁻²⁰ and 1
     similarities = (features @ features.T - 1.0) / _TEMPERATURE
     weights = similarities.exp().fill_diagonal_(0.0)
     totals = weights.sum(1)

@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import torch
 
-from seg.maps.entropy_maps import coloured_entropy, coloured_label, normalised_entropy
+from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, normalised_entropy, wrong_pixels
 
 RED, GREEN = (230, 40, 10), (10, 200, 30)
 
@@ -41,3 +41,14 @@ def test_ignored_pixels_of_a_label_look_like_no_class():
     assert counts.min() > 0.4 * len(ignored)
     # and not a solid area in any row
     assert all(len(np.unique(row, axis=0)) == 2 for row in coloured[:, 100:])
+
+
+def test_wrong_pixels_have_the_predicted_colour_and_only_certain_ones_are_confidently_wrong():
+    label = np.array([[0, 1, 1, 255]], np.uint8)
+    entropy = np.array([[0.0, 0.05, 0.5, 0.0]], np.float32)
+    coloured = np.full((1, 4, 3), RED, np.uint8)
+    prediction = Prediction(np.zeros((1, 4), np.uint8), entropy)
+    pictures = wrong_pixels(np.full((2, 8, 3), 100, np.uint8), label, prediction, coloured)
+    faded = (205, 205, 205)  # light
+    assert pictures["wrong"][0].tolist() == [list(faded), list(RED), list(RED), list(faded)]
+    assert pictures["confidently-wrong"][0].tolist() == [list(faded), list(RED), list(faded), list(faded)]
