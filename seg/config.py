@@ -58,7 +58,7 @@ class SourceConfig(DataConfig):
         0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
         at_least=0, at_most=1,
     )  # fmt: skip
-    style: Literal["none", "fourier", "lab", "histogram"] = option(
+    style: Literal["none", "fourier", "lab"] = option(
         "none", "what source images take from a random target training image"
     )
     style_beta: float = option(

@@ -34,11 +34,7 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
     Where a transform moves pixels in from outside the image, the label there is ``IGNORE_INDEX`` (albumentations
     would write 0, the first class) unless ``fill_mask`` is given. Dropouts keep the label, as albumentations does.
-
-    Args:
-        steps: the list.
-        pixels: of the images. Other images than 8-bit RGB take transforms of space alone: those of colours expect
-            three channels from 0 to 255.
+    Other images than 8-bit RGB take transforms of space alone: those of colours expect three channels from 0 to 255.
 
     Raises:
         InputError: an unknown transform, arguments that it does not take, one of colours where there are none, or a
@@ -71,14 +67,9 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
-    """A sample, augmented, at any size.
+    """A sample, augmented, at any size; all random numbers follow from the seed.
 
     Of images that are no 8-bit RGB, pixels that are moved in from outside hold no data.
-
-    Args:
-        augmentation: of :func:`build_augmentation`.
-        sample: with its label, if it has one.
-        seed: all of the augmentation's random numbers follow from it.
 
     Raises:
         InputError: the augmentation cannot take the image, or gives something else than an image and its label.

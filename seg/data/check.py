@@ -42,45 +42,35 @@ _MOST_IDS = 40
 
 @dataclass
 class FileReport:
-    """What was found in one image and its label.
-
-    Args:
-        errors: sentences about what stops training.
-        warnings: sentences about what does not.
-        notes: sentences about nothing wrong.
-        size: (width, height) of the image, where it could be read.
-        counts: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
-        held: all ids of its label, without what the file calls no data.
-        unfit: whether its label holds ids that are not in the table.
-        colors: colours of its label, where that is a picture and cannot be read as ids.
-        nodata: the number in its label that the file calls no data.
-    """
+    """What was found in one image and its label."""
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    #: (width, height) of the image, where it could be read.
     size: tuple[int, int] | None = None
+    #: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
     counts: NDArray[np.int64] | None = None
+    #: All ids of its label, without what the file calls no data; and whether some are not in the table.
     held: frozenset[int] = frozenset()
     unfit: bool = False
+    #: Colours of its label, where that is a picture and cannot be read as ids.
     colors: frozenset[Color] = frozenset()
+    #: The number in its label that the file calls no data.
     nodata: int | None = None
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem.
 
-    Args:
-        pair: opened with ``labels_must_exist=False``, so that missing labels are listed one by one.
-        workers: processes that read.
-        console: where to print.
+    The pair is opened with ``labels_must_exist=False``, so that missing labels are listed one by one.
     """
     console = console or Console(soft_wrap=True, markup=False, emoji=False)
     reports: dict[str, list[FileReport]] = {}
     unfit = False
     for title, dataset, indices in _work(pair):
-        check = functools.partial(_check_one_of, dataset, indices)
-        reports[title] = list(each_file(check, len(indices), workers, f"checking {title}"))
+        check = functools.partial(check_file, dataset)
+        reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
         unfit |= _warn_of_ignored(reports[title], dataset) or any(report.unfit for report in reports[title])
         _print_lines(reports[title], dataset.root, title, console)
     if not pair.target_val.labelled:
@@ -92,12 +82,8 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     if (advice := _fitting_classes(checked, pair.classes, unfit)) is not None:
         console.print(advice, markup=False, emoji=False, highlight=False)
     wrong = sum(1 for report in checked if report.errors or report.warnings)
-    if wrong:
-        console.print(
-            f"{wrong:,} of {len(checked):,} images have a problem; 'exclude' of source or target leaves images out"
-        )
-    else:
-        console.print(f"{len(checked):,} images checked, nothing wrong")
+    found = f"{wrong:,} of {len(checked):,} images have a problem; 'exclude' of source or target leaves images out"
+    console.print(found if wrong else f"{len(checked):,} images checked, nothing wrong")
     return wrong
 
 
@@ -109,10 +95,6 @@ def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int
         if title == "target train" and labelled:
             title, indices = "other target train", [i for i in indices if dataset.files[i][0] not in labelled]
         yield title, dataset, indices
-
-
-def _check_one_of(dataset: SegmentationDataset, indices: list[int], place: int) -> FileReport:
-    return check_file(dataset, indices[place])
 
 
 def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
@@ -175,9 +157,8 @@ def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, v
                 "ignored; if they are of that class, remove the nodata value from the file"
             )
     if report.unfit:
-        report.errors.append(
-            f"{file}: label id {spans(unknown)} is not in the table, which has {spans(dataset.known_ids)}"
-        )
+        known = spans(dataset.known_ids)
+        report.errors.append(f"{file}: label id {spans(unknown)} is not in the table, which has {known}")
         return
     if valid is not None and valid.shape == ids.shape:  # as training sees it
         pixels = np.bincount(np.where(valid, ids, IGNORE_INDEX).ravel(), minlength=256)
@@ -282,8 +263,7 @@ def _overview(reports: dict[str, list[FileReport]]) -> Table:
     for title, files in reports.items():
         sizes = Counter(file.size for file in files if file.size is not None).most_common()
         texts = [f"{width}x{height}: {count:,}" for (width, height), count in sizes[:3]]
-        if len(sizes) > 3:
-            texts.append(f"{len(sizes) - 3} other sizes: {sum(count for _, count in sizes[3:]):,}")
+        texts += [f"{len(sizes) - 3} other sizes"] if len(sizes) > 3 else []
         errors, warnings = sum(bool(file.errors) for file in files), sum(bool(file.warnings) for file in files)
         table.add_row(title, f"{len(files):,}", f"{errors:,}", f"{warnings:,}", "\n".join(texts))
     return table

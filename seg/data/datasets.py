@@ -51,7 +51,7 @@ class Sample:
 
 
 class SegmentationDataset(Dataset[Sample]):
-    """The files of one split.
+    """The files of one split; ``files`` are (image, label or None) of every sample, in order.
 
     Args:
         root: the folder that the data set was unpacked to.
@@ -64,11 +64,6 @@ class SegmentationDataset(Dataset[Sample]):
         exclude: images to leave out, each as its path below the root, its file name or its stem.
         part: share of the images, (from, to) of a fixed shuffle; (0, 0.2) and (0.2, 1) have no image in common.
         labels_must_exist: False leaves a missing label to be found when it is read.
-
-    Attributes:
-        files: (image, label or None) of every sample, in order.
-        labelled: whether samples have labels.
-        pixels: what a network sees of the images; 8-bit RGB unless :func:`seg.data.domains.open_pair` sets it.
 
     Raises:
         InputError: a folder that is missing or empty, an image without its label, a class that the layout lacks.
@@ -93,9 +88,7 @@ class SegmentationDataset(Dataset[Sample]):
         self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
         self.layout = LAYOUTS[layout]
         if classes.by_color and self.layout.ids is not None:
-            raise InputError(
-                f"--classes: labels in colours are read in layout folders, and {layout} has ids of its own"
-            )
+            raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
         self.train_ids, self.known_ids = id_tables(classes, self.layout.ids)
         pairs = _part(_without(_found(root, layout, split), exclude, root), part, root)
         missing = [(image, label) for image, label in pairs if labelled is not False and not label.is_file()]
@@ -113,11 +106,7 @@ class SegmentationDataset(Dataset[Sample]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> Sample:
-        """Read one sample.
-
-        Raises:
-            InputError: a file that cannot be decoded, a label id that the table does not have.
-        """
+        """Read one sample; an InputError for a file that cannot be read and an id that is not in the table."""
         image_file, label_file = self.files[index]
         read = read_image(image_file, self.pixels)
         if self.labelled and read.turned != 1 and not self._warned:
@@ -135,15 +124,9 @@ class SegmentationDataset(Dataset[Sample]):
         return Sample(self.name(index), image, label, valid, self.pixels)
 
     def label(self, index: int) -> NDArray[np.uint8]:
-        """The train ids of a labelled sample, (H, W), without reading the image's pixels.
-
-        Raises:
-            InputError: as reading the sample does.
-            ValueError: samples have no labels.
-        """
+        """The train ids of a labelled sample, (H, W), without reading the image's pixels."""
         image_file, label_file = self.files[index]
-        if label_file is None:
-            raise ValueError(f"{image_file} is read without its label")
+        assert label_file is not None, f"{image_file} is read without its label"
         return self._label(label_file, self.size or read_header(image_file).size)
 
     def name(self, index: int) -> str:
@@ -151,17 +134,12 @@ class SegmentationDataset(Dataset[Sample]):
         return self.files[index][0].relative_to(self.root).as_posix()
 
     def read_ids(self, file: Path) -> NDArray[np.uint8]:
-        """(H, W) uint8 ids of a label image, as they lie in the file.
-
-        Raises:
-            InputError: it cannot be read, or has colours that no class has.
-        """
+        """(H, W) uint8 ids of a label image, as they lie in the file."""
         return label_ids(file, self.classes, self.layout.read_ids)
 
-    def _label(self, file: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
-        return read_label(
-            file, self.classes, self.layout.ids, self.layout.read_ids, size if self.resize_labels else None
-        )
+    def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
+        size = image_size if self.resize_labels else None
+        return read_label(file, self.classes, self.layout.ids, self.layout.read_ids, size)
 
 
 def _found(root: Path, layout: str, split: str) -> Pairs:
@@ -178,12 +156,10 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
 
 
 def _without(pairs: Pairs, exclude: Sequence[str], root: Path) -> Pairs:
-    names = set(exclude)
-    kept = [
-        (image, label)
-        for image, label in pairs
-        if names.isdisjoint((image.relative_to(root).as_posix(), image.name, image.stem))
-    ]
+    def named(image: Path) -> bool:
+        return not {image.relative_to(root).as_posix(), image.name, image.stem}.isdisjoint(exclude)
+
+    kept = [(image, label) for image, label in pairs if not named(image)]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
     return kept

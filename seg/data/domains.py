@@ -24,9 +24,6 @@ from seg.data.statistics import measured_format
 from seg.demo.demo_pair import DemoPair, finer_picture, write_demo_pair
 from seg.demo.street.world import WORLD_VERSION
 
-#: The domains, and the layouts of the built-in world.
-_DEMO_SOURCE, _DEMO_TARGET = ("source", "gta5"), ("target", "cityscapes")
-
 
 @dataclass(frozen=True)
 class DomainPair:
@@ -79,44 +76,39 @@ def open_pair(
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
     Args:
-        source: root, layout, size and excluded images of the labelled domain.
-        target: likewise, of the domain that is adapted to, and how much of it is labelled; ``instead`` opens no source.
+        source: the labelled domain; not opened where the labelled part of the target replaces it.
+        target: the domain that is adapted to, and how much of it is labelled.
         classes_file: see :func:`seg.data.labels.load_classes`.
         validation_part: see :func:`open_validation`.
-        labels_must_exist: False leaves a missing label to be found when it is read, as the check does.
+        labels_must_exist: False leaves a missing label to be found when it is read.
         demo: which built-in world, where no root is given; None is the demo's own.
         bands: how many are asked for, and which are shown; None leaves both to the images.
         pixels: what the network sees; None looks at the images, and measures those that are no 8-bit RGB.
-        measure: False measures and refuses nothing, as the check does.
+        measure: False measures and refuses nothing.
         workers: processes that measure.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label, a
             labelled part that is empty or that is scored as well.
     """
-    instead = target.replaces_source()
+    instead, world = target.replaces_source(), demo or DemoConfig()
     if (source.root is None) != (target.root is None) and not (instead and target.root is not None):
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
     classes = load_classes(classes_file)
-    source_train = None
-    if not instead:
-        root = _demo_pair(demo).source_root if source.root is None else Path(source.root)
-        source_train = _open(source, root, "train", classes, _DEMO_SOURCE, True, labels_must_exist=labels_must_exist)
+    train = {"labelled": True, "labels_must_exist": labels_must_exist}
+    source_train = None if instead else _open("source", source, "train", classes, world, **train)
     # the target's training labels are never opened, but for those of the labelled part
     target_train = open_unlabelled(target, classes, demo)
     target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
     target_labelled = None
     if target.labelled_part:
         try:  # the first part of a fixed shuffle, so that a small part lies in a larger
-            target_labelled = _open(
-                target, target_train.root, "train", classes, _DEMO_TARGET, True,
-                part=(0.0, target.labelled_part), labels_must_exist=labels_must_exist,
-            )  # fmt: skip
+            part = (0.0, target.labelled_part)
+            target_labelled = _open("target", target, "train", classes, world, part=part, **train)
         except InputError as error:
             raise InputError(f"--target.labelled-part: {error}") from error
         _refuse_scored(target_labelled, target_val, target.labelled_part)
-    world = demo or DemoConfig()
     finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
     pair = DomainPair(source_train, target_train, target_val, classes, target_labelled, finer=finer)
     if pixels is None:
@@ -129,15 +121,10 @@ def open_pair(
 def open_unlabelled(target: DataConfig, classes: ClassSet, demo: DemoConfig | None = None) -> SegmentationDataset:
     """The target's training images, at the training size; their labels are never opened.
 
-    Args:
-        target: names root, layout, size and excluded images.
-        classes: of the run.
-        demo: see :func:`open_pair`.
-
     Raises:
         InputError: a folder that is missing or empty.
     """
-    return _open(target, _target_root(target, demo), "train", classes, _DEMO_TARGET, labelled=False)
+    return _open("target", target, "train", classes, demo or DemoConfig(), labelled=False)
 
 
 def open_validation(
@@ -147,9 +134,7 @@ def open_validation(
     labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
 ) -> SegmentationDataset:
-    """The target's validation set: images at the training size, labels at their own, as scores want them.
-
-    A target may have no label at all; scores are then those that need none.
+    """The target's validation set: images at the training size, labels at their own, as scores want them; or no label.
 
     Args:
         target: names root, layout and size.
@@ -165,27 +150,29 @@ def open_validation(
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
     return _open(
-        target, _target_root(target, demo), "val", classes, _DEMO_TARGET, None,
-        resize_labels=False, part=(part[0], part[1]), labels_must_exist=labels_must_exist,
+        "target", target, "val", classes, demo or DemoConfig(), labelled=None, resize_labels=False,
+        part=(part[0], part[1]), labels_must_exist=labels_must_exist,
     )  # fmt: skip
 
 
 def _open(
-    data: DataConfig, root: Path, split: str, classes: ClassSet, of_demo: tuple[str, str], labelled: bool | None,
-    **options: Any,
-) -> SegmentationDataset:  # fmt: skip
-    """One split of a domain; ``of_demo`` is the domain's name and the layout of the demo's."""
-    domain, layout = of_demo
+    domain: str, data: DataConfig, split: str, classes: ClassSet, world: DemoConfig, **options: Any
+) -> SegmentationDataset:
+    """One split of ``source`` or ``target``."""
+    if data.root is None:
+        pair = _demo_pair(world)
+        root, layout = (pair.source_root, "gta5") if domain == "source" else (pair.target_root, "cityscapes")
+    else:
+        root, layout = Path(data.root), ""
     if data.layout != AUTO:
         layout = data.layout
-    elif data.root is not None:
-        layout = found_layout(root, split, classes.names, f"--{domain}.layout")
+    layout = layout or found_layout(root, split, classes.names, f"--{domain}.layout")
     size = data.size
     if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE):
         raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {size}")
     return SegmentationDataset(
-        root, layout, split, labelled, None if size is None else (size[0], size[1]), classes=classes,
-        exclude=data.exclude, **options,
+        root, layout, split, size=None if size is None else (size[0], size[1]), classes=classes, exclude=data.exclude,
+        **options,
     )  # fmt: skip
 
 
@@ -195,7 +182,7 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) ->
     first = first_header(files)
     if first is None:
         return RGB  # reading them says what is wrong
-    file, header = first
+    header = first[1]
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
         wanted = RGB
@@ -204,11 +191,9 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) ->
         wanted = PixelFormat(number, header.dtype, (0.0,) * number, (1.0,) * number, shown)
     if not measure:
         return wanted
-    refuse_other(file, header, wanted)
-    for dataset in pair.splits().values():
-        other = first_header([image for image, _ in dataset.files])
-        if other is not None:
-            refuse_other(*other, wanted)
+    for found in (first, *(first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values())):
+        if found is not None:
+            refuse_other(*found, wanted)
     return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
 
 
@@ -223,12 +208,7 @@ def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, p
         )
 
 
-def _target_root(target: DataConfig, demo: DemoConfig | None) -> Path:
-    return Path(target.root) if target.root is not None else _demo_pair(demo).target_root
-
-
-def _demo_pair(world: DemoConfig | None) -> DemoPair:
-    world = world or DemoConfig()
+def _demo_pair(world: DemoConfig) -> DemoPair:
     folder = cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
     try:
         return write_demo_pair(folder, seed=world.seed, gap=world.gap)

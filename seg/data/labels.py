@@ -76,10 +76,7 @@ LABELS: tuple[Label, ...] = (
 )
 
 CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}
-"""Name of each label id: what labels in Cityscapes' numbering hold."""
-
 LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
-"""Label id of a name: ``LABEL_ID["road"]`` is 7."""
 
 _TRAIN_LABELS = sorted((label for label in LABELS if label.train_id != IGNORE_INDEX), key=lambda label: label.train_id)
 
@@ -115,10 +112,8 @@ class ClassSet:
 
     def document(self) -> dict[str, Any]:
         """The class set as :func:`load_classes` reads it."""
-        rows = [
-            {"name": name, "color": list(color), "id": label_id}
-            for name, color, label_id in zip(self.names, self.colors, self.ids, strict=True)
-        ]
+        parts = zip(self.names, self.colors, self.ids, strict=True)
+        rows = [{"name": name, "color": list(color), "id": label_id} for name, color, label_id in parts]
         if not self.by_color:
             return {"classes": rows, "ignored": list(self.ignored)}
         return {"labels": "colors", "classes": rows, "ignored": [list(color) for color in self.ignored_colors]}
@@ -142,14 +137,11 @@ def id_tables(
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Look-up tables, (256,) each: id in a label image → train id, and whether the id is known at all.
 
-    Ids that the classes do not have become ``IGNORE_INDEX``; 255 is always known.
-
-    Args:
-        classes: of the network.
-        numbering: id → class name of a data set's own ids; None where label images hold the class set's.
+    Ids that the classes do not have become ``IGNORE_INDEX``; 255 is always known. ``numbering`` is id → class name of
+    a data set's own ids; without it label images hold the class set's.
 
     Raises:
-        InputError: a class that the data set does not have, which would never be learnt or scored.
+        InputError: a class that the data set does not have.
     """
     table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True
@@ -183,15 +175,14 @@ def named_classes(names: Sequence[str]) -> ClassSet:
     Colours of others are chosen, all different; black, which looks like no data, is a background alone. A name that
     comes again gets a number behind it.
     """
-    known = {label.name: label.color for label in _TRAIN_LABELS}
-    if all(name in known for name in names):
-        colors = [known[name] for name in names]
-    else:
-        black = next((index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None)
+    known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
+    colors = [known.get(name) for name in names]
+    if None in colors:
         colors = [chosen_color(index + 1) for index in range(len(names))]
+        black = next((index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None)
         if black is not None:
-            colors = [*colors[:black], chosen_color(0), *colors[black : len(names) - 1]]
-    return ClassSet(tuple(distinct(names)), tuple(colors), tuple(range(len(names))))
+            colors = [*colors[:black], chosen_color(0), *colors[black:-1]]
+    return ClassSet(tuple(distinct(names)), tuple(color for color in colors if color), tuple(range(len(names))))
 
 
 def chosen_color(index: int) -> Color:
@@ -203,17 +194,13 @@ def chosen_color(index: int) -> Color:
 
 
 def load_classes(file: str | None) -> ClassSet:
-    """The classes of a YAML file; without one Cityscapes' 19.
+    """The classes of a YAML file, or of names with commas between; without one Cityscapes' 19.
 
     The file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
     outputs, and may have a list ``ignored`` of ids. Without ``id`` a class has its position, from 0. Colours may be
     left out of all of them, and so may everything but the names: ``[background, crop, weed]``. A class may have the id
-    255, which otherwise is ignored.
-
-    With ``labels: colors`` label images are pictures in the classes' colours, and ``ignored`` is a list of colours.
-
-    Args:
-        file: its path, or the names themselves with commas between.
+    255, which otherwise is ignored. With ``labels: colors`` label images are pictures in the classes' colours, and
+    ``ignored`` is a list of colours.
 
     Raises:
         InputError: a file that cannot be read, or the first entry that is wrong.

@@ -47,12 +47,9 @@ def batches(
 
     ``draw`` (B,) int64 is a random number from 0 to 2**62 - 1 per sample, which seeds what a method draws for it.
 
-    With several processes B is this one's share. The processes' shares of a step, in the order of their ranks, are
-    the batch that a single process would have had.
-
     Args:
         dataset: what to draw from.
-        batch_size: samples of a step, over all processes.
+        batch_size: samples of a step, over all processes; B is this one's share, in the order of the ranks.
         steps: the steps to serve; a resumed run starts where it stopped.
         seed: the run's seed and the stream's number, so that source and target differ.
         augmentation: see :func:`build_augmentation`.

@@ -32,18 +32,15 @@ _BLACK, _WHITE, _SEEN = 2.0, 98.0, 1 << 20
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """How many bands a network sees, of what numbers, and what of them becomes 0 and 1.
+    """How many bands a network sees, of what numbers, and their normalisation.
 
     Args:
         bands: B.
         dtype: numpy's name of the numbers that the training images hold.
-        mean: B numbers that become 0, in the images' own units; empty for 8-bit RGB, which has ImageNet's.
-        std: B numbers that become 1 beside them.
+        mean: B numbers in the images' own units; empty for 8-bit RGB, which has ImageNet's.
+        std: B standard deviations.
         shown: the bands that people are shown as red, green and blue, counted from 0.
         measured_on: the images that mean and deviation are of, for people.
-
-    Raises:
-        InputError: numbers that make no sense together.
     """
 
     bands: int = 3

@@ -30,11 +30,8 @@ NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo
 
 @dataclass(frozen=True)
 class Georeference:
-    """Coordinates of an image.
-
-    Args:
-        crs: the coordinate reference system as WKT; empty where the file names none.
-        transform: a, b, c, d, e, f of x = a · column + b · row + c and y = d · column + e · row + f.
+    """Coordinates of an image: the reference system as WKT, empty where the file names none, and a, b, c, d, e, f of
+    x = a · column + b · row + c and y = d · column + e · row + f.
     """
 
     crs: str
@@ -87,22 +84,22 @@ def available() -> bool:
     return importlib.util.find_spec("rasterio") is not None
 
 
-def read_header(file: Path) -> Header:
-    """The header of a TIFF.
+def readable(file: Path) -> bool:
+    """Whether rasterio reads a file."""
+    return is_tiff(file) and available()
 
-    Raises:
-        InputError: it is damaged or too large, or holds complex numbers.
-    """
+
+def read_header(file: Path) -> Header:
+    """The header of a TIFF; an InputError where it is damaged or too large, or holds complex numbers."""
     with _opened(file) as source:
         kinds = [kind.name for kind in source.colorinterp]
         alpha = len(kinds) > 1 and kinds[-1] == "alpha"
         bands = source.count - alpha
         dtype = np.result_type(*source.dtypes).name
         if "complex" in dtype or bands > MOST_BANDS or source.width * source.height > MOST_PIXELS:
-            raise InputError(
-                f"{file}: has {source.width} × {source.height} pixels in {bands} bands of {dtype}; expected real "
-                f"numbers, {MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
-            )
+            has = f"{source.width} × {source.height} pixels in {bands} bands of {dtype}"
+            most = f"{MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
+            raise InputError(f"{file}: has {has}; expected real numbers, {most}")
         if kinds[0] in ("palette", "cyan"):
             bands = 3  # as they are seen
         colours = None
@@ -112,11 +109,7 @@ def read_header(file: Path) -> Header:
 
 
 def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None, Georeference | None]:
-    """The first ``bands`` bands of a TIFF as (H, W, B) in their own numbers, where they hold data, and coordinates.
-
-    Raises:
-        InputError: it is damaged, or does not fit into memory.
-    """
+    """The first ``bands`` bands of a TIFF as (H, W, B) in their own numbers, where they hold data, and coordinates."""
     with _opened(file) as source:
         wanted = list(range(1, bands + 1))
         values = np.moveaxis(source.read(wanted), 0, -1)
@@ -166,13 +159,7 @@ def write_geotiff(
 ) -> None:
     """Write (H, W) uint8 or float32 numbers as a tiled, compressed GeoTIFF with one band, in one step.
 
-    Args:
-        path: of the file; its folder is made.
-        values: the numbers.
-        place: their coordinates.
-        nodata: stands for no data.
-        description: of the band.
-        colours: of the numbers 0, 1, … for viewers.
+    ``description`` is the band's, and ``colours`` are those of the numbers 0, 1, … for viewers.
     """
     rasterio = _rasterio()
     profile: dict[str, Any] = {
@@ -201,17 +188,15 @@ def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArr
 
     A band for transparency is left aside: it says what is shown, not what is there.
     """
-    valid: NDArray[np.bool_] | None = None
+    parts = []
     for place, band in enumerate(wanted):
         flags = {flag.name for flag in source.mask_flag_enums[band - 1]}
-        parts = []
         if "nodata" in flags or ("per_dataset" in flags and "alpha" not in flags):
             parts.append(source.read_masks(band) != 0)
         if values is not None and np.issubdtype(values.dtype, np.floating):
             parts.append(np.isfinite(values[..., place]))
-        for part in parts:
-            valid = part if valid is None else valid & part
-    return None if valid is None or valid.all() else valid
+    valid = functools.reduce(np.logical_and, parts, np.True_)
+    return None if valid.all() else np.asarray(valid)
 
 
 def _place(source: Any) -> Georeference | None:

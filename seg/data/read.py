@@ -37,28 +37,21 @@ _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to
 
 @dataclass(frozen=True)
 class ImagePixels:
-    """An image as it was read.
+    """An image as it was read."""
 
-    Args:
-        values: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures.
-        valid: (H, W), False where the file holds no data; None where it does everywhere.
-        place: coordinates, if the file has them.
-        turned: the EXIF orientation that it was turned upright from; 1 for none.
-    """
-
+    #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures.
     values: NDArray[Any]
+    #: (H, W), False where the file holds no data; None where it does everywhere.
     valid: NDArray[np.bool_] | None = None
+    #: Coordinates, if the file has them.
     place: Georeference | None = None
+    #: The EXIF orientation that it was turned upright from; 1 for none.
     turned: int = 1
 
 
 def read_header(file: Path) -> Header:
-    """Size, bands and numbers of an image file, without decoding its pixels.
-
-    Raises:
-        InputError: it is missing, no image or too large.
-    """
-    if _by_rasterio(file):
+    """Size, bands and numbers of an image file, without decoding its pixels; an InputError where it is none."""
+    if rasters.readable(file):
         return rasters.read_header(file)
     with opened_image(file) as picture:
         deep, bands = _deep_type(picture), 1 if picture.mode in _GREY else 3
@@ -85,7 +78,7 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     Raises:
         InputError: a file that is damaged or too large, or whose bands or numbers are others than the network's.
     """
-    tiff = _by_rasterio(file)
+    tiff = rasters.readable(file)
     if wanted.is_rgb and not tiff:
         return _picture(file)
     header = read_header(file)
@@ -117,18 +110,12 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     if not header.alpha or wanted.bands > header.bands:
         return None
     number = {1: "second", 3: "fourth"}.get(header.bands, "last")
-    return (
-        f"{file}: its {number} band is transparency and is not read; where it holds data, such as near infrared, train "
-        f"with --bands.number {header.bands + 1}"
-    )
+    hint = f"where it holds data, such as near infrared, train with --bands.number {header.bands + 1}"
+    return f"{file}: its {number} band is transparency and is not read; {hint}"
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
-    """An 8-bit image of any mode as (H, W, 3) uint8, without transparency; ``file`` names it in errors.
-
-    Raises:
-        InputError: an image with more than 8 bits, whose scale is not known.
-    """
+    """An 8-bit image of any mode as (H, W, 3) uint8, without transparency; an InputError for more bits."""
     _refuse_deep(picture, file)
     return np.asarray(picture.convert("RGB"))
 
@@ -165,8 +152,8 @@ def read_label(
     Args:
         file: to read.
         classes: the classes that are counted.
-        numbering: id → class name of the data set's own ids; None where label images hold the class set's.
-        read_ids: reads the ids of a label image of that data set; None is :func:`read_index_image`.
+        numbering: see :func:`seg.data.labels.id_tables`.
+        read_ids: reads the ids of that data set; None is :func:`read_index_image`.
         size: (width, height) to resize it to, nearest; None keeps its own.
 
     Raises:
@@ -185,11 +172,7 @@ def read_label(
 def label_ids(
     file: Path, classes: ClassSet, read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
 ) -> NDArray[np.uint8]:
-    """(H, W) uint8 ids of a label image as they lie in the file, or of the classes whose colours it has.
-
-    Raises:
-        InputError: a file that cannot be read, or a colour that no class has.
-    """
+    """(H, W) uint8 ids of a label image as they lie in the file, or of the classes whose colours it has."""
     return _colored_ids(file, classes) if classes.by_color else (read_ids or read_index_image)(file)
 
 
@@ -201,7 +184,7 @@ def read_index_image(file: Path) -> NDArray[np.uint8]:
     Raises:
         InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
     """
-    if _by_rasterio(file):
+    if rasters.readable(file):
         return rasters.read_ids(file)
     with opened_image(file, LOSSLESS) as picture:
         if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
@@ -215,30 +198,18 @@ def read_index_image(file: Path) -> NDArray[np.uint8]:
 
 
 def label_colors(file: Path, most: int) -> list[Color]:
-    """The colours of a picture, in order; ``most`` and one more where there are more.
-
-    Raises:
-        InputError: a file that cannot be read.
-    """
+    """The colours of a picture, in order; ``most`` and one more where there are more."""
     return [_color(int(code)) for code in np.unique(_codes(file))[: most + 1]]
 
 
 def read_all_bits(file: Path) -> NDArray[Any]:
-    """(H, W) or (H, W, B) pixels by OpenCV, which keeps 16 bits, with red first.
-
-    Raises:
-        InputError: a file that cannot be read.
-    """
+    """(H, W) or (H, W, B) pixels by OpenCV, which keeps 16 bits, with red first."""
     with opened_image(file) as picture:
         picture.verify()  # OpenCV gives no reason for a damaged file
         values = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
     if values is None:
         raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
     return np.asarray(values if values.ndim == 2 else values[..., [2, 1, 0, 3][: values.shape[2]]])
-
-
-def _by_rasterio(file: Path) -> bool:
-    return rasters.is_tiff(file) and rasters.available()
 
 
 def _picture(file: Path) -> ImagePixels:

@@ -40,12 +40,7 @@ class Sampler(Protocol):
 
 
 class Passes:
-    """Every sample once per pass, in a new order each pass.
-
-    Args:
-        count: samples of the data set.
-        seed: of this stream, and of nothing else.
-    """
+    """Every one of ``count`` samples once per pass, in a new order each pass."""
 
     def __init__(self, count: int, seed: Sequence[int]) -> None:
         self._count = count
@@ -73,16 +68,11 @@ class RareClasses:
         temperature: T > 0; small values draw almost only the rarest classes.
         enough: share of an image's pixels that a class must have there, 0 to 1.
         seed: of this stream, and of nothing else.
-
-    Raises:
-        ValueError: nothing is labelled.
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
         totals = pixels[:, :-1].sum(0)
         present = np.flatnonzero(totals)
-        if not len(present):
-            raise ValueError("no pixel of any class is labelled")
         exponents = (1.0 - totals / totals.sum()) / temperature
         self.probabilities: NDArray[np.float64] = softmax(np.where(totals > 0, exponents, -np.inf))
         """(C,) how often each class is drawn."""
@@ -106,9 +96,7 @@ class RareClasses:
 class InTurn:
     """Positions 0, k, 2k, … from the first of k samplers, 1, k + 1, … from the second, and so on.
 
-    Args:
-        samplers: one for each part of a ``ConcatDataset``.
-        counts: samples of each part.
+    The samplers are of the parts of a ``ConcatDataset``, which have ``counts`` samples.
     """
 
     def __init__(self, samplers: Sequence[Sampler], counts: Sequence[int]) -> None:
@@ -134,8 +122,7 @@ def labelled_sampler(
         parts: the source, or what takes its place, and then the labelled part of the target where it stands beside. Of
             two, even positions are the first one's and odd positions the second one's.
         seed: the run's seed and the stream's number.
-        temperature: of :class:`RareClasses`, from which the first part is drawn; None passes over it. The second one,
-            often a handful of images, is always passed over.
+        temperature: of :class:`RareClasses` for the first part; None passes over it, as over the second one always.
         enough: see there.
         workers: processes that count the pixels of each class.
 

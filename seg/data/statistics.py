@@ -1,4 +1,4 @@
-"""Passes over all files of a data set: pixels of each class, and mean and deviation of each band.
+"""Passes over all files of a data set: pixels of each class, mean and deviation of each band, batches for statistics.
 
 Statistics of bands normalise images that are no 8-bit RGB. Of a pair only the labelled images are measured: one
 normalisation serves both domains, as one network does, and adaptation is to what differs.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.progress import track
@@ -22,33 +25,27 @@ from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
 from seg.data.read import read_image
 
+#: Images of a batch for statistics; these must not depend on the training's batch size or number of processes.
+IMAGES = 8
 Result = TypeVar("Result")
 
 
-def each_file(function: Callable[[int], Result], count: int, workers: int, title: str) -> Iterator[Result]:
-    """``function(0)``, ``function(1)``, … in order, with progress; ``workers`` processes, 0 for this one alone.
-
-    Raises:
-        InputError: the first one that ``function`` raises.
-    """
-    workers = min(workers, count)
+def each_file(function: Callable[[int], Result], indices: Sequence[int], workers: int, title: str) -> Iterator[Result]:
+    """``function`` of each index, in order, with progress; ``workers`` processes, 0 for this one alone."""
+    workers = min(workers, len(indices))
     if not workers:
-        yield from track(map(function, range(count)), count, title)
+        yield from track(map(function, indices), len(indices), title)
         return
     with ProcessPoolExecutor(workers) as pool:
         # a chunk carries the function, which may hold a list of all files, once
-        results = pool.map(function, range(count), chunksize=max(1, count // (8 * workers)))
-        yield from track(results, count, title)
+        results = pool.map(function, indices, chunksize=max(1, len(indices) // (8 * workers)))
+        yield from track(results, len(indices), title)
 
 
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
-    """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
-
-    Raises:
-        InputError: a label that cannot be read.
-    """
+    """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size."""
     count = functools.partial(_count, dataset)
-    return np.array(list(each_file(count, len(dataset), workers, "counting the pixels of each class")))
+    return np.array(list(each_file(count, range(len(dataset)), workers, "counting the pixels of each class")))
 
 
 def measured_format(
@@ -58,18 +55,11 @@ def measured_format(
 
     A band that has one value everywhere is divided by 1. The same for any number of workers.
 
-    Args:
-        files: the training images.
-        bands: B.
-        dtype: numpy's name of their numbers.
-        shown: see :class:`PixelFormat`.
-        workers: processes that read.
-
     Raises:
         InputError: an image that cannot be read or is of another kind, or no pixel that holds data.
     """
     unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
-    each = each_file(functools.partial(_moments, files, unmeasured), len(files), workers, "measuring the bands")
+    each = each_file(functools.partial(_moments, files, unmeasured), range(len(files)), workers, "measuring the bands")
     count, mean, deviations = functools.reduce(_joined, each)
     if count[0] == 0:
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
@@ -78,6 +68,32 @@ def measured_format(
     return PixelFormat(
         bands, dtype, tuple(mean.tolist()), tuple(std.tolist()), shown, f"{len(files):,} labelled training images"
     )
+
+
+def spread_batches(
+    read: Callable[[int], Tensor | None], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
+) -> Iterator[Tensor]:
+    """Yields (B, 3, H, W) normalised images on the device, each once, B at most ``IMAGES``.
+
+    Batch k of n has the images k, k + n, k + 2n, …: neighbours, often frames of one drive, are in different batches,
+    and no batch is left with the rest. Within it, images of different sizes come apart.
+
+    Args:
+        read: gives image i, (3, H, W) normalised, or None to leave it out.
+        count: how many images there are.
+        device: where the batches go.
+        process: (rank, number of processes); together they yield every batch once.
+    """
+    number = -(-count // IMAGES)
+    rank, processes = process
+    for first in range(rank, number, processes):
+        images = [image for index in range(first, count, number) if (image := read(index)) is not None]
+        for _, same in groupby(sorted(images, key=_shape), key=_shape):
+            yield torch.stack(list(same)).to(device)
+
+
+def _shape(image: Tensor) -> tuple[int, ...]:
+    return tuple(image.shape)
 
 
 def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:

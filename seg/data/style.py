@@ -5,7 +5,6 @@ A style takes its statistics from one target training image, drawn anew for ever
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import cv2
@@ -17,7 +16,6 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
-from seg.data.augmentation import build_augmentation
 from seg.data.datasets import SegmentationDataset
 from seg.data.pixel_format import PixelFormat
 
@@ -36,8 +34,8 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     stays the source's up to b = 1; it also cuts decimals off.
 
     Args:
-        image: (H, W, 3) RGB, or (H, W, B) float32 in the files' units.
-        reference: (H', W', 3) RGB or B bands, resized where it is of another size.
+        image: (H, W, 3) uint8 RGB, or (H, W, B) float32 in the files' units.
+        reference: likewise, of any size.
         beta: from 0 to 0.5, where every amplitude is exchanged along the shorter side.
     """
     height, width = image.shape[:2]
@@ -63,11 +61,7 @@ def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.ui
     """The image with the reference's mean and standard deviation in each channel of CIE Lab.
 
     Reinhard et al., Color Transfer between Images, IEEE CG&A 2001; for source images of segmentation He et al., CVPR
-    2021. It is :class:`dem_apps.test_time_methods.lab.LabTransfer`, from source to target.
-
-    Args:
-        image: (H, W, 3) RGB.
-        reference: (H', W', 3) RGB, of any size.
+    2021. It is :class:`dem_apps.test_time_methods.lab.LabTransfer`, from source to target; sizes may differ.
     """
     six = lab_statistics([_as_tensor(reference)], **_NOT_NORMALISED)
     deviation = [max(each, 1e-6) for each in six["source_std"]]  # of a plain image 0
@@ -75,22 +69,11 @@ def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.ui
     return _as_bytes(255 * transfer.transferred(_as_tensor(image))[0].movedim(0, -1).numpy())
 
 
-def histogram(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image with the reference's cumulative histogram in each channel of RGB; albumentations' HistogramMatching.
-
-    Args:
-        image: (H, W, 3) RGB.
-        reference: (H', W', 3) RGB, of any size.
-    """
-    matched: NDArray[np.uint8] = _histogram_matching()(image=image, hm_metadata=[reference])["image"]
-    return matched
-
-
 def check_style(name: str, pixels: PixelFormat) -> None:
     """Raise an InputError for a style of colours, of images that have none."""
-    if name in ("lab", "histogram") and not pixels.is_rgb:
+    if name == "lab" and not pixels.is_rgb:
         raise InputError(
-            f"--source.style: {name} needs 8-bit RGB, and these images have {pixels.described}; leave it out, or take "
+            f"--source.style: lab needs 8-bit RGB, and these images have {pixels.described}; leave it out, or take "
             "fourier, which takes any bands"
         )
 
@@ -112,27 +95,13 @@ class TargetStyle:
         self._probability = probability
 
     def __call__(self, image: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-        """The image, (H, W, 3) uint8 RGB or of ``fourier`` (H, W, B) float32, in its style.
-
-        Args:
-            image: the source's.
-            random: decides on whether, which reference and β: of this sample alone.
-
-        Raises:
-            InputError: a target image that cannot be read.
-        """
+        """The source's image, (H, W, 3) uint8 RGB or of ``fourier`` (H, W, B) float32, in a style that is drawn."""
         if random.random() >= self._probability:
             return image
         reference = self._references[int(random.integers(len(self._references)))].image
         if self._name == "fourier":
             return fourier(image, reference, random.uniform(0.0, self._beta))
-        return {"lab": lab, "histogram": histogram}[self._name](image, reference)
-
-
-@functools.cache
-def _histogram_matching() -> Any:
-    # its own default mixes the result with the original
-    return build_augmentation([{"HistogramMatching": {"blend_ratio": [1.0, 1.0], "p": 1.0}}])
+        return lab(image, reference)
 
 
 def _as_tensor(image: NDArray[np.uint8]) -> Tensor:

@@ -22,7 +22,7 @@ from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, output_names
 from seg.data.rasters import Header
 from seg.data.read import first_header, left_out, read_image, seen
-from seg.data.spread_batches import spread_batches
+from seg.data.statistics import spread_batches
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
 from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables

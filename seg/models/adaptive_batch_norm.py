@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
 from seg.data.datasets import SegmentationDataset
-from seg.data.spread_batches import spread_batches
+from seg.data.statistics import spread_batches
 from seg.models.batch_norm import layers_of
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.

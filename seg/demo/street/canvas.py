@@ -14,10 +14,12 @@ import cv2
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.demo.street.looks import Color
+from seg.demo.street.looks import Color, Domain
 
+Pair = tuple[float, float]
+Point = tuple[float, float, float]
+#: Depth in metres at which shapes reaching behind the camera are cut.
 NEAR = 1.2
-"""Depth in metres at which shapes reaching behind the camera are cut."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,9 @@ class Canvas:
     ``label=None`` paints the picture only: details such as windows keep the label below them.
     """
 
-    def __init__(self, camera: Camera, light: Light, haze: float, haze_color: Color) -> None:
-        self.camera = camera
-        self.light = light
-        self.haze = haze
-        self.haze_color = haze_color
+    def __init__(self, camera: Camera, light: Light, haze: float, domain: Domain, rng: np.random.Generator) -> None:
+        self.camera, self.light, self.haze = camera, light, haze
+        self.domain, self.rng = domain, rng
         self.image = np.zeros((camera.rows, camera.width, 3), np.uint8)
         self.labels = np.zeros((camera.rows, camera.width), np.uint8)
 
@@ -87,7 +87,7 @@ class Canvas:
         """The colour as seen through ``depth`` metres of haze, after a brightness ``gain``."""
         kept = math.exp(-self.haze * depth)
         veil, kept = 1.0 - kept, kept * gain
-        red, green, blue = self.haze_color
+        red, green, blue = self.domain.haze_color
         return (
             min(255.0, max(0.0, color[0] * kept + red * veil)),
             min(255.0, max(0.0, color[1] * kept + green * veil)),
@@ -110,14 +110,7 @@ class Canvas:
             pixels = self.camera.project(polygons_NK3)
             self._paint(list(pixels), label, self.tone(color, depth, gain))
 
-    def disc(
-        self,
-        center: tuple[float, float, float],
-        radii: tuple[float, float],
-        label: str | None,
-        color: Color,
-        gain: float = 1.0,
-    ) -> None:
+    def disc(self, center: Point, radii: Pair, label: str | None, color: Color, gain: float = 1.0) -> None:
         """An upright ellipse facing the camera: ``radii`` are its half width and half height."""
         if center[2] <= NEAR:
             return
@@ -130,15 +123,7 @@ class Canvas:
         if label is not None:
             cv2.ellipse(self.labels, spot, axes, 0, 0, 360, LABEL_ID[label], -1)
 
-    def bar(
-        self,
-        start: tuple[float, float, float],
-        end: tuple[float, float, float],
-        width: float,
-        label: str | None,
-        color: Color,
-        gain: float = 1.0,
-    ) -> None:
+    def bar(self, start: Point, end: Point, width: float, label: str | None, color: Color, gain: float = 1.0) -> None:
         """A straight bar of ``width`` metres, never thinner than one pixel of the canvas."""
         if min(start[2], end[2]) <= NEAR:
             return
@@ -171,11 +156,10 @@ class Canvas:
             cv2.fillPoly(self.labels, pixels, LABEL_ID[label])
 
 
-def panel(face: np.ndarray, across: tuple[float, float], up: tuple[float, float]) -> np.ndarray:
-    """A rectangle inside a four-cornered face, both (4, 3) world points.
+def panel(face: np.ndarray, across: Pair, up: Pair) -> np.ndarray:
+    """A rectangle inside a four-cornered face, both (4, 3) world points, by its limits as fractions of the face.
 
-    Corners run bottom left, bottom right, top right, top left; ``across`` and ``up`` are the
-    rectangle's limits as fractions of the face.
+    Corners run bottom left, bottom right, top right, top left.
     """
     corners = [(across[0], up[0]), (across[1], up[0]), (across[1], up[1]), (across[0], up[1])]
     rectangle: np.ndarray = panels(face, np.asarray(corners)[None])[0]

@@ -8,21 +8,9 @@ from functools import partial
 
 import numpy as np
 
+from seg.demo.street import figures, vehicles
 from seg.demo.street.canvas import Canvas
-from seg.demo.street.figures import (
-    draw_bicycle,
-    draw_clutter,
-    draw_lamp,
-    draw_motorcycle,
-    draw_person,
-    draw_rider,
-    draw_sign,
-    draw_traffic_light,
-    draw_tree,
-)
-from seg.demo.street.looks import Domain
 from seg.demo.street.sides import SIDES, draw_hedge, pick
-from seg.demo.street.vehicles import draw_bus, draw_car, draw_tram, draw_truck
 
 FAR = 110.0
 """Depth in metres where the street is closed off by a row of distant houses and trees."""
@@ -76,16 +64,17 @@ def plan_street(rng: np.random.Generator, index: int) -> Street:
     )
 
 
-def place_objects(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> list[Item]:
+def place_objects(canvas: Canvas, street: Street) -> list[Item]:
     """Everything that rises above the ground, the farthest first."""
-    items = [*_side_items(canvas, domain, rng, street)]
-    items += _traffic_items(canvas, domain, rng, street)
-    items += _pavement_items(canvas, domain, rng, street)
+    items = [*_side_items(canvas, street)]
+    items += _traffic_items(canvas, street)
+    items += _pavement_items(canvas, street)
     return sorted(items, key=lambda item: -item[0])
 
 
-def _side_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> Iterator[Item]:
+def _side_items(canvas: Canvas, street: Street) -> Iterator[Item]:
     """Segments along both fronts, from the camera to the end of the street."""
+    rng = canvas.rng
     kinds = list(SIDES)
     for edge in (street.left_front, street.right_front):
         green = rng.random()
@@ -94,11 +83,11 @@ def _side_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street
         while near < FAR - 10:
             far = near + rng.uniform(8, 18)
             kind = kinds[rng.choice(4, p=odds)]
-            yield far - 0.01, partial(SIDES[kind], canvas, rng, domain.palette, edge, near, far)
+            yield far - 0.01, partial(SIDES[kind], canvas, edge, near, far)
             if rng.random() < 0.12:
                 far += rng.uniform(2, 6)  # A gap, through which trees are seen.
                 behind = edge * 1.4
-                yield far, partial(draw_hedge, canvas, rng, domain.palette, behind, near, far + 9, 7.0)
+                yield far, partial(draw_hedge, canvas, behind, near, far + 9, 7.0)
             near = far
 
 
@@ -110,85 +99,88 @@ def _lane(rng: np.random.Generator, start: float, gap: float, stop: float = 85.0
         depth += 5.5 + rng.exponential(gap)
 
 
-def _traffic_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> list[Item]:
+def _traffic_items(canvas: Canvas, street: Street) -> list[Item]:
     """Vehicles and riders on the road, parked cars along the kerbs."""
+    rng = canvas.rng
     items: list[Item] = []
-    gap = domain.vehicle_gap
-    heavy = {"bus": draw_bus, "truck": draw_truck}.get(street.heavy)
+    gap = canvas.domain.vehicle_gap
+    heavy = {"bus": vehicles.draw_bus, "truck": vehicles.draw_truck}.get(street.heavy)
     if heavy:
         oncoming = bool(rng.random() < 0.5)
         place = -3.4 if oncoming else 0.2
         depth = rng.uniform(12, 30)
-        items.append((depth, partial(heavy, canvas, rng, place, depth, oncoming)))
+        items.append((depth, partial(heavy, canvas, place, depth, oncoming)))
     if street.tram:
         depth = rng.uniform(14, 30)
-        items.append((depth, partial(draw_tram, canvas, rng, -3.6, depth, True)))
+        items.append((depth, partial(vehicles.draw_tram, canvas, -3.6, depth, True)))
     lanes = [(0.1, 9.0, gap * 1.8, False, bool(heavy) and place > 0)]
     lanes.append((-3.5, 7.0, gap * 1.5, True, street.tram or (bool(heavy) and place < 0)))
     for x, start, spacing, oncoming, taken in lanes:
         for depth in _lane(rng, 40.0 if taken else start, spacing):
-            drawer = draw_car if rng.random() > 0.035 else (draw_truck, draw_bus)[rng.integers(2)]
-            items.append((depth, partial(drawer, canvas, rng, x + rng.normal(0, 0.2), depth, oncoming)))
+            large = (vehicles.draw_truck, vehicles.draw_bus)
+            drawer = vehicles.draw_car if rng.random() > 0.035 else large[rng.integers(2)]
+            items.append((depth, partial(drawer, canvas, x + rng.normal(0, 0.2), depth, oncoming)))
     for parked, x in ((street.parked_right, street.right_kerb - 1.05), (street.parked_left, street.left_kerb + 1.05)):
         if parked:
             for depth in _lane(rng, 4.0, gap * 0.35):
-                items.append((depth, partial(draw_car, canvas, rng, x, depth, x < 0)))
-    items += _rider_items(canvas, domain, rng, street)
+                items.append((depth, partial(vehicles.draw_car, canvas, x, depth, x < 0)))
+    items += _rider_items(canvas, street)
     return items
 
 
-def _rider_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> Iterator[Item]:
+def _rider_items(canvas: Canvas, street: Street) -> Iterator[Item]:
     """Riders close to the right kerb or between the lanes, more of them where traffic is dense."""
-    for _ in range(int(rng.poisson(10.0 / domain.vehicle_gap))):
-        depth = rng.uniform(7, 28)
-        x = rng.choice((min(street.right_kerb - 0.6, 2.2), -1.7, street.left_kerb + 0.8))
-        yield depth, partial(draw_rider, canvas, rng, x, depth, bool(rng.random() < 0.35))
+    for _ in range(int(canvas.rng.poisson(10.0 / canvas.domain.vehicle_gap))):
+        depth = canvas.rng.uniform(7, 28)
+        x = canvas.rng.choice((min(street.right_kerb - 0.6, 2.2), -1.7, street.left_kerb + 0.8))
+        yield depth, partial(figures.draw_rider, canvas, x, depth, bool(canvas.rng.random() < 0.35))
 
 
-def _pavement_items(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> Iterator[Item]:
+def _pavement_items(canvas: Canvas, street: Street) -> Iterator[Item]:
     """People, parked two-wheelers, trees, clutter and masts on both pavements."""
-    palette = domain.palette
+    rng = canvas.rng
     sides = (
         (street.left_kerb - street.left_verge, street.left_front, street.left_kerb, 1.0),
         (street.right_kerb + street.right_verge, street.right_front, street.right_kerb, -1.0),
     )
     for inner, front, kerb, inward in sides:
         low, high = sorted((inner - 0.5 * inward, front + 0.4 * inward))
-        yield from _people_items(canvas, rng, domain.people_gap, low, high)
-        yield from _parked_items(canvas, rng, front + 0.7 * inward, kerb - 0.4 * inward)
+        yield from _people_items(canvas, canvas.domain.people_gap, low, high)
+        yield from _parked_items(canvas, front + 0.7 * inward, kerb - 0.4 * inward)
         post = kerb - 0.35 * inward
         for depth in _lane(rng, 5.0, 22.0, 70.0):
-            yield depth, partial(draw_lamp, canvas, palette, post, depth, inward)
+            yield depth, partial(figures.draw_lamp, canvas, post, depth, inward)
         for depth in _lane(rng, 6.0, 20.0, 50.0):
-            yield depth, partial(draw_sign, canvas, rng, palette, post, depth)
+            yield depth, partial(figures.draw_sign, canvas, post, depth)
         if rng.random() < 0.5:
             depth = rng.uniform(9, 26)
-            yield depth, partial(draw_traffic_light, canvas, rng, palette, post, depth, inward)
+            yield depth, partial(figures.draw_traffic_light, canvas, post, depth, inward)
         if rng.random() < 0.4:
             for depth in np.arange(rng.uniform(7, 14), 90, rng.uniform(9, 16)).tolist():
-                foliage = pick(rng, palette.foliage, 10)
-                yield depth, partial(draw_tree, canvas, rng, foliage, kerb - 0.9 * inward, depth, rng.uniform(5, 8))
+                foliage = pick(rng, canvas.domain.palette.foliage, 10)
+                yield depth, partial(figures.draw_tree, canvas, foliage, kerb - 0.9 * inward, depth, rng.uniform(5, 8))
         if rng.random() < 0.4:
             depth = rng.uniform(6, 20)
-            yield depth, partial(draw_clutter, canvas, rng, rng.uniform(low, high), depth)
+            yield depth, partial(figures.draw_clutter, canvas, rng.uniform(low, high), depth)
 
 
-def _people_items(canvas: Canvas, rng: np.random.Generator, gap: float, low: float, high: float) -> Iterator[Item]:
+def _people_items(canvas: Canvas, gap: float, low: float, high: float) -> Iterator[Item]:
     """Groups of one to three people between ``low`` and ``high`` on the pavement."""
-    for depth in _lane(rng, 4.0, gap, 60.0):
-        for _ in range(int(rng.integers(1, 4))):
-            spot = depth + rng.uniform(-0.8, 0.8)
-            yield spot, partial(draw_person, canvas, rng, rng.uniform(low, high), spot)
+    for depth in _lane(canvas.rng, 4.0, gap, 60.0):
+        for _ in range(int(canvas.rng.integers(1, 4))):
+            spot = depth + canvas.rng.uniform(-0.8, 0.8)
+            yield spot, partial(figures.draw_person, canvas, canvas.rng.uniform(low, high), spot)
 
 
-def _parked_items(canvas: Canvas, rng: np.random.Generator, stand: float, kerb: float) -> Iterator[Item]:
+def _parked_items(canvas: Canvas, stand: float, kerb: float) -> Iterator[Item]:
     """A row of bicycles at the house front or the kerb, sometimes a motorcycle."""
+    rng = canvas.rng
     if rng.random() < 0.55:
         first = rng.uniform(6, 16)
         x = stand if rng.random() < 0.4 else kerb
         for step in range(int(rng.integers(1, 6))):
             depth = first + 0.9 * step
-            yield depth, partial(draw_bicycle, canvas, rng, x + rng.normal(0, 0.2), depth, rng.uniform(0.4, 1.0))
+            yield depth, partial(figures.draw_bicycle, canvas, x + rng.normal(0, 0.2), depth, rng.uniform(0.4, 1.0))
     if rng.random() < 0.22:
         depth = rng.uniform(6, 14)
-        yield depth, partial(draw_motorcycle, canvas, rng, kerb + rng.normal(0, 0.2), depth, rng.uniform(0.3, 1.0))
+        yield depth, partial(figures.draw_motorcycle, canvas, kerb + rng.normal(0, 0.2), depth, rng.uniform(0.3, 1.0))

@@ -17,12 +17,12 @@ def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple
     """Paint one street on a canvas of ``size`` (width, height) pixels, each ``finer`` times in both directions."""
     canvas = _open_canvas(domain, rng, (size[0] * finer, size[1] * finer), finer)
     street = plan_street(rng, index)
-    _draw_sky(canvas, domain, rng)
-    _draw_ground(canvas, domain, rng, street)
-    _draw_backdrop(canvas, domain, rng)
-    for _, paint in place_objects(canvas, domain, rng, street):
+    _draw_sky(canvas)
+    _draw_ground(canvas, street)
+    _draw_backdrop(canvas)
+    for _, paint in place_objects(canvas, street):
         paint()
-    _draw_own_car(canvas, rng)
+    _draw_own_car(canvas)
     return canvas
 
 
@@ -41,12 +41,13 @@ def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int]
     lit, dim = 1.0 + 0.12 * domain.sunlight, 1.0 - 0.42 * domain.sunlight
     left, right = (lit, dim) if rng.random() < 0.5 else (dim, lit)
     light = Light(left, right, 1.0 - 0.2 * domain.sunlight, 1.0 + 0.1 * domain.sunlight)
-    return Canvas(camera, light, domain.haze * rng.uniform(0.7, 1.3), domain.haze_color)
+    return Canvas(camera, light, domain.haze * rng.uniform(0.7, 1.3), domain, rng)
 
 
-def _draw_sky(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> None:
+def _draw_sky(canvas: Canvas) -> None:
     """A vertical gradient with soft clouds down to the horizon; the ground covers what is below."""
-    palette, rows = domain.palette, min(canvas.camera.rows, int(canvas.camera.horizon) + 2)
+    rng = canvas.rng
+    palette, rows = canvas.domain.palette, min(canvas.camera.rows, int(canvas.camera.horizon) + 2)
     mix = (np.arange(rows, dtype=np.float32) / rows)[:, None, None]
     sky = (1 - mix) * np.asarray(palette.sky_top, np.float32) + mix * np.asarray(palette.sky_low, np.float32)
     clouds = cv2.resize(rng.random((4, 7), np.float32), (canvas.camera.width, rows), interpolation=cv2.INTER_CUBIC)
@@ -56,9 +57,10 @@ def _draw_sky(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> None:
     canvas.labels[:] = LABEL_ID["sky"]
 
 
-def _draw_backdrop(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> None:
+def _draw_backdrop(canvas: Canvas) -> None:
     """Distant houses and trees that close the street."""
-    palette, start = domain.palette, -FAR
+    rng = canvas.rng
+    palette, start = canvas.domain.palette, -FAR
     while start < FAR:
         wide, tall = rng.uniform(9, 22), rng.uniform(6, 17)
         face = [(start, 0, FAR), (start + wide, 0, FAR), (start + wide, tall, FAR), (start, tall, FAR)]
@@ -66,7 +68,7 @@ def _draw_backdrop(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> 
             canvas.fill(face, "building", pick(rng, palette.facades, 10), 0.9)
         start += wide
     for place in rng.uniform(-60, 60, 12).tolist():
-        draw_tree(canvas, rng, pick(rng, palette.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
+        draw_tree(canvas, pick(rng, palette.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
 
 
 def _strip(left: float, right: float) -> np.ndarray:
@@ -77,8 +79,9 @@ def _strip(left: float, right: float) -> np.ndarray:
     return np.concatenate((there, back))
 
 
-def _draw_ground(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street) -> None:
-    palette, gain = domain.palette, canvas.light.top
+def _draw_ground(canvas: Canvas, street: Street) -> None:
+    rng = canvas.rng
+    palette, gain = canvas.domain.palette, canvas.light.top
     haze, canvas.haze = canvas.haze, 0.0  # Haze on the ground depends on the row: added below.
     stone, road = vary(rng, palette.sidewalk, 8), vary(rng, palette.road, 9)
     canvas.fill(_strip(-90, 90), "sidewalk", stone, gain)
@@ -90,18 +93,19 @@ def _draw_ground(canvas: Canvas, domain: Domain, rng: np.random.Generator, stree
     if street.parked_right and rng.random() < 0.3:
         bay = _strip(street.right_kerb - 2.1, street.right_kerb)
         canvas.fill(bay, "parking", vary(rng, palette.sidewalk, 10), 0.85)
-    _draw_road_surface(canvas, domain, rng, street, road)
+    _draw_road_surface(canvas, street, road)
     canvas.haze = haze
     depth = canvas.camera.row_depth()
     kept = np.exp(-haze * np.minimum(depth, FAR))[:, None, None]
     first = int(np.argmax(np.isfinite(depth)))
-    veil = np.asarray(canvas.haze_color) * (1 - kept[first:])
+    veil = np.asarray(canvas.domain.haze_color) * (1 - kept[first:])
     canvas.image[first:] = canvas.image[first:] * kept[first:] + veil
 
 
-def _draw_road_surface(canvas: Canvas, domain: Domain, rng: np.random.Generator, street: Street, road: Color) -> None:
+def _draw_road_surface(canvas: Canvas, street: Street, road: Color) -> None:
     """Repairs, rails, lane markings, a crossing now and then and the shadow of the houses."""
-    marking = vary(rng, domain.palette.marking, 8)
+    rng = canvas.rng
+    marking = vary(rng, canvas.domain.palette.marking, 8)
     for _ in range(int(rng.integers(0, 4))):
         x, z = rng.uniform(street.left_kerb, street.right_kerb - 1.5), rng.uniform(4, 30)
         long, wide = rng.uniform(1, 6), rng.uniform(0.5, 1.5)
@@ -123,7 +127,7 @@ def _draw_road_surface(canvas: Canvas, domain: Domain, rng: np.random.Generator,
         near = rng.uniform(8, 22)
         for x in np.arange(street.left_kerb + 0.4, street.right_kerb - 0.5, 1.1):
             canvas.fill([(x, 0, near), (x + 0.55, 0, near), (x + 0.55, 0, near + 3), (x, 0, near + 3)], None, marking)
-    shade = 1.0 - 0.45 * domain.sunlight
+    shade = 1.0 - 0.45 * canvas.domain.sunlight
     reach = rng.uniform(0.1, 0.7)
     if canvas.light.left < canvas.light.right:
         canvas.darken(_strip(street.right_kerb * (1 - reach), 30), shade)
@@ -131,12 +135,12 @@ def _draw_road_surface(canvas: Canvas, domain: Domain, rng: np.random.Generator,
         canvas.darken(_strip(-30, street.left_kerb * (1 - reach)), shade)
 
 
-def _draw_own_car(canvas: Canvas, rng: np.random.Generator) -> None:
+def _draw_own_car(canvas: Canvas) -> None:
     """The bonnet of the own car at the bottom: ignored by every score."""
     width, rows = canvas.camera.width, canvas.camera.rows
     spot = (round(canvas.camera.center), round(rows * 1.02))
-    axes = (round(width * rng.uniform(0.4, 0.5)), round(rows * rng.uniform(0.07, 0.11)))
-    shade = float(rng.uniform(30, 70))
+    axes = (round(width * canvas.rng.uniform(0.4, 0.5)), round(rows * canvas.rng.uniform(0.07, 0.11)))
+    shade = float(canvas.rng.uniform(30, 70))
     cv2.ellipse(canvas.image, spot, axes, 0, 180, 360, (shade, shade, shade + 6), -1)
     rim = 2 * canvas.camera.finer
     cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - rim), 0, 200, 340, (shade + 50,) * 3, rim)

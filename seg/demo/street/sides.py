@@ -1,7 +1,7 @@
 """What lines the street: facades, garden walls, fences and parks, one segment after the other.
 
 A segment lies along the plane ``x = edge`` from depth ``near`` to ``far``; ``edge`` is negative
-on the left. All drawers take ``(canvas, rng, palette, edge, near, far)``.
+on the left. All drawers take ``(canvas, edge, near, far)``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from seg.demo.street.canvas import Canvas, panel, panels
 from seg.demo.street.figures import draw_tree
-from seg.demo.street.looks import Color, StreetPalette
+from seg.demo.street.looks import Color
 
 CLOSEST_LEAVES = 4.5
 """Metres; leaves nearer than this would hang over the picture as huge flat discs."""
@@ -47,11 +47,10 @@ def _window_grid(columns: int, rows: int, wide: float, tall: float, low: float) 
     return panes
 
 
-def draw_building(
-    canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, edge: float, near: float, far: float
-) -> None:
+def draw_building(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """A house front with windows, a ground floor with doors or shop windows, and a roof."""
-    paint = pick(rng, palette.facades, 12)
+    rng = canvas.rng
+    paint = pick(rng, canvas.domain.palette.facades, 12)
     storeys = int(rng.integers(3, 7))
     height = 3.1 * storeys + rng.uniform(0.2, 1.2)
     gain = _side_gain(canvas, edge)
@@ -72,12 +71,13 @@ def draw_building(
     canvas.fill_many(panes, None, pane)
     bright = panes[rng.random(len(panes)) < 0.25]
     canvas.fill_many(bright, None, (172, 186, 196))
-    _ground_floor(canvas, rng, face, height, gain)
+    _ground_floor(canvas, face, height, gain)
     canvas.fill(panel(face, (0, 1), (1 - 0.35 / height, 1)), None, vary(rng, paint, 20), gain * 1.1)
 
 
-def _ground_floor(canvas: Canvas, rng: np.random.Generator, face: np.ndarray, height: float, gain: float) -> None:
+def _ground_floor(canvas: Canvas, face: np.ndarray, height: float, gain: float) -> None:
     """Shop windows below an awning, or a door between windows."""
+    rng = canvas.rng
     if rng.random() < 0.45:
         shop = _window_grid(int(rng.integers(2, 4)), 1, 0.8, 0.95, 0.0) * (1, 2.4 / height) + (0, 0.1 / height)
         canvas.fill_many(panels(face, shop), None, (60, 68, 76))
@@ -90,17 +90,10 @@ def _ground_floor(canvas: Canvas, rng: np.random.Generator, face: np.ndarray, he
     canvas.fill_many(panels(face, row), None, (66, 78, 92))
 
 
-def draw_hedge(
-    canvas: Canvas,
-    rng: np.random.Generator,
-    palette: StreetPalette,
-    edge: float,
-    near: float,
-    far: float,
-    height: float,
-) -> None:
+def draw_hedge(canvas: Canvas, edge: float, near: float, far: float, height: float) -> None:
     """A belt of bushes and trees behind a fence, with a ragged top."""
-    foliage = pick(rng, palette.foliage, 7)
+    rng = canvas.rng
+    foliage = pick(rng, canvas.domain.palette.foliage, 7)
     gain = 0.5 + 0.5 * _side_gain(canvas, edge)
     canvas.fill(upright(edge, near, far, 0.0, height * 0.8), "vegetation", foliage, 0.72 * gain)
     # Small on the canvas, a belt needs fewer clusters to look ragged.
@@ -114,13 +107,12 @@ def draw_hedge(
         canvas.disc((edge, up, depth), (size * 1.2, size), "vegetation", foliage, tone)
 
 
-def draw_walled_garden(
-    canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, edge: float, near: float, far: float
-) -> None:
+def draw_walled_garden(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """Trees behind a wall."""
+    palette = canvas.domain.palette
     behind = edge + (3.0 if edge > 0 else -3.0)
-    draw_hedge(canvas, rng, palette, behind, near, far + 4, rng.uniform(4, 8))
-    paint, gain, height = pick(rng, palette.walls, 10), _side_gain(canvas, edge), rng.uniform(1.7, 2.7)
+    draw_hedge(canvas, behind, near, far + 4, canvas.rng.uniform(4, 8))
+    paint, gain, height = pick(canvas.rng, palette.walls, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.7, 2.7)
     face = upright(edge, near, far, 0.0, height)
     canvas.fill(face, "wall", paint, gain)
     for row in np.arange(0.25, 1.0, 0.25):
@@ -128,33 +120,31 @@ def draw_walled_garden(
     canvas.fill(panel(face, (0, 1), (0.92, 1.0)), None, paint, gain * 1.15)
 
 
-def draw_fenced_garden(
-    canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, edge: float, near: float, far: float
-) -> None:
+def draw_fenced_garden(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """A low hedge or a lawn behind a fence of slats; the gaps carry the fence's label too."""
+    palette = canvas.domain.palette
     behind = edge + (2.0 if edge > 0 else -2.0)
-    draw_hedge(canvas, rng, palette, behind, near, far + 3, rng.uniform(3.5, 6.5))
-    paint, gain, height = pick(rng, palette.fences, 10), _side_gain(canvas, edge), rng.uniform(1.3, 2.0)
+    draw_hedge(canvas, behind, near, far + 3, canvas.rng.uniform(3.5, 6.5))
+    paint, gain, height = pick(canvas.rng, palette.fences, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.3, 2.0)
     face = upright(edge, near, far, 0.0, height)
-    canvas.fill(face, "fence", pick(rng, palette.foliage, 8), 0.7)
+    canvas.fill(face, "fence", pick(canvas.rng, palette.foliage, 8), 0.7)
     slats = _window_grid(max(4, round((far - near) / 0.45)), 1, 0.62, 0.94, 0.0)
     canvas.fill_many(panels(face, slats), None, paint, gain)
     for row in (0.2, 0.8):
         canvas.fill(panel(face, (0, 1), (row, row + 0.09)), None, paint, gain * 0.85)
 
 
-def draw_park(
-    canvas: Canvas, rng: np.random.Generator, palette: StreetPalette, edge: float, near: float, far: float
-) -> None:
+def draw_park(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """A lawn that ends at bushes, with a few trees."""
+    rng = canvas.rng
     outward = 1.0 if edge > 0 else -1.0
     back = edge + 9 * outward
-    draw_hedge(canvas, rng, palette, back, near, far + 6, rng.uniform(4, 8))
+    draw_hedge(canvas, back, near, far + 6, rng.uniform(4, 8))
     lawn = [(edge, 0.0, near), (edge, 0.0, far), (back, 0.0, far), (back, 0.0, near)]
-    canvas.fill(lawn, "terrain", vary(rng, palette.terrain, 8), canvas.light.top)
+    canvas.fill(lawn, "terrain", vary(rng, canvas.domain.palette.terrain, 8), canvas.light.top)
     for depth in sorted(rng.uniform(max(near, CLOSEST_LEAVES), far, 3).tolist(), reverse=True):
         place = edge + outward * rng.uniform(1.5, 7.0)
-        draw_tree(canvas, rng, pick(rng, palette.foliage, 10), place, depth, rng.uniform(5, 9))
+        draw_tree(canvas, pick(rng, canvas.domain.palette.foliage, 10), place, depth, rng.uniform(5, 9))
 
 
 SIDES = {"building": draw_building, "wall": draw_walled_garden, "fence": draw_fenced_garden, "park": draw_park}

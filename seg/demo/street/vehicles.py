@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.demo.street.canvas import Canvas, panel, panels
+from seg.demo.street.canvas import Canvas, Pair, panel, panels
 from seg.demo.street.looks import Color
 
 GLASS: Color = (44, 54, 64)
@@ -26,14 +26,7 @@ TRAM_PAINTS: tuple[Color, ...] = ((232, 226, 210), (222, 190, 60), (150, 190, 12
 class _Block:
     """The faces of a block that may taper: ``near``, ``side`` (the one in view) and ``top``."""
 
-    def __init__(
-        self,
-        x: float,
-        widths: tuple[float, float],
-        ys: tuple[float, float],
-        bottom_z: tuple[float, float],
-        top_z: tuple[float, float] | None = None,
-    ) -> None:
+    def __init__(self, x: float, widths: Pair, ys: Pair, bottom_z: Pair, top_z: Pair | None = None) -> None:
         rings = []
         for width, y, (near, far) in zip(widths, ys, (bottom_z, top_z or bottom_z), strict=True):
             left, right = x - width / 2, x + width / 2
@@ -82,14 +75,15 @@ def _wheels(canvas: Canvas, block: _Block, label: str, radius: float, spots: tup
         )
 
 
-def _lamps(canvas: Canvas, face: np.ndarray, up: tuple[float, float], oncoming: bool) -> None:
+def _lamps(canvas: Canvas, face: np.ndarray, up: Pair, oncoming: bool) -> None:
     color = HEAD_LAMP if oncoming else REAR_LAMP
     for across in ((0.04, 0.2), (0.8, 0.96)):
         canvas.fill(panel(face, across, up), None, color)
 
 
-def draw_car(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncoming: bool) -> None:
+def draw_car(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     """A saloon, estate or van of a random paint."""
+    rng = canvas.rng
     paint = CAR_PAINTS[rng.integers(len(CAR_PAINTS))]
     is_van = rng.random() < 0.18
     width, length = rng.uniform(1.7, 1.9), rng.uniform(3.9, 4.7)
@@ -116,11 +110,11 @@ def draw_car(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncom
     _lamps(canvas, body.near, (0.55, 0.8), oncoming)
 
 
-def draw_truck(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncoming: bool) -> None:
+def draw_truck(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     """A box lorry: a chassis with a cargo box, and a cab where its front is seen."""
-    cargo = CARGO_PAINTS[rng.integers(len(CARGO_PAINTS))]
-    paint = CAR_PAINTS[rng.integers(len(CAR_PAINTS))]
-    length, height = rng.uniform(6.0, 8.5), rng.uniform(2.9, 3.5)
+    cargo = CARGO_PAINTS[canvas.rng.integers(len(CARGO_PAINTS))]
+    paint = CAR_PAINTS[canvas.rng.integers(len(CAR_PAINTS))]
+    length, height = canvas.rng.uniform(6.0, 8.5), canvas.rng.uniform(2.9, 3.5)
     _ground_shadow(canvas, x, z, 2.4, length)
     cab_length = 1.9 if oncoming else 0.0
     chassis = _Block(x, (2.2, 2.2), (0.5, 1.0), (z, z + length))
@@ -141,7 +135,7 @@ def draw_truck(canvas: Canvas, rng: np.random.Generator, x: float, z: float, onc
     _lamps(canvas, chassis.near, (0.3, 0.8), oncoming)
 
 
-def _window_row(count: int, up: tuple[float, float]) -> np.ndarray:
+def _window_row(count: int, up: Pair) -> np.ndarray:
     """``count`` panes side by side as fractions of a face, (count, 4, 2)."""
     starts = (np.arange(count) + 0.08) / count
     ends = (np.arange(count) + 0.92) / count
@@ -150,10 +144,10 @@ def _window_row(count: int, up: tuple[float, float]) -> np.ndarray:
     return np.stack([np.stack(corner, -1) for corner in corners], 1)
 
 
-def draw_bus(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncoming: bool) -> None:
+def draw_bus(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     """A city bus: one bright box with a row of windows and a destination sign."""
-    paint = BUS_PAINTS[rng.integers(len(BUS_PAINTS))]
-    length = rng.uniform(9.5, 12.5)
+    paint = BUS_PAINTS[canvas.rng.integers(len(BUS_PAINTS))]
+    length = canvas.rng.uniform(9.5, 12.5)
     _ground_shadow(canvas, x, z, 2.5, length)
     body = _Block(x, (2.5, 2.45), (0.34, 3.05), (z, z + length))
     body.paint(canvas, "bus", paint)
@@ -164,10 +158,10 @@ def draw_bus(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncom
     _lamps(canvas, body.near, (0.08, 0.2), oncoming)
 
 
-def draw_tram(canvas: Canvas, rng: np.random.Generator, x: float, z: float, oncoming: bool) -> None:
+def draw_tram(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     """A tram of two cars: long, light, with a dark belt of glass and a coloured skirt."""
-    paint = TRAM_PAINTS[rng.integers(len(TRAM_PAINTS))]
-    skirt = ((170, 36, 40), (36, 70, 130), (40, 100, 70))[rng.integers(3)]
+    paint = TRAM_PAINTS[canvas.rng.integers(len(TRAM_PAINTS))]
+    skirt = ((170, 36, 40), (36, 70, 130), (40, 100, 70))[canvas.rng.integers(3)]
     for start, length in ((z + 13.0, 12.0), (z, 12.6)):
         nose = 0.7 if start == z else 0.0
         body = _Block(x, (2.5, 2.2), (0.3, 3.5), (start, start + length), (start + nose, start + length))

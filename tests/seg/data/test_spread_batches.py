@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seg.data.pixel_format import normalised
-from seg.data.spread_batches import IMAGES, spread_batches
+from seg.data.statistics import IMAGES, spread_batches
 
 CPU = torch.device("cpu")
 
