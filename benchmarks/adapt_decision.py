@@ -1,15 +1,18 @@
-"""How often the label-free answer of ``seg.adapt`` is right, and what the objectives are worth under corruptions.
+"""How often the label-free answer of ``seg.adapt`` is right, and scores of the objectives under corruptions.
 
     OMP_NUM_THREADS=1 python benchmarks/adapt_decision.py --run RUN [--part decision|objectives|extremes]
         [--out docs/results/adapt_decision.csv]
 
-RUN is of ``seg.train --method source --source.size 96,48 --target.size 96,48`` on the demo pair. Adapted to are new
-pictures of the source's world (``home``) and of the target's, as they are and corrupted by albumentations: 24 images in
-batches of two, once. The network is looked at as ``seg.adapt`` does, and scored with the labels at the same moments.
-Part ``decision`` runs methods × learning rates over three decades, some of them ruinous; part ``objectives`` runs
-methods × objectives × reductions at one rate; part ``extremes`` runs ``bn`` on images that are hardly to be recognised,
-where a network predicts few classes, and steadily. A row has the scores of each look, the numbers that the acceptance
-test looks at, and whether it accepts. Rows that stand in the file are not made again, so the same command continues.
+RUN is a run of ``seg.train --method source --source.size 96,48 --target.size 96,48`` on the demo pair. It is adapted to
+new images of the source's world (``home``) and of the target's, clean and corrupted by albumentations: 24 images in
+batches of two, once. Evidence is measured as in ``seg.adapt``, and scores with labels at the same steps.
+
+``decision``    methods × learning rates over three decades, the largest harmful
+``objectives``  methods × objectives × reductions at one rate
+``extremes``    ``bn`` on images that are hardly recognisable, on which a network predicts few classes, and steadily
+
+A row has the scores at each look, the numbers of the acceptance test, and whether it accepts. The same command
+continues with the missing rows.
 """
 
 from __future__ import annotations
@@ -39,16 +42,16 @@ from seg.models.trained import open_run
 from seg.models.trained_network import TrainedNetwork
 
 IMAGES, PROBE, BATCH, CHECKS, RECOMMENDED = 24, 12, 2, 2, 1e-1
-#: The rule's thresholds were chosen on these; what is reported is of the others.
+#: The thresholds of the answer were chosen on these; the others are reported.
 TUNED_ON = ("fog", "night", "gaussian blur", "gaussian noise", "low contrast", "colour")
 
-#: (where the pictures are from, corruption, strength); "clean" is no corruption.
+#: World, corruption, strength; "clean" is no corruption.
 DATA = (
     *(("home", name, strength) for strength in (1, 3) for name in CORRUPTIONS),
     *(("target", name, 2) for name in CORRUPTIONS),
     ("home", "clean", 0), ("target", "clean", 0),
 )  # fmt: skip
-#: Of them what the network needs help with.
+#: The strong corruptions.
 STRONG = tuple(each for each in DATA if each[2] > 1)
 #: method, objective, reduction, rates.
 DECISION = (
@@ -67,21 +70,21 @@ OBJECTIVES = tuple(
 )
 
 
-#: Of ``extremes``.
+#: Arms and data of ``extremes``.
 STATISTICS = (("bn", "none", "mean", (0.0,)),)
 FAR = tuple((domain, name, strength) for domain in ("home", "target") for name in EXTREMES for strength in (1, 2, 3))
-#: part → what is adapted to, and how.
+#: Part → data, arms.
 PARTS = {"decision": (DATA, DECISION), "objectives": (STRONG, OBJECTIVES), "extremes": (FAR, STATISTICS)}
 
 
 KEYS = ("part", "network", "domain", "corruption", "strength", "method", "objective", "reduction", "lr")
-#: Of the network before, and at each look.
+#: Columns of the unadapted network and of each look.
 NUMBERS = ("miou", "pixel_accuracy", "entropy", "classes", "stability", "adapt")
 LOOKS = ("before", *(f"step {IMAGES // BATCH * place // CHECKS}" for place in range(CHECKS + 1)))
 
 
 def main() -> None:
-    """Make the rows that are missing, each written as it comes."""
+    """Measure and append the missing rows."""
     arguments = _arguments()
     torch.set_num_threads(1)
     loaded = open_run(arguments.run, "last")[0]
@@ -103,7 +106,7 @@ def main() -> None:
 
 
 class Data:
-    """The images of one corruption, and the network's scores and evidence before."""
+    """The images of one corruption, and scores and evidence of the unadapted network."""
 
     def __init__(self, loaded: TrainedNetwork, domain: str, corruption: str, strength: int, evidence: bool) -> None:
         self.loaded, self.evidence = loaded, evidence
@@ -114,7 +117,7 @@ class Data:
             picture, label_ids = draw_street(look, "val", FIRST_IMAGE + index, seed=0, size=SIZE)
             self.images.append(normalised(corrupted(picture, corruption, strength, index)))
             self.labels.append(torch.from_numpy(table[label_ids]).long())
-        # as seg.adapt takes them: evenly from the folder
+        # evenly from the folder, as in seg.adapt
         shown = [self.images[round(place * IMAGES / PROBE)] for place in range(PROBE)]
         self.probe = Probe([torch.stack(shown[:8]), torch.stack(shown[8:])])
         self.before = self.probe.look(plain_forward(loaded.network))
@@ -128,7 +131,7 @@ class Data:
 
     @torch.no_grad()
     def score(self, network: nn.Module) -> dict[str, float]:
-        """With the labels of all images."""
+        """Scores with the labels of all images."""
         logits = torch.cat([plain_forward(network)(torch.stack(self.images[i : i + 8])) for i in range(0, IMAGES, 8)])
         table = confusion(logits, torch.stack(self.labels), len(self.loaded.class_set))
         return {"miou": mean_iou(table), "pixel_accuracy": float(table.diag().sum() / table.sum())}
@@ -139,7 +142,7 @@ class Data:
         given = {} if objective == "none" else {"objective": objective, "lr": lr, "reduction": reduction}
         watched = WatchedAdapter(TestTimeAdapter(network, method, **given), self.probe, self.before)
         policy = watched.adapter.batch_norm
-        if policy not in self.first:  # before anything is learnt all are alike
+        if policy not in self.first:  # the same for all arms before learning
             self.first[policy] = self.look(watched)
         looks = {"before": self.numbers(self.loaded.network, self.before), "step 0": self.first[policy]}
         batches = list(self.batches()) if method != "bn" else []
@@ -152,7 +155,7 @@ class Data:
         return looks
 
     def look(self, watched: WatchedAdapter) -> dict[str, Any]:
-        """Numbers of the network as it is now."""
+        """Numbers of the current network."""
         candidate = deployed_copy(watched.adapter, self.probe)
         if not self.evidence:
             return self.numbers(candidate)
@@ -162,7 +165,7 @@ class Data:
             return {"miou": 0.0, "pixel_accuracy": 0.0}
 
     def numbers(self, network: nn.Module, evidence: Evidence | None = None) -> dict[str, Any]:
-        """Scores, and what the acceptance test looks at."""
+        """Scores, and the numbers of the acceptance test."""
         if evidence is None:
             return self.score(network)
         return self.score(network) | {

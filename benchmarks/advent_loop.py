@@ -1,6 +1,6 @@
-"""A plain loop that follows ADVENT (Vu et al., CVPR 2019), which benchmarks/seg_step.py measures training against.
+"""A plain loop that follows ADVENT (Vu et al., CVPR 2019), the reference of benchmarks/seg_step.py.
 
-Written from the published protocol: float32, NCHW, the full-size maps of both heads at once, one loss after the other.
+Written from the published protocol: float32, NCHW, full-size maps of both heads at once, one loss after the other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The paper's reward curves, drawn by our functions: ``python benchmarks/analytic_curves.py --out docs/images``.
 
-C classes; the leading one has probability p, the others share 1 − p equally. What is drawn is its reward, −∂L/∂z₁, by
+C classes; the leading one has probability p, the others share 1 − p equally. The curve is its reward, −∂L/∂z₁, by
 automatic differentiation of the functions that training uses. Source: Decoupled Entropy Minimization (Ma, Li, Xiang,
 NeurIPS 2025), Sec. 3.1 to 3.3.
 """
@@ -31,7 +31,7 @@ def leading_reward(loss: Callable[[Tensor], Tensor], p: Tensor) -> Tensor:
 
 
 def objective(name: str) -> Callable[[Tensor], Tensor]:
-    """An objective whose class marginals are as before training: every entry 1/C."""
+    """An objective with the class marginals of before training, 1/C."""
     return partial(build_objective(name, CLASSES).eval(), dim=1, reduction="none")
 
 

@@ -1,4 +1,4 @@
-"""Corrupted pictures of the demo's streets, and scores on them: what the benchmarks of test-time adaptation share."""
+"""Corrupted images of the demo world and scores on them, for the benchmarks of test-time adaptation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from seg.scores.metrics import confusion as pixels_by_class
 
 #: Width and height; half of the demo's.
 SIZE = (96, 48)
-#: Of the pictures that no training has seen.
+#: Images from here on are in no training.
 FIRST_IMAGE = 1000
-#: name → transform of strength 1, 2, 3.
+#: Name → transform at strength 1, 2, 3.
 CORRUPTIONS: dict[str, Any] = {
     "fog": lambda s: A.RandomFog(fog_coef_range=([0.3, 0.6, 0.9][s - 1],) * 2, alpha_coef=0.1, p=1),
     "rain": lambda s: A.RandomRain(
@@ -46,7 +46,7 @@ CORRUPTIONS: dict[str, Any] = {
     ),
     "compression": lambda s: A.ImageCompression(quality_range=([30, 12, 5][s - 1],) * 2, p=1),
 }  # fmt: skip
-#: Likewise, but so far that a network predicts few classes or one: what is left of contrast, light, sharpness, colours.
+#: Stronger ones, under which a network predicts few classes or one.
 EXTREMES: dict[str, Any] = {
     "flat": lambda s: A.RandomBrightnessContrast((0, 0), ([-0.9, -0.95, -0.98][s - 1],) * 2, p=1),
     "dark": lambda s: _levels(lambda x: x * [0.1, 0.05, 0.02][s - 1]),
@@ -63,7 +63,7 @@ def _levels(change: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Any
 
 
 def corrupted(image: NDArray[np.uint8], corruption: str, strength: int, seed: int) -> NDArray[np.uint8]:
-    """(H, W, 3) uint8, the same at every call."""
+    """(H, W, 3) uint8, a function of its arguments."""
     if corruption == "clean":
         return image
     transform = A.Compose([(CORRUPTIONS | EXTREMES)[corruption](strength)], seed=seed)

@@ -1,20 +1,20 @@
-"""The paper's claims on classification at a size that a core does in minutes: scikit-learn's digits, corrupted.
+"""The paper's claims on a small classification problem: scikit-learn's digits, corrupted; minutes on one core.
 
-    OMP_NUM_THREADS=1 python benchmarks/digits.py              # adds the rows that are missing
+    OMP_NUM_THREADS=1 python benchmarks/digits.py [--out docs/results/digits.csv]
 
 A small convolutional network with batch norm is trained on one half of ``sklearn.datasets.load_digits``, at 16 × 16
-pixels; 640 images of the other half, corrupted by albumentations in six ways and two strengths, arrive in batches of 64
-that are predicted, then learnt from (``TestTimeAdapter``, method ``tent``, SGD with momentum 0.9). A seed draws the
-halves, the weights, the order of the images. Streams:
+pixels. 640 images of the other half, corrupted by albumentations in six ways and two strengths, arrive in batches of
+64, which are predicted, then learned from (``TestTimeAdapter``, method ``tent``, SGD with momentum 0.9). A seed draws
+halves, weights and order. Streams:
 
-``online``      every corruption and strength for itself, from the first weights each
-``continual``   the strong corruptions one after another, three rounds, never reset
-``imbalanced``  every strong corruption for itself, but five classes, drawn by the seed, have a tenth of their images;
-                scored by the mean over classes
+``online``      every corruption and strength by itself, from the first weights
+``continual``   the strong corruptions one after another, three rounds, without reset
+``imbalanced``  every strong corruption by itself; five classes, drawn by the seed, have a tenth of their images; scored
+                by the mean over classes
 
-Controls are ``none`` and ``bn``. DEM*'s τ and α are searched on another seed with the labels of a fifth of the images,
-as the paper's quick way: α at τ = 1, then τ at that α, at a rate of 0.03. A batch whose loss is not finite counts as
-wrong.
+Controls are ``none`` and ``bn``. τ and α of DEM* are searched on another seed with the labels of a fifth of the images,
+the paper's quick way: α at τ = 1, then τ at that α, at a rate of 0.03. A batch whose loss is not finite counts as
+wrong. The same command continues with the missing rows.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ KEYS = ("part", "mode", "method", "objective", *(f"options {name}" for name in O
 
 
 def main() -> None:
-    """Make the rows that are missing, each written as it comes."""
+    """Measure and append the missing rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/results/digits.csv"))
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many, from 0")
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def measured(row: dict[str, Any], rows: CsvRows) -> float:
-    """The accuracy of a row, from the file or made and written there."""
+    """The accuracy of a row, from the file or measured and appended."""
     found = rows.get(row)
     if found is None:
         found = rows.add(row | run(row))
@@ -154,7 +154,7 @@ def run(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def accuracy(adapter: TestTimeAdapter, corruption: str, strength: int, row: dict[str, Any]) -> float:
-    """Of one corruption's images, predicted as they come."""
+    """Accuracy on one corruption's images, in their order."""
     order = stream(row["seed"], row["mode"])
     images, labels = corrupted(corruption, strength)[order], torch.from_numpy(digits()[1])[order]
     hits = torch.zeros(len(order))
@@ -164,7 +164,7 @@ def accuracy(adapter: TestTimeAdapter, corruption: str, strength: int, row: dict
             hits[here] = (adapter(images[here]).argmax(1) == labels[here]).float()
         except NotFiniteError:
             continue
-    if row["part"] == "search":  # the labels of a fifth are all that there are
+    if row["part"] == "search":  # with the labels of a fifth
         return float(hits[torch.arange(len(hits)) % round(1 / SEARCH_SHARE) == 0].mean())
     if row["mode"] == "imbalanced":
         return float(np.mean([float(hits[labels == c].mean()) for c in range(CLASSES)]))
@@ -182,7 +182,7 @@ def digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 @cache
 def corrupted(corruption: str, strength: int) -> Tensor:
-    """(N, 1, 16, 16) normalised, the same in every process."""
+    """(N, 1, 16, 16) normalised, a function of its arguments."""
     transform = A.Compose([CORRUPTIONS[corruption](strength)], seed=strength)
     return normalised(np.stack([transform(image=image)["image"].reshape(SIDE, SIDE, 1) for image in digits()[0]]))
 
@@ -193,7 +193,7 @@ def normalised(images: NDArray[np.uint8]) -> Tensor:
 
 
 def halves(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which images are trained on, and which are adapted to, shuffled."""
+    """Indices of the images to train on and to adapt to, shuffled."""
     order = np.random.default_rng(seed).permutation(len(digits()[1]))
     return order[: len(order) // 2], order[len(order) // 2 :]
 
@@ -211,7 +211,7 @@ def stream(seed: int, mode: str) -> Tensor:
 
 @cache
 def trained(seed: int) -> nn.Module:
-    """The network, trained for 20 epochs on the clean half; its weights are back in place after every row."""
+    """The network, trained for 20 epochs on the clean half; its weights are restored after every row."""
     torch.manual_seed(seed)
     blocks: list[nn.Module] = []
     for inside, outside in ((1, 16), (16, 32), (32, 64)):

@@ -1,9 +1,9 @@
-"""Speed and memory of the objectives, side by side with the paper's pseudo code and with cross-entropy.
+"""Speed and memory of the objectives, beside the paper's pseudo code and cross-entropy.
 
     python benchmarks/losses.py [--threads 2] [--repeats 21] [--out docs/results/losses.json] [--markdown]
 
-Every number is a forward and a backward pass. The contestants take turns (A B C, A B C, ...), so that a machine
-that slows down slows all of them, and medians are compared within the run. docs/benchmarks.md says more.
+A number is one forward and one backward. Contestants take turns (A B C, A B C, …), and medians are compared within the
+run, so a slow phase of the machine counts for all. Results: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def promises(medians: dict[str, dict[str, float]], memory: dict[str, float | Non
         ("small inputs: time over the plain equations", "at most", small[auto] / small[plain], 1.05, False),
     ]  # fmt: skip
     if "adadem mean, compiled" not in times:
-        rows = rows[1:2] + rows[3:]  # what is promised of a machine with a compiler says nothing here
+        rows = rows[1:2] + rows[3:]  # the others are promises for a machine with a compiler
     return [
         {
             "promise": f"{what}: {relation} {bound}",

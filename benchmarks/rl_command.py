@@ -2,11 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/rl_command.py --rounds 3 --out docs/results/rl_command.json
 
-Both are processes of their own, timed from their start to their end, in turns: imports, environments, training, and of
-ours evaluations during training, checkpoints, logs and the final scores as well. SB3's script does no more than
-``PPO(…).learn(…)`` with the same hyperparameters and float32 observations, and saves its model: no evaluation at all.
-The ratio is that of each round's two times, the median over rounds. Other work on the machine slows both; CPU times
-stand beside the wall times.
+Both are processes, timed from start to end, in turns. Ours includes imports, environments, training, evaluations,
+checkpoints, logs and the final scores. SB3's script is ``PPO(…).learn(…)`` with the same hyperparameters and float32
+observations, and saves its model, without evaluation. The ratio is the median over rounds, by wall and by CPU time.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from dem_apps.runtime.files import write_atomically
 from rl.config import TrainConfig, resolve
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What a user of SB3 writes for the Zoo's recipe, with the float32 observations that it needs.
+#: The Zoo's recipe as a script of SB3, with float32 observations.
 SB3_SCRIPT = """
 import sys
 import gymnasium as gym

@@ -1,9 +1,9 @@
-"""How many runs reach the goal under each arm of a grid, and whether two arms differ: exact McNemar tests over seeds.
+"""How many runs of each arm reach the goal, and whether two arms differ: exact McNemar tests over seeds.
 
     python benchmarks/rl_goal_test.py docs/results/rl_larger_weight_runs.csv "entropy 0.1:none" "adadem 0.1:entropy 0.1"
 
-Two runs of one environment and seed are a pair. Pairs in which one of the two arrives tell something, and under the
-hypothesis that the arms do not differ either of the two is as likely as the other: a two-sided binomial test.
+Two runs of one environment and seed are a pair. The test is a two-sided binomial test over the pairs in which one of
+the two reaches the goal.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/rl_throughput.py --rounds 5 --markdown --out docs/results/rl_throughput.json
 
-All arms have the Zoo's hyperparameters for the environment, float32 observations, and take turns in one process. A turn
-is a number of rollouts with their updates; the first turn of each arm is not counted. Times are CPU times of the
-process, so that other work on the machine changes them little; a rate is steps per CPU second, the median over turns.
+All arms have the Zoo's hyperparameters for the environment and float32 observations, and take turns in one process. A
+turn is a number of rollouts with their updates; the first turn of each arm warms up. A rate is steps per CPU second of
+the process, the median over turns.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How well scores without labels choose a checkpoint: their rank correlation with mIoU on the demo pair's runs.
+"""How well unsupervised scores select a checkpoint: their rank correlation with mIoU on runs of the demo pair.
 
     python benchmarks/seg_selection.py
 
-reads the runs that ``seg.benchmark`` left of ``configs/seg/demo_weights.yaml`` and ``demo_benchmark.yaml``, writes the
-scores of every checkpoint as CSV and prints, per criterion: the rank correlation (Spearman) with mIoU over the
-checkpoints of a run (mean over runs), the same over the last checkpoints of all runs of a seed (mean over seeds), and
-the mIoU of the checkpoint it selects.
+It reads runs of ``seg.benchmark`` with ``configs/seg/demo_weights.yaml`` and ``demo_benchmark.yaml``, writes the scores
+of every checkpoint as CSV and prints, per criterion: the rank correlation (Spearman) with mIoU over the checkpoints of
+a run (mean over runs), over the last checkpoints of all runs of a seed (mean over seeds), and the mIoU of the selected
+checkpoint.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Speed and memory of the segmentation training step, side by side with a plain loop that follows ADVENT.
+"""Speed and memory of the segmentation training step, beside a plain loop that follows ADVENT.
 
     python benchmarks/seg_step.py [--settings advent demo] [--scale 1.0] [--threads 2] [--repeats 5]
         [--out docs/results/seg_step.json] [--markdown]
 
-A number is one training step: source and target forward, both heads' losses, both backwards, the optimisers. Both
-sides have the same network, weights, images and schedule; that their losses agree at the first step is checked. The
-contestants take turns (A B C, A B C, ...), so that a machine that slows down slows all of them, and medians are
-compared within the run. Peak memory is measured in a fresh process for each. docs/benchmarks.md says more.
+A number is one training step: source and target forward, losses of both heads, both backwards, the optimisers. Both
+sides have the same network, weights, images and schedule; their losses at the first step must agree. Contestants take
+turns (A B C, A B C, …), and medians are compared within the run, so a slow phase of the machine counts for all. Peak
+memory is measured in a fresh process for each. Results: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rich.table import Table
 from seg_step_contestants import CLASSES, COMPARED_WITH, CONTESTANTS, SETTINGS, Contestant, Setting, chosen, make_step
 
 from dem_apps.fused.kernel import supports_kernel
+from dem_apps.report.tables import markdown
 from dem_apps.runtime.device import processor, torch_device
 
 Memory = dict[str, float | None]
@@ -40,7 +41,7 @@ def measure_times(setting: Setting, device: torch.device, options: argparse.Name
     """Milliseconds per step, ``repeats`` measurements of each contestant in turn, after the warm-up rounds."""
     contestants = chosen(options.methods, setting)
     steps = {name: make_step(setting, contestant, device) for name, contestant in contestants.items()}
-    # the first step, the only one that all make with the same weights, is part of the warm-up
+    # all have the same weights at the first step only; it is part of the warm-up
     check_agreement(contestants, {name: step() for name, step in steps.items()})
     times: dict[str, list[float]] = {name: [] for name in steps}
     gc.disable()
@@ -58,11 +59,11 @@ def measure_times(setting: Setting, device: torch.device, options: argparse.Name
 
 
 def check_agreement(contestants: dict[str, Contestant], losses: dict[str, dict[str, float]]) -> None:
-    """End the benchmark where the two sides do not compute the same losses: their times would mean nothing."""
+    """End the benchmark if the two sides do not compute the same losses."""
     for name, contestant in contestants.items():
         plain = losses[COMPARED_WITH[contestant.method]]
         tolerance = 1e-3 if contestant.precision == "float32" else 0.1
-        # the objective of AdaDEM is another one, and self-training sees other target images
+        # AdaDEM is another objective, and self-training has other target images
         others = {"self-training": "target/"}.get(contestant.method, "target/objective")
         common = [key for key in plain if contestant.loss == "entropy" or not key.startswith(others)]
         for key in common:
@@ -194,23 +195,23 @@ def table_rows(medians: dict[str, float], memory: Memory) -> list[list[str]]:
     return rows
 
 
-def show(result: dict[str, Any], markdown: bool) -> None:
+def show(result: dict[str, Any], as_markdown: bool) -> None:
     """Print one table per setting, the promises and the environment."""
     for name, setting in result["settings"].items():
         source, target = ("x".join(map(str, setting[domain])) for domain in ("source", "target"))
         title = f"{name}: {source} + {target}, batch {setting['batch']} + {setting['batch']}"
-        _print(title, HEADER, table_rows(result["medians_ms"][name], result["peak_mib"][name]), markdown)
+        _print(title, HEADER, table_rows(result["medians_ms"][name], result["peak_mib"][name]), as_markdown)
     verdicts = [
         [each["promise"], "-" if each["measured"] is None else f"{each['measured']:.2f}",
          {True: "met", False: "NOT met", None: "not measured"}[each["met"]]]
         for each in result["promises"]
     ]  # fmt: skip
-    _print("promises", ["promise", "measured", "in this run"], verdicts, markdown)
+    _print("promises", ["promise", "measured", "in this run"], verdicts, as_markdown)
     print("\n" + ", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 
 
-def _print(title: str, header: list[str], rows: list[list[str]], markdown: bool) -> None:
-    if markdown:
+def _print(title: str, header: list[str], rows: list[list[str]], as_markdown: bool) -> None:
+    if as_markdown:
         print(f"\n#### {title}\n\n{markdown(header, rows)}", end="")
         return
     table = Table(*header, title=title)

@@ -1,4 +1,4 @@
-"""What ``benchmarks/seg_step.py`` compares: sizes and networks, ways to make the step, and the step of each."""
+"""The settings and contestants of ``benchmarks/seg_step.py``, and the step of each."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SETTINGS = {
         ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
     ),
 }  # fmt: skip
-#: float32 before bf16: accelerate has one state per process, and only accelerators of mixed precision look into it.
+#: float32 before bf16: accelerate has one state per process, which accelerators of mixed precision read.
 CONTESTANTS = {
     "plain loop, MinEnt": Contestant("minent", "entropy", plain=True),
     "plain loop, AdvEnt": Contestant("advent", "none", plain=True),
@@ -79,7 +79,7 @@ CONTESTANTS = {
     "AdvEnt, bf16": Contestant("advent", "none", "bf16"),
     "self-training, float32": Contestant("self-training", "none"),
 }
-#: What a method's numbers are compared with; self-training, which has no plain loop here, with our own MinEnt.
+#: The reference of each method; self-training has no plain loop here.
 COMPARED_WITH = {
     "minent": "plain loop, MinEnt", "advent": "plain loop, AdvEnt", "self-training": "MinEnt, float32",
 }  # fmt: skip

@@ -1,11 +1,10 @@
-"""A step of TestTimeAdapter beside the shortest Tent loop that one can write: time and memory, in one run.
+"""Time and memory of a step of TestTimeAdapter, beside the shortest Tent loop.
 
     OMP_NUM_THREADS=1 python benchmarks/test_time.py [--size 128] [--batch 4] [--rounds 15] [--out FILE.json]
 
-Both adapt the same network to the same batches in turn, so that whatever else the machine does hits both. Time is the
-median over rounds of process time; memory is what PyTorch's allocator has handed out at the highest point of a step, on
-a GPU from the allocator's own count, on a CPU added up from the profiler's. The network is a DeepLabV3+ on ResNet-18 of
-segmentation-models-pytorch with 19 classes.
+All adapt the same network to the same batches in turn. Time is the median process time over rounds; memory is the peak
+of PyTorch's allocator in a step, on a CPU summed from the profiler's events. The network is a DeepLabV3+ on ResNet-18
+of segmentation-models-pytorch with 19 classes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dem_apps.runtime.device import processor
 METHODS: dict[str, dict[str, Any]] = {
     "tent": {},
     "tent, adadem balanced": {"method": "tent", "objective": "adadem", "reduction": "balanced"},
-    "eta": {"similarity": 1.0, "entropy_margin": 10.0},  # an untrained network is sure of nothing
+    "eta": {"similarity": 1.0, "entropy_margin": 10.0},  # an untrained network is uncertain everywhere
     "sar": {"reset_below": None, "entropy_margin": 10.0},
     "eta, all filtered": {"method": "eta", "entropy_margin": 0.0},
     "sar, all filtered": {"method": "sar", "entropy_margin": 0.0},
@@ -69,7 +68,7 @@ def main() -> None:
 
 
 def shortest_tent(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Tent in as few lines as it takes."""
+    """Tent without options."""
     model.eval().requires_grad_(False)
     parameters = []
     for layer in model.modules():
@@ -90,7 +89,7 @@ def shortest_tent(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def medians(steps: dict[str, Callable[[Tensor], Tensor]], images: Tensor, rounds: int) -> dict[str, float]:
-    """Seconds of a step, the steps by turns; process time on a CPU, which others' work does not add to."""
+    """Seconds of a step, the steps in turn; process time on a CPU."""
     clock = time.perf_counter if images.is_cuda else time.process_time
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(rounds + 2):
@@ -99,13 +98,13 @@ def medians(steps: dict[str, Callable[[Tensor], Tensor]], images: Tensor, rounds
             step(images)
             if images.is_cuda:
                 torch.cuda.synchronize()
-            if turn >= 2:  # what is built at the first call is no part of a step
+            if turn >= 2:  # the first calls warm up
                 taken[name].append(clock() - began)
     return {name: statistics.median(each) for name, each in taken.items()}
 
 
 def peak(step: Callable[[Tensor], Tensor], images: Tensor) -> int:
-    """Bytes above those before the step at its highest point."""
+    """Peak bytes of a step beyond those before it."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -1,20 +1,18 @@
-"""What test-time adaptation is worth in segmentation: methods, objectives, learning rates; corrupted streets, and dusk.
+"""mIoU of test-time adaptation by method, objective and learning rate, on corrupted streets and CamVid's dusk.
 
-    OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data demo --runs RUN RUN RUN
+    OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data demo --runs RUN RUN RUN [--out FILE]
     OMP_NUM_THREADS=1 python benchmarks/test_time_scores.py --data camvid --runs RUN RUN RUN
 
-``demo``: RUNs are of ``seg.train --method source --loss none --source.size 96,48 --target.size 96,48 --max-steps 500``
-with a seed each. Adapted to are 40 new pictures of the demo's target under eight corruptions of albumentations at three
-strengths, four pictures of each at a time: ``continual``, one corruption after another in batches of four, three rounds
-(other pictures in each), never reset; ``episodic``, each picture of the first round for itself, predicted after a step.
+``demo``: runs of ``seg.train --method source --loss none --source.size 96,48 --target.size 96,48 --max-steps 500``, a
+seed each, on 40 new images of the demo's target under eight corruptions of albumentations at three strengths.
+``continual``: one corruption after another in batches of four, three rounds with other images, without reset.
+``episodic``: each image of the first round by itself, predicted after a step.
 
-``camvid``: RUNs are of ``seg.train --method source --loss none --max-steps 600`` on CamVid by day at 160 × 120 (the
-settings of configs/seg/camvid_benchmark.yaml). Adapted to are the 62 dusk frames that are scored, as they were filmed,
-in batches of four: ``online``.
+``camvid``: runs of ``seg.train --method source --loss none --max-steps 600`` on CamVid by day at 160 × 120 (settings of
+configs/seg/camvid_benchmark.yaml), on the 62 scored dusk frames in their order, in batches of four: ``online``.
 
-Scored are the predictions as they come. A batch whose loss is not finite is wrong altogether. ``seg.benchmark`` trains
-networks and scores them afterwards, so the grid is here and not in a file of its. Rows that stand in the file are not
-made again, so the same command continues.
+The online predictions are scored; a batch whose loss is not finite counts as wrong. The same command continues with the
+missing rows.
 """
 
 from __future__ import annotations
@@ -45,14 +43,14 @@ from seg.models.trained_network import TrainedNetwork
 
 CORRUPTIONS = ("fog", "rain", "snow", "gaussian blur", "motion blur", "gaussian noise", "sensor noise", "low contrast")
 PICTURES, BATCH, ROUNDS, SOURCE_IMAGES = 40, 4, 3, 40
-#: Three decades, the least telling last.
+#: Three decades, the least informative last.
 RATES = (1e-2, 1e-1, 1.0, 1e-3)
-#: The command's own: tent with adadem, balanced.
+#: Default of the command for tent with adadem, balanced.
 DEFAULT_RATE = 1e-2
 REDUCTIONS = ("mean", "balanced")
-#: DEM*'s τ and α by reduction: of docs/results/dem_star_*.yaml, found with labels of the demo's target in training.
+#: τ and α of DEM* by reduction, from docs/results/dem_star_*.yaml.
 DEM = {"mean": {"tau": 0.6, "alpha": 1.3}, "balanced": {"tau": 1.5, "alpha": 0.0}}
-#: method, rate; with the entropy and the plain mean.
+#: Method and rate, with the entropy and the plain mean.
 METHODS = (("none", 0.0), ("bn", 0.0), ("lab", 0.0), ("tent", DEFAULT_RATE), ("eta", DEFAULT_RATE),
            ("eata", DEFAULT_RATE), ("sar", DEFAULT_RATE), ("deyo", DEFAULT_RATE), ("cotta", DEFAULT_RATE))  # fmt: skip
 KEYS = ("data", "network", "mode", "method", "objective", "reduction", "lr")
@@ -62,12 +60,12 @@ SCORES = ("miou", *(f"by_round {each}" for each in range(ROUNDS)), *(f"by_streng
 
 @dataclass(frozen=True)
 class Batch:
-    """What arrives at a time.
+    """One batch of a stream.
 
     Args:
         round: from 0.
         corruption: its name.
-        strength: 1 to 3; 0 for photographs as they are.
+        strength: 1 to 3; 0 for uncorrupted photographs.
         images: (B, 3, H, W), normalised.
         labels: (B, H, W).
     """
@@ -80,7 +78,7 @@ class Batch:
 
 
 def main() -> None:
-    """Make the rows that are missing, each written as it comes."""
+    """Measure and append the missing rows."""
     arguments = _arguments()
     torch.set_num_threads(1)
     networks = {run.name: open_run(run, "last")[0] for run in arguments.runs}
@@ -96,7 +94,7 @@ def main() -> None:
 
 
 def grid(data: str) -> Iterator[tuple[str, str, str, str, float]]:
-    """Mode, method, objective, reduction and rate; what tells most comes first."""
+    """Mode, method, objective, reduction and rate; the most informative first."""
     modes = ("continual", "episodic") if data == "demo" else ("online",)
     for mode in modes:
         for method, lr in METHODS:
@@ -148,12 +146,12 @@ def built(row: dict[str, Any], loaded: TrainedNetwork, source: list[Tensor]) -> 
 
 
 def scored(tables: dict[Any, Tensor]) -> float:
-    """The mean IoU of what several tables count together."""
+    """The mean IoU of the sum of several confusion matrices."""
     return mean_iou(torch.stack(list(tables.values())).sum(0))
 
 
 def all_wrong(labels: Tensor, classes: int) -> Tensor:
-    """The confusion of a prediction that hits nothing: each pixel as the next class."""
+    """The confusion matrix of a prediction without a correct pixel: each as the next class."""
     label = labels[labels != IGNORE_INDEX]
     return torch.bincount(label * classes + (label + 1) % classes, minlength=classes**2).view(classes, -1)
 
@@ -175,7 +173,7 @@ def demo_stream(loaded: TrainedNetwork) -> list[Batch]:
 
 
 def demo_source() -> list[Tensor]:
-    """Pictures of the world that the network was trained in."""
+    """Images of the demo's source."""
     drawn = [draw_street(GAME_STREET, "val", FIRST_IMAGE + n, seed=0, size=SIZE)[0] for n in range(SOURCE_IMAGES)]
     return list(torch.stack([normalised(picture) for picture in drawn]).split(BATCH))
 
