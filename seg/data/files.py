@@ -25,7 +25,7 @@ def find_images(source: Path, flag: str = "--images") -> list[Path]:
     """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself.
 
     Raises:
-        InputError: no such folder, or no image in it; ``flag`` is what named it.
+        InputError: no such folder, or no image in it; ``flag`` named it.
     """
     if source.is_file():
         return [source]
@@ -93,10 +93,10 @@ def output_names(images: Sequence[Path]) -> list[Path]:
 
 
 def flat_names(images: Sequence[str]) -> list[str]:
-    """A name for each image of a data set, for one folder with a file ``NAME.png`` and a folder ``NAME`` of each.
+    """Names for one folder with a file ``NAME.png`` and a folder ``NAME`` of each image of a data set.
 
-    It is the stem where no other image has it, else the path: ``val/a/0.png`` beside ``val/b/0.png`` is ``val_a_0``.
-    No two are alike, even where case does not count.
+    A name is the stem where no other image has it, else the path: ``val/a/0.png`` beside ``val/b/0.png`` is
+    ``val_a_0``. No two are alike, even where case does not count.
     """
     shared = Counter(Path(image).stem.lower() for image in images)
     chosen = []

@@ -6,6 +6,7 @@ Three layouts read the same folder. ``camvid`` has the official training and tes
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from dem_apps.errors import InputError
@@ -25,12 +26,8 @@ _DUSK = "0001TP"
 _OFFICIAL = {"train": "train", "val": "test"}  # published scores are those of the test images
 
 
-def _pairs(root: Path, split: str) -> Pairs:
-    return _with_labels(root, listed(root / _OFFICIAL[split], "*.png", root, "camvid"))
-
-
-def _dusk_pairs(root: Path, split: str) -> Pairs:
-    return _with_labels(root, listed(root / _OFFICIAL[split], f"{_DUSK}*.png", root, "camvid-dusk"))
+def _pairs(root: Path, split: str, begin: str = "", layout: str = "camvid") -> Pairs:
+    return _with_labels(root, listed(root / _OFFICIAL[split], f"{begin}*.png", root, layout))
 
 
 def _day_pairs(root: Path, split: str) -> Pairs:
@@ -48,4 +45,4 @@ def _with_labels(root: Path, images: list[Path]) -> Pairs:
 
 CAMVID = Layout(_pairs, _IDS)
 CAMVID_DAY = Layout(_day_pairs, _IDS)
-CAMVID_DUSK = Layout(_dusk_pairs, _IDS)
+CAMVID_DUSK = Layout(partial(_pairs, begin=_DUSK, layout="camvid-dusk"), _IDS)

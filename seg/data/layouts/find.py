@@ -24,16 +24,10 @@ def fitting_layouts(root: Path, split: str) -> list[str]:
 
 
 def found_layout(root: Path, split: str, names: Sequence[str], flag: str) -> str:
-    """The layout of a folder.
+    """The layout of a folder; ``names`` are the classes', and ``flag`` names the layout in errors.
 
     GTA5 has the folders of layout ``folders``, and is told by names of five digits and by its classes. CamVid divided
     by its light has to be named.
-
-    Args:
-        root: the folder.
-        split: ``train`` or ``val``.
-        names: of the classes.
-        flag: that names the layout, for the error.
 
     Raises:
         InputError: none fits, with what the folder would have to hold.

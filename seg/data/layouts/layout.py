@@ -1,7 +1,6 @@
 """What a layout of a data set is.
 
-A label image holds one id per pixel in the numbering of its data set. It is read as indices, never through a colour
-conversion: GTA5's labels are palette images, and their colours are for people.
+Labels are read as indices, never through a colour conversion: GTA5's are palette images with colours for people.
 """
 
 from __future__ import annotations
@@ -37,16 +36,15 @@ class Layout:
 
 
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    """The images below a folder (:func:`image_files`) whose path there matches a pattern such as ``*/*_rgb.png``.
+    """The images below a folder whose path there matches a pattern such as ``*/*_rgb.png``.
 
     Raises:
         InputError: no such folder below the root, as the layout has it, or no such file in it.
     """
     if not folder.is_dir():
         raise InputError(f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would")
-    paths = [file.relative_to(folder) for file in image_files(folder)]
-    parts = pattern.count("/") + 1
-    files = [folder / path for path in paths if len(path.parts) == parts and path.match(pattern)]
+    depth = len(folder.parts) + pattern.count("/") + 1
+    files = [file for file in image_files(folder) if len(file.parts) == depth and file.match(pattern)]
     if not files:
         raise InputError(f"{folder}: holds no images that match {pattern}")
     return files

@@ -100,7 +100,6 @@ def test_statistics_are_those_of_the_labelled_pixels_that_hold_data(root):
     assert all(image.valid is not None for image in values)
     np.testing.assert_allclose(pixels.mean, joined.mean(0), rtol=1e-12)
     np.testing.assert_allclose(pixels.std, joined.std(0), rtol=1e-10)
-    assert opened(root).pixels == pixels  # as the cache keeps it
 
 
 def test_the_file_of_a_run_gives_the_format_back(root, tmp_path):
@@ -108,10 +107,8 @@ def test_the_file_of_a_run_gives_the_format_back(root, tmp_path):
     (tmp_path / "pixels.json").write_text(json.dumps(pixels.document()))
     assert pixels.document()["shown"] == [3, 2, 1]
     assert read_format(tmp_path) == pixels
-    (tmp_path / "pixels.json").write_text(
-        '{"bands": 2, "dtype": "uint16", "mean": [1], "std": [1, 0], "shown": [1,1,1]}'
-    )
-    with pytest.raises(InputError, match=r"pixels\.json: pixels: expected 2 finite means"):
+    (tmp_path / "pixels.json").write_text(json.dumps({**pixels.document(), "mean": [1]}))
+    with pytest.raises(InputError, match=r"pixels\.json: pixels: expected 6 finite means"):
         read_format(tmp_path)
 
 

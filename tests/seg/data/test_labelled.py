@@ -14,13 +14,13 @@ from rich.console import Console
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
-from seg.config import SourceConfig, TargetDataConfig
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
 from seg.data.loader import batches
 from seg.data.sampling import labelled_sampler
+from seg.train import train
 
-FLIP = [{"HorizontalFlip": {"p": 0.5}}]
 SEED = (3, 0)
 
 
@@ -40,10 +40,11 @@ def opened(tiny_pair, target, part=0.4, use="beside", **options):
     return open_pair(source, TargetDataConfig(root=str(target), labelled_part=part, labelled_use=use, **options))
 
 
-def read(pair, steps=range(6), batch_size=4, process=(0, 1), workers=0, temperature=0.01):
-    sampler = labelled_sampler(pair.labelled, SEED, temperature)
-    data = ConcatDataset(pair.labelled)
-    return list(batches(data, batch_size, steps, SEED, FLIP, workers, process, sampler))
+def drawn_names(pair, batch_size=4, temperature=None):
+    """The names of 24 samples of the labelled stream."""
+    sampler, data = labelled_sampler(pair.labelled, SEED, temperature), ConcatDataset(pair.labelled)
+    stream = batches(data, batch_size, range(24 // batch_size), SEED, [], sampler=sampler)
+    return [name for batch in stream for name in batch["name"]]
 
 
 def names(dataset):
@@ -64,9 +65,7 @@ def test_a_small_part_lies_in_a_larger(tiny_pair, target):
     for pair in pairs.values():
         assert names(pair.target_train) == sorted(chosen[-1])  # all of them stay in the unlabelled stream
         assert all(label is None for _, label in pair.target_train.files)
-        assert len(pair.source_train) == 6
-    for nothing in (None, 0, 0.0):
-        assert opened(tiny_pair, target, nothing).target_labelled is None
+    assert opened(tiny_pair, target, None).target_labelled is None
 
 
 def test_only_the_named_labels_are_opened(tiny_pair, target):
@@ -77,7 +76,7 @@ def test_only_the_named_labels_are_opened(tiny_pair, target):
     for label in others[1:]:
         label.write_bytes(b"not an image")
     pair = opened(tiny_pair, target)
-    assert len(read(pair)) == 6
+    assert len(drawn_names(pair)) == 24
     for index, (_, label) in enumerate(pair.target_labelled.files):
         np.testing.assert_array_equal(pair.target_labelled.label(index), pair.target_labelled[index].label)
         label.unlink()
@@ -87,25 +86,14 @@ def test_only_the_named_labels_are_opened(tiny_pair, target):
 
 def test_even_positions_are_the_sources_and_odd_ones_the_targets(tiny_pair, target):
     pair = opened(tiny_pair, target)
-    plain = list(batches(pair.source_train, 2, range(6), SEED, []))
+    plain = [name for batch in batches(pair.source_train, 2, range(6), SEED, []) for name in batch["name"]]
     for batch_size in (1, 4):
-        steps = range(24 // batch_size)
-        drawn = [name for batch in read(pair, steps, batch_size, temperature=None) for name in batch["name"]]
-        assert drawn[::2] == [name for batch in plain for name in batch["name"]]
+        drawn = drawn_names(pair, batch_size)
+        assert drawn[::2] == plain
         assert sorted(drawn[1::2]) == sorted(names(pair.target_labelled) * 6)
-
-
-def test_rare_classes_are_drawn_from_the_source_alone(tiny_pair, target):
-    pair = opened(tiny_pair, target)
-    plain = [name for batch in read(pair, temperature=None) for name in batch["name"]]
-    drawn = [name for batch in read(pair) for name in batch["name"]]
-    assert drawn[1::2] == plain[1::2]
-    assert drawn[::2] != plain[::2]
-    pixels = np.array([np.bincount(pair.source_train.label(index).ravel(), minlength=256)[:19] for index in range(6)])
-    rarest = np.argsort(np.where(pixels.sum(0) > 0, pixels.sum(0), 10**9))[0]
-    # at the lowest temperature every image shows the rarest class
-    sampler = labelled_sampler([pair.source_train], SEED, 0.0001, enough=0)
-    assert all(pixels[sampler.index(position), rarest] for position in range(50))
+    rare = drawn_names(pair, temperature=0.01)  # of the source alone
+    assert rare[1::2] == drawn[1::2]
+    assert rare[::2] != drawn[::2]
 
 
 def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch):
@@ -113,8 +101,7 @@ def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch
     pair = open_pair(SourceConfig(layout="gta5"), part)
     assert pair.source_train is None
     assert pair.labelled == [pair.target_labelled]
-    drawn = [name for batch in read(pair) for name in batch["name"]]
-    assert set(drawn) == set(names(pair.target_labelled))
+    assert set(drawn_names(pair)) == set(names(pair.target_labelled))
     # a source that is named all the same, as by a settings file, is not opened
     pair = open_pair(SourceConfig(root="/nowhere", layout="gta5"), part)
     assert len(pair.target_labelled) == 2
@@ -126,8 +113,6 @@ def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch
 
 
 def test_no_image_is_trained_with_labels_and_scored(tmp_path):
-    classes = tmp_path / "classes.yaml"
-    classes.write_text("classes:\n- {name: a, color: [0, 0, 0]}\n- {name: b, color: [1, 1, 1]}\n")
     for folder, shape in (("images", (6, 8, 3)), ("labels", (6, 8))):
         (tmp_path / folder).mkdir()
         for index in range(10):
@@ -135,57 +120,35 @@ def test_no_image_is_trained_with_labels_and_scored(tmp_path):
     source = SourceConfig(root=str(tmp_path), layout="folders")
     target = TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.3)
     with pytest.raises(InputError, match=r"3 of the 3 images with labels would be scored .* --validation-part 0.3,1 "):
-        open_pair(source, target, str(classes))
-    pair = open_pair(source, target, str(classes), (0.3, 1))
+        open_pair(source, target, "a,b")
+    pair = open_pair(source, target, "a,b", (0.3, 1))
     assert len(pair.target_val) == 7
     assert set(names(pair.target_labelled)) | set(names(pair.target_val)) == set(names(pair.target_train))
     with pytest.raises(InputError, match=r"--target.labelled-part: .*: the part 0 to 0.01 of 10 images is none at all"):
-        open_pair(source, TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.01), str(classes))
+        open_pair(source, TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.01), "a,b")
 
 
-def checked(pair):
-    printed = io.StringIO()
-    wrong = check_pair(pair, console=Console(file=printed, soft_wrap=True, markup=False, emoji=False))
-    return wrong, printed.getvalue()
-
-
-@pytest.mark.parametrize(("part", "use"), [(0.4, "beside"), (0.4, "instead")])
-def test_the_check_covers_the_labelled_part(tiny_pair, target, part, use):
-    for other in labels_of_others(opened(tiny_pair, target, part)):
+@pytest.mark.parametrize(("use", "images"), [("beside", 15), ("instead", 9)])
+def test_the_check_covers_the_labelled_part(tiny_pair, target, use, images):
+    for other in labels_of_others(opened(tiny_pair, target)):
         other.write_bytes(b"not an image")
-    pair = opened(tiny_pair, target, part, use)
-    images = 9 if use == "instead" else 15
-    wrong, printed = checked(pair)
-    assert wrong == 0
-    assert f"{images} images checked, nothing wrong" in printed
-    image, label = pair.target_labelled.files[0]
+    pair, printed = opened(tiny_pair, target, use=use), io.StringIO()
+    assert check_pair(pair, console=Console(file=printed, soft_wrap=True)) == 0
+    assert f"{images} images checked, nothing wrong" in printed.getvalue()
+    label = pair.target_labelled.files[0][1]
     label.write_bytes(b"not an image")
-    image.write_bytes(b"")
-    wrong, printed = checked(pair)
-    assert wrong == 1
-    assert f"error: labelled target train: {label}: the image cannot be read" in printed
-    assert printed.count(f"{image}: the image cannot be read") == 1
+    assert check_pair(pair, console=Console(file=printed, soft_wrap=True)) == 1
+    assert f"error: labelled target train: {label}: the image cannot be read" in printed.getvalue()
 
 
 @pytest.mark.slow
-def test_a_training_says_how_many_target_images_were_labelled(tiny_pair, target, tiny_flags, run_command, tmp_path):
-    for label in labels_of_others(opened(tiny_pair, target)):
-        label.write_bytes(b"not an image")
-    flags = [*tiny_flags, "--max-steps", "2", "--maps", "0", "--target.root", str(target)]
-    flags += ["--target.labelled-part", "0.4", "--source.rare-class-temperature", "0.01"]
-    beside = run_command("seg.train", *flags, "--run-dir", str(tmp_path / "beside"))
-    assert beside.returncode == 0, beside.stderr
-    assert ": 6 source (rare classes first, T = 0.01), 5 target (2 of them with labels), 4 vali" in beside.stdout
-    how = json.loads((tmp_path / "beside" / "eval.json").read_text())["protocol"]
+def test_a_training_says_how_many_target_images_were_labelled(tiny_pair, target, tmp_path, capsys):
+    part = TargetDataConfig(root=str(target), labelled_part=0.4)
+    settings = {"max_steps": 2, "eval_every": 2, "maps": 0, "run_dir": str(tmp_path / "run")}
+    source = SourceConfig(root=str(tiny_pair.source_root), rare_class_temperature=0.01)
+    run = train(TrainConfig(source=source, target=part, **settings))
+    assert ": 6 source (rare classes first, T = 0.01), 5 target (2 of them with labels), 4 v" in capsys.readouterr().out
+    how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["labelled_images"] == {"source": 6, "target": 2}
     assert (how["labelled_part"], how["labelled_use"], how["rare_class_temperature"]) == (0.4, "beside", 0.01)
     assert how["used_target_labels"] is True
-    instead = run_command("seg.train", *flags, "--target.labelled-use", "instead", "--run-dir", str(tmp_path / "alone"))
-    assert instead.returncode == 0, instead.stderr
-    how = json.loads((tmp_path / "alone" / "eval.json").read_text())["protocol"]
-    assert how["labelled_images"] == {"source": 0, "target": 2}
-    assert how["batch_norm_statistics"] == "moved by target alone"
-    assert (
-        f"data     {target}: no source, 5 target (2 of them with labels; rare classes first, T = 0.01), 4"
-        in instead.stdout
-    )

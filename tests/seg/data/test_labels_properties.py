@@ -46,10 +46,7 @@ def pictures(draw: st.DrawFn) -> tuple[np.ndarray, Image.Image]:
     grey = Image.fromarray(ids)
     if mode in ("P", "PA"):
         picture = Image.fromarray(ids)
-        colours = draw(st.sampled_from(["random", "black", "ramp"]))
-        table = {"random": np.random.default_rng(seed).integers(0, 256, 768), "black": np.zeros(768, int),
-                 "ramp": np.repeat(np.arange(256), 3)}[colours]  # fmt: skip
-        picture.putpalette(table.astype(np.uint8).tobytes())
+        picture.putpalette(draw(st.sampled_from([bytes(768), np.random.default_rng(seed).bytes(768)])))
         return ids, picture if mode == "P" else picture.convert("PA")
     if mode in ("I", "I;16", "I;16B", "F"):
         kind = {"I": np.int32, "I;16": np.uint16, "I;16B": np.dtype(">u2"), "F": np.float32}[mode]
