@@ -142,5 +142,5 @@ def test_networks_of_three_bands_say_so():
 
 
 def test_styles_of_colours_are_refused(pair, tmp_path):
-    with pytest.raises(InputError, match=r"--source\.style: lab knows 8-bit RGB alone, and these images have 6 bands"):
+    with pytest.raises(InputError, match=r"--source\.style: lab needs 8-bit RGB, and these images have 6 bands"):
         train(flags(pair, tmp_path / "run", "--source.style", "lab"))
