@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dem_apps import OBJECTIVE_NAMES
@@ -218,8 +217,6 @@ class WeightConfig(AdversarialWeights, PseudoLabelWeights):
 class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
-    #: ``--config best`` is the file best.yaml there.
-    RECIPES: ClassVar[Path] = Path(__file__).parent / "recipes"
     #: What ``--help`` lists; ``--help all`` lists the rest.
     COMMON: ClassVar[tuple[str, ...]] = (
         "loss",

@@ -42,10 +42,7 @@ class TuneConfig(SearchConfig):
     --train.source.root. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(
-        30, "trials of the study, failed ones included; --quick has its own number", at_least=1, group="search"
-    )
-    quick: bool = option(False, "the paper's quick way, a grid: alpha with tau = 1, then tau with the best alpha")
+    trials: int = option(30, "trials of the study, failed ones included", at_least=1, group="search")
     share: float = option(
         0.2, "share of the target's validation images that trials may see the labels of", above=0, below=1
     )
@@ -66,7 +63,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     Raises:
         InputError: settings that do not fit, a folder of another study, no trial with a score.
     """
-    from dem_apps.jobs.search import DEM_SPACE, opened_study, quick_plan, run_search, tpe_plan, write_trials
+    from dem_apps.jobs.search import DEM_SPACE, opened_study, run_search, tpe_plan, write_trials
 
     _check(train)
     of_trial: dict[str, Any] = {
@@ -75,9 +72,9 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     settings = replace(train, **of_trial)
     settings.check()
     images = _images(settings, config.share)
-    most, at_most = (40, " at most") if config.quick else (min(config.trials, len(DEM_SPACE.points())), "")
+    most = min(config.trials, len(DEM_SPACE.points()))
     print(
-        f"search   tau and alpha of DEM, {most} trials{at_most}, {config.workers} at a time\n"
+        f"search   tau and alpha of DEM, {most} trials, {config.workers} at a time\n"
         f"trial    {train.method}, {settings.max_steps} steps, mIoU on {images} images, "
         f"{100 * config.share:g} % of the target's validation set",
         flush=True,
@@ -90,7 +87,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     with opened_study("seg.tune", arguments, config, compared) as (path, study):
         print(f"study    {path}", flush=True)
         # entropy first: what is found can be compared with it, and is never worse on the images that were searched
-        plan = quick_plan if config.quick else tpe_plan(DEM_SPACE, config.trials, train.seed, _ENTROPY)
+        plan = tpe_plan(DEM_SPACE, config.trials, train.seed, _ENTROPY)
         try:
             run_search(path, study, config, DEM_SPACE, plan, most, jobs, threads_of_jobs(config))
         finally:

@@ -88,7 +88,7 @@ def test_it_holds_what_is_no_python(wheel: Path) -> None:
     ):
         name = str(file.relative_to(ROOT))
         assert (f"dem_apps/{name}" if name.startswith("configs/") else name) in names
-    assert "seg/recipes/best.yaml" in names
+    assert "dem_apps/configs/seg/best.yaml" in names
     assert not [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))]
 
 

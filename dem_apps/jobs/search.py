@@ -106,19 +106,6 @@ def _suggested(space: Space, tried: Sequence[FrozenTrial], free: list[Values], s
     return random.Random(seed).choice(free)
 
 
-def quick_plan(tried: Sequence[FrozenTrial]) -> Values | None:
-    """The paper's quick way (App. B): every α with τ = 1; after the last of them every τ that the best α allows."""
-    alphas = [values for values in DEM_SPACE.points() if values["tau"] == 1]
-    taken = [trial.params for trial in tried]
-    of_alpha = [trial for trial in tried if trial.params in alphas]
-    scored = [trial for trial in of_alpha if trial.state == TrialState.COMPLETE]
-    points = alphas
-    if len(of_alpha) == len(alphas) and scored and all(trial.state.is_finished() for trial in of_alpha):
-        best = max(scored, key=lambda trial: trial.value or 0.0).params["alpha"]
-        points = [values for values in DEM_SPACE.points() if values["alpha"] == best]
-    return next((values for values in points if values not in taken), None)
-
-
 @contextmanager
 def opened_study(
     module: str, arguments: Sequence[str], config: SearchConfig, settings: Mapping[str, Any]

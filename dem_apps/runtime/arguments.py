@@ -55,7 +55,9 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{field}{dot}{key if field in mappings else key.replace('_', '-')}"
         if name == "--config" and (equals or rest):
-            files.append(f"--config={_recipe(value if equals else rest.pop(0), config_class)}")
+            value = value if equals else rest.pop(0)
+            named = None if Path(value).exists() else shipped_with(config_class).get(value)
+            files.append(f"--config={named or found(value)}")
         elif name in switches and not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
             if name == "--resume" and value not in ("true", "false"):
@@ -79,18 +81,9 @@ def _is_negative(text: str) -> bool:
         return False
 
 
-def recipes(config_class: type) -> dict[str, Path]:
-    """The recipes that come with a command, by name: YAML files in the folder that its settings call ``RECIPES``."""
-    folder = getattr(config_class, "RECIPES", None)
-    return {} if folder is None else {file.stem: file for file in sorted(Path(folder).glob("*.yaml"))}
-
-
-def _recipe(value: str, config_class: type) -> str:
-    """The file that a ``--config`` means: as it is given, else a recipe, else one of those that were shipped."""
-    if Path(value).exists():
-        return value
-    named = shipped(config_class.__module__.partition(".")[0]) | recipes(config_class)
-    return str(named.get(value) or found(value))
+def shipped_with(config_class: type) -> dict[str, Path]:
+    """The files of settings that come with a command's application, by name."""
+    return shipped(config_class.__module__.partition(".")[0])
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.errors import InputError, first_words, nearest, shown
-from dem_apps.runtime.arguments import config_files, fields_of, flag, normalise, recipes, search_flags
+from dem_apps.runtime.arguments import config_files, fields_of, flag, normalise, search_flags, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.files import parsed_yaml, read_text
 from dem_apps.runtime.run_reader import read_config
@@ -262,8 +262,8 @@ def _check_file(file: str, config_class: type) -> None:
     try:
         document = parsed_yaml(read_text(Path(file)), "")
     except InputError as error:
-        known = recipes(config_class)
-        has = f"; the recipes by name: {', '.join(known)}{nearest(file, known)}" if known and "." not in file else ""
+        known = shipped_with(config_class)
+        has = f"; those that come with it: {', '.join(known)}{nearest(file, known)}" if "." not in file else ""
         raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
     if not isinstance(document, dict) or not document:
         raise InputError("--config: expected a mapping of keys, such as 'max_steps: 100', and at least one")

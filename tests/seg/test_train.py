@@ -322,20 +322,20 @@ def test_the_demo_config_file_is_the_default():
 
 
 def test_a_recipe_goes_by_its_name(tmp_path, monkeypatch):
-    recipe = REPOSITORY / "seg/recipes/best.yaml"
+    recipe = REPOSITORY / "configs/seg/best.yaml"
     by_path = parse_config(TrainConfig, "x", "x", ["--config", str(recipe), "--seed", "3"])
     monkeypatch.chdir(tmp_path)
     for spelling in (["--config", "best"], ["--config=best"]):
         assert parse_config(TrainConfig, "x", "x", [*spelling, "--seed", "3"]) == by_path
     assert by_path != TrainConfig(seed=3)
-    with pytest.raises(InputError, match=r"no such file\); the recipes by name: best; did you mean 'best'\?"):
+    with pytest.raises(InputError, match=r"no such file\); those that come with it: best, .*; did you mean 'best'\?"):
         parse_config(TrainConfig, "x", "x", ["--config", "beste"])
     (tmp_path / "best").write_text("seed: 4")  # a file of that name is meant where there is one
     assert parse_config(TrainConfig, "x", "x", ["--config", "best"]).seed == 4
 
 
 def test_the_arm_best_of_the_grids_is_the_recipe():
-    recipe = yaml.safe_load((REPOSITORY / "seg/recipes/best.yaml").read_text())
+    recipe = yaml.safe_load((REPOSITORY / "configs/seg/best.yaml").read_text())
     grids = [yaml.safe_load(file.read_text()) for file in (REPOSITORY / "configs/seg").glob("*.yaml")]
     arms = [{"loss": grid["train"]["loss"]} | grid["arms"]["best"] for grid in grids if "best" in grid.get("arms", {})]
     assert len(arms) == 4

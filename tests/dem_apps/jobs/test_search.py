@@ -28,7 +28,6 @@ from dem_apps.jobs.search import (
     Values,
     dem_allows,
     opened_study,
-    quick_plan,
     run_search,
     scored,
     tpe_plan,
@@ -108,21 +107,10 @@ def test_tpe_finds_more_than_chance() -> None:
 
 
 def test_a_search_larger_than_the_grid_ends_with_the_grid() -> None:
-    tried = in_memory(quick_plan, 60)
     everything = [optuna.create_trial(params=p, distributions=dict(DEM_SPACE.distributions), value=0.0)
                   for p in DEM_SPACE.points()]  # fmt: skip
     assert tpe(1000)(everything) is None
     assert len(everything) == 350
-    assert len(tried) == 40, "the quick way has fewer"
-
-
-def test_the_quick_way_is_alpha_first_and_then_tau() -> None:
-    tried = points(in_memory(quick_plan, 60))
-    assert tried[:21] == [(1.0, tenths / 10) for tenths in range(21)]
-    assert tried[21:] == [(tenths / 10, 0.4) for tenths in range(1, 21) if tenths != 10]
-    trials = in_memory(quick_plan, 21)
-    trials[20].state, trials[20].values = TrialState.RUNNING, None
-    assert quick_plan(trials) is None, "it waits for the last alpha"
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "sqlite"])
