@@ -42,15 +42,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """mIoU over the labelled images, 0 to 1.
-
-    Args:
-        images: N.
-        before: of the unadapted network.
-        after: of the adapted one.
-        low: lower end of the CI of ``after - before``; None for a single image.
-        high: upper end.
-    """
+    """mIoU over N labelled images, 0 to 1, and the CI of ``after - before``; None for a single image."""
 
     images: int
     before: float
@@ -103,12 +95,7 @@ def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
 
 
 def label_score(before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]) -> LabelScore:
-    """Scores over all images, and the percentile bootstrap's CI of their difference over images.
-
-    Args:
-        before: N confusion matrices (C, C) of the unadapted network.
-        after: those of the adapted one, on the same images.
-    """
+    """Scores over all images, from N confusion matrices (C, C) each, and their difference's percentile bootstrap CI."""
     tables = np.stack([np.stack(before), np.stack(after)])
     count = tables.shape[1]
     first, second = (mean_iou(tables[side].sum(0)) for side in (0, 1))

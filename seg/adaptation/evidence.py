@@ -32,19 +32,14 @@ class Evidence:
         shares: (C,) share of the pixels predicted as each class.
         entropy: mean Shannon entropy of a pixel / log C; 0 is certain.
         info_max: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better.
-        density: Soft Neighborhood Density in nats; higher is better.
-        mirror: share of the pixels that keep their class when the image is mirrored.
-        scale: the same at ``SCALE`` of the size.
-        stability: (C,) IoU between the prediction and each of the two views, averaged; None for a class without pixels.
+        stability: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size,
+            averaged; None for a class without pixels.
     """
 
     images: int
     shares: Sequence[float]
     entropy: float
     info_max: float
-    density: float
-    mirror: float
-    scale: float
     stability: Sequence[float | None]
 
     @property
@@ -88,11 +83,8 @@ class Probe:
             tables[0] += _agreement(own, forward(batch.flip(3)).flip(3))
             tables[1] += _agreement(own, forward(_smaller(batch, self.multiple)))
         named = scores.result()
-        mirror, scale = (tables.diagonal(dim1=1, dim2=2).sum(1) / tables.sum((1, 2))).tolist()
-        return Evidence(
-            sum(map(len, self.batches)), tuple(scores.predicted_shares()), -named["entropy"], named["im"],
-            named["snd"], mirror, scale, _stability(tables),
-        )  # fmt: skip
+        number, shares = sum(map(len, self.batches)), tuple(scores.predicted_shares())
+        return Evidence(number, shares, -named["entropy"], named["im"], _stability(tables))
 
 
 def apart(first: Iterable[float], second: Iterable[float]) -> float:

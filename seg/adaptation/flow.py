@@ -32,51 +32,29 @@ FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an adaptation.
+    """The result of an adaptation."""
 
-    Args:
-        before: evidence of the unadapted network.
-        checks: the looks at the adapted one.
-        used: the look whose network is used; None where it is the unadapted one.
-        batches: number learnt from.
-        planned: number that was to be learnt from.
-        stopped: why learning ended early, as a clause; empty otherwise.
-    """
-
-    before: Evidence
-    checks: list[Check]
-    used: Check | None
-    batches: int = 0
-    planned: int = 0
-    stopped: str = ""
+    before: Evidence  #: of the unadapted network
+    checks: list[Check]  #: the looks at the adapted one
+    used: Check | None  #: the look whose network is used; None for the unadapted one
+    batches: int = 0  #: learnt from
+    planned: int = 0  #: to be learnt from
+    stopped: str = ""  #: why learning ended early, as a clause; empty otherwise
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One adaptation.
+    """One adaptation; modes, epochs, batch size and seed are those of :class:`seg.adapt.AdaptConfig`."""
 
-    Args:
-        trained: the network, on its device; its weights become the adapted ones.
-        predictions: of the folder's images.
-        make: makes an adapter of the network.
-        mode: ``epochs`` learns from the whole folder and then predicts it; ``online`` predicts each batch and then
-            learns from it; ``episodic`` adapts to every image alone.
-        learns: whether the method learns from batches; ``bn`` and ``lab`` need none.
-        epochs: passes over the folder; of ``episodic`` steps per image.
-        batch_size: B.
-        seed: of the order.
-        prepare: changes images before the network sees them.
-    """
-
-    trained: TrainedNetwork
+    trained: TrainedNetwork  #: on its device; its weights become the adapted ones
     predictions: Predictions
-    make: Callable[[], TestTimeAdapter]
+    make: Callable[[], TestTimeAdapter]  #: an adapter of the network
     mode: str = "epochs"
-    learns: bool = True
+    learns: bool = True  #: whether the method learns from batches; bn and lab need none
     epochs: int = 1
     batch_size: int = 4
     seed: int = 0
-    prepare: Forward | None = None
+    prepare: Forward | None = None  #: changes images before the network sees them
 
     def run(self) -> Outcome:
         """Write all predictions; afterwards the network holds the weights that are used."""

@@ -126,9 +126,6 @@ class Labels:
         folder: holds ``a/b.png`` for the image ``a/b.jpg``, see :func:`seg.data.files.find_labels`.
         images: paths of the images below their folder.
         classes: whose ids the label images hold.
-
-    Raises:
-        InputError: no label of any image, or one label of two images.
     """
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet) -> None:
@@ -143,12 +140,7 @@ class Labels:
     def confusion(
         self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64] | None:
-        """(C, C) pixels by label and prediction, at the label's size; None for an image without a label.
-
-        Args:
-            image: its path below the folder of images.
-            predicted: train ids.
-            valid: where the image holds data; None is everywhere.
+        """(C, C) pixels by label and predicted train id, at the label's size; None for an image without a label.
 
         Raises:
             InputError: an unreadable label image, or an id that no class has.

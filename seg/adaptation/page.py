@@ -70,8 +70,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
 def _looks_table(result: Result) -> Table:
     """The evidence before, and at each look."""
     header = [
-        "look", "entropy", "information maximisation", "kept when mirrored", "kept at 3/4 of the size",
-        "stability of the classes", "classes", "shares moved", "verdict",
+        "look", "entropy", "information maximisation", "stability of the classes", "classes", "shares moved", "verdict",
     ]  # fmt: skip
     table, before = Table("", header), result.outcome.before
     table.rows.append(("before", [*_evidence_cells(before, before), Cell("–")]))
@@ -84,8 +83,8 @@ def _looks_table(result: Result) -> Table:
 
 def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
     values = (
-        evidence.entropy, evidence.info_max, evidence.mirror, evidence.scale, evidence.stability_on(before),
-        evidence.effective_classes, apart(before.shares, evidence.shares),
+        evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes,
+        apart(before.shares, evidence.shares),
     )  # fmt: skip
     return [Cell(f"{value:.3f}") for value in values]
 

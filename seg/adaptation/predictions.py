@@ -29,33 +29,16 @@ STAGES = ("before", "after")
 
 @dataclass(frozen=True)
 class Row:
-    """Numbers of one image.
+    """Numbers of one image."""
 
-    Args:
-        pixels: (C,) predicted as each class.
-        entropy: mean over its pixels, / log C.
-        confusion: (C, C) pixels by label and prediction, of a labelled image.
-    """
-
-    pixels: NDArray[np.int64]
-    entropy: float
-    confusion: NDArray[np.int64] | None
+    pixels: NDArray[np.int64]  #: (C,) predicted as each class
+    entropy: float  #: mean over its pixels, / log C
+    confusion: NDArray[np.int64] | None  #: (C, C) pixels by label and prediction, of a labelled image
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of all images, one folder per stage.
-
-    Args:
-        out: the folder that is written to.
-        folder: the images.
-        classes: C names and colours.
-        labels: of some of the images, or None.
-        align_corners: of the upsampling.
-
-    Attributes:
-        rows: by stage and image path.
-    """
+    """The predictions of all images in ``out``, one folder per stage, and their rows by stage and image path."""
 
     out: Path
     folder: ImageFolder
@@ -65,13 +48,7 @@ class Predictions:
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {stage: {} for stage in STAGES})
 
     def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
-        """Files and row of one image; those of an earlier call are replaced.
-
-        Args:
-            stage: of :data:`STAGES`.
-            index: of the image.
-            logits: (C, h, w).
-            picture: the image, where it has been read already.
+        """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again.
 
         Raises:
             NotFiniteError: logits that are NaN or infinite, which would look like class 0 everywhere.

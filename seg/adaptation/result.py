@@ -25,21 +25,13 @@ _MOVED = 0.10
 
 @dataclass(frozen=True)
 class Result:
-    """The answer and its numbers.
+    """The answer and its numbers."""
 
-    Args:
-        settings: of the command, resolved.
-        classes: names and colours.
-        outcome: of the adaptation.
-        rows: of each image, by stage: ``before`` of the unadapted network, ``after`` of the predictions that stand.
-        skipped: why an image was left out, by its path.
-    """
-
-    settings: dict[str, Any]
+    settings: dict[str, Any]  #: of the command, resolved
     classes: ClassSet
     outcome: Outcome
-    rows: Mapping[str, Mapping[str, Row]]
-    skipped: Mapping[str, str]
+    rows: Mapping[str, Mapping[str, Row]]  #: by image: "before" of the unadapted network, "after" of what stands
+    skipped: Mapping[str, str]  #: why an image was left out, by its path
 
     @property
     def adapted(self) -> bool:

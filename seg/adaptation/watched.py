@@ -23,19 +23,12 @@ Scorer = Callable[[Forward], LabelScore]
 
 @dataclass(frozen=True)
 class Check:
-    """A look at the adapted network.
+    """A look at the adapted network."""
 
-    Args:
-        step: batches that it had learnt from.
-        evidence: None where its output was not finite.
-        verdict: whether it is accepted in place of the unadapted network.
-        score: on labelled images, where there are any.
-    """
-
-    step: int
-    evidence: Evidence | None
-    verdict: Verdict
-    score: LabelScore | None = None
+    step: int  #: batches that it had learnt from
+    evidence: Evidence | None  #: None where its output was not finite
+    verdict: Verdict  #: whether it is accepted in place of the unadapted network
+    score: LabelScore | None = None  #: on labelled images, where there are any
 
 
 def plain_forward(network: nn.Module) -> Forward:
@@ -72,13 +65,9 @@ def assess(step: int, probe: Probe, forward: Forward, before: Evidence, score: S
 class WatchedAdapter:
     """An adapter whose network is checked now and then. The best accepted state is kept, a rejected one ends learning.
 
-    Args:
-        adapter: of any method.
-        probe: images of the folder that is adapted to.
-        before: the evidence of the unadapted network.
-        score: on labelled images, where there are any.
-
     Attributes:
+        before: the evidence of the unadapted network.
+        score: of a network on labelled images, where there are any.
         step: batches that it has learnt from.
         checks: the looks so far.
         best: weights of the best accepted state, or None.

@@ -22,7 +22,7 @@ from seg.adaptation.decision import (
 )
 from seg.adaptation.evidence import Evidence
 
-BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, 3.0, 0.8, 0.8, (0.6, 0.6, 0.6))
+BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
 
 
 def with_(**changes: object) -> Evidence:
@@ -40,7 +40,7 @@ def with_(**changes: object) -> Evidence:
         ({"stability": (0.6 * LEAST_STABILITY - 0.01,) * 3}, "hold less"),
         ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
         (
-            {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "mirror": 1.0, "entropy": 0.0},
+            {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
             "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
         ),
     ],
