@@ -7,7 +7,6 @@ where it was above, and the term acts only while the entropy is at or below the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,12 @@ from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
 from dem_apps.errors import InputError
-from dem_apps.fused.numpy_objective import entropy_gradient
+from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
 from dem_apps.objective import Batch, EntropyObjective
+from rl.hook.complexity import log_softmax
+
+#: By which the coefficient rises or falls per minibatch, and what it reaches at most; the least is 0.
+STEP, MOST = 0.05, 100.0
 
 
 class AdaptiveEntropy(EntropyObjective):
@@ -28,24 +31,16 @@ class AdaptiveEntropy(EntropyObjective):
     Args:
         num_classes: C.
         target: entropy to hold, as a share of log C.
-        step: by which w rises or falls per minibatch.
-        most: what w reaches at most; the least is 0.
-        backend: see :class:`dem_apps.EntropyObjective`.
-        balance: likewise.
+        **others: of :class:`dem_apps.EntropyObjective`.
     """
 
     multiplier: Tensor
 
-    def __init__(
-        self, num_classes: int, target: float = 0.3, step: float = 0.05, most: float = 100.0, backend: str = "auto",
-        balance: float = 1.0,
-    ) -> None:  # fmt: skip
-        super().__init__(num_classes, backend, balance)
+    def __init__(self, num_classes: int, target: float = 0.3, **others: Any) -> None:
+        super().__init__(num_classes, **others)
         if not 0.0 < target < 1.0:
             raise InputError(f"target: expected a share of log C between 0 and 1, got {target!r}")
-        if not step > 0.0 or not most >= 1.0:
-            raise InputError(f"step, most: expected above 0 and 1 or more, got {step!r} and {most!r}")
-        self.target, self.step, self.most = target * math.log(num_classes), float(step), float(most)
+        self.target = target * math.log(num_classes)
         self.register_buffer("multiplier", torch.ones((), dtype=torch.float64))
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
@@ -53,7 +48,7 @@ class AdaptiveEntropy(EntropyObjective):
         return shannon_entropy(logits, dim, class_mask)
 
     def forward(self, logits: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The weighted mean; with another reduction that one, and w follows the mean of what it returns."""
+        """The weighted mean, after which w moves; with another reduction that one."""
         entropy: Tensor = super().forward(logits, *args, **kwargs)
         return entropy * self._weight_of(float(entropy.detach().mean()))
 
@@ -61,12 +56,11 @@ class AdaptiveEntropy(EntropyObjective):
         """w = 1."""
         self.multiplier.fill_(1.0)
 
-    def numpy_form(self) -> Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]:
+    def numpy_form(self) -> NumpyForm:
         """The same with the entropy's gradient written out."""
 
         def term(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-            shifted = logits - logits.max(1, keepdims=True)
-            log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+            log_p = log_softmax(logits)
             entropy = -(p * log_p).sum(1)
             mean = float(entropy.mean())
             weight = self._weight_of(mean)
@@ -79,6 +73,6 @@ class AdaptiveEntropy(EntropyObjective):
         """w for a minibatch of this mean entropy, after which it moves."""
         weight = self.multiplier.item()
         if self.training:
-            moved = weight + (self.step if entropy < self.target else -self.step)
-            self.multiplier.fill_(min(max(moved, 0.0), self.most))
+            moved = weight + (STEP if entropy < self.target else -STEP)
+            self.multiplier.fill_(min(max(moved, 0.0), MOST))
         return weight if entropy <= self.target else 0.0

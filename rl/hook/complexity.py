@@ -6,12 +6,11 @@ Source: Serfilippi, Franceschelli, Corradi, Musolesi: Complexity-Regularized Pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.fused.numpy_objective import NumpyForm
 from dem_apps.objective import Batch, EntropyObjective
 
 
@@ -35,23 +34,25 @@ class Complexity(EntropyObjective):
         """:func:`complexity`."""
         return complexity(logits, dim, class_mask)
 
-    def numpy_form(self) -> Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]:
+    def numpy_form(self) -> NumpyForm:
         """The same mean with its gradient written out."""
         return mean_and_gradient
 
 
 def mean_and_gradient(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean of :func:`complexity` over rows, and its gradient by the logits.
+    """The mean of :func:`complexity` over rows, and its gradient by the logits (B, C) float32; p is their softmax.
 
     ∂H/∂zⱼ = −pⱼ (log pⱼ + H) and ∂D/∂zⱼ = 2 pⱼ (pⱼ − Σ p²).
-
-    Args:
-        logits: (B, C) float32.
-        p: (B, C) their softmax.
     """
-    shifted = logits - logits.max(1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    log_p = log_softmax(logits)
     entropy, squares = -(p * log_p).sum(1, keepdims=True), (p * p).sum(1, keepdims=True)
     disequilibrium = np.maximum(squares - np.float32(1 / p.shape[1]), 0)
     gradient = p * (2 * entropy * (p - squares) - disequilibrium * (log_p + entropy))
     return float((entropy * disequilibrium).mean(dtype=np.float64)), gradient / np.float32(len(p))
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities of logits (B, C)."""
+    shifted = logits - logits.max(1, keepdims=True)
+    log_p: np.ndarray = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return log_p

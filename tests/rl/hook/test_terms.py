@@ -14,7 +14,7 @@ from dem_apps.errors import InputError
 from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve
 from rl.fast.ppo import by_equations
-from rl.hook.adaptive_entropy import AdaptiveEntropy
+from rl.hook import adaptive_entropy
 from rl.hook.algorithm import POLICY_TERMS, build_term
 from rl.hook.complexity import Complexity, complexity
 from rl.training.run import untrained_model
@@ -60,8 +60,10 @@ def test_the_numpy_form_is_the_equation(name: str, scale: float) -> None:
     assert all(torch.equal(a, b) for a, b in zip(one.buffers(), two.buffers(), strict=True))
 
 
-def test_the_coefficient_rises_below_the_target_and_rests_above() -> None:
-    term = AdaptiveEntropy(C, target=0.5, step=0.25, most=1.5)
+def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive_entropy, "STEP", 0.25)
+    monkeypatch.setattr(adaptive_entropy, "MOST", 1.5)
+    term = adaptive_entropy.AdaptiveEntropy(C, target=0.5)
     uniform, sure = torch.zeros(4, C), torch.tensor([[30.0, 0, 0, 0, 0]] * 4)
     almost = torch.tensor([[3.0, 0, 0, 0, 0]] * 4)
     entropy = torch.distributions.Categorical(logits=almost).entropy().mean()
@@ -100,9 +102,7 @@ def test_they_train_through_the_hook_and_on_the_fast_path(name: str) -> None:
 
 
 def test_options_are_the_hooks() -> None:
-    model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9, step=0.1)(
-        "MlpPolicy", "CartPole-v1", ent_coef=0.1
-    )
+    model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)("MlpPolicy", "CartPole-v1", ent_coef=0.1)
     assert model.policy.entropy_objective[0].target == pytest.approx(0.9 * math.log(2))
     assert "entropy_objective.0.multiplier" in model.policy.state_dict()
     with pytest.raises(InputError, match="target: expected a share"):
