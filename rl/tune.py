@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -23,12 +23,13 @@ from dem_apps.jobs.grid import run_jobs
 from dem_apps.jobs.job import Job, flags
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.settings import option, parse_search, to_dict
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, import_environments, resolve
 
 if TYPE_CHECKING:
-    import optuna
+    from optuna.trial import FrozenTrial
 
     from dem_apps.jobs.search import Space
 
@@ -39,7 +40,7 @@ LOG_COEFFICIENT = "log10_ent_coef"
 _RANGES = {LOG_COEFFICIENT: (-4.0, -1.0, 0.25), "tau": (0.25, 2.0, 0.25), "alpha": (0.0, 2.0, 0.25)}
 #: Where the search begins: rl.train's own weight and the objectives' own options.
 _FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0}
-#: From a trial's first seed to the first of the seeds that the choice is judged with.
+#: From a trial's first seed to the first fresh seed.
 _FRESH = 1000
 
 
@@ -69,10 +70,10 @@ def search_space(config: TrainConfig) -> Space:
     if config.loss == "none":
         raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
     options = [name for name in objective_options(config.loss) if name in _RANGES and getattr(config, name) is None]
-    searched = {name: _RANGES[name] for name in (LOG_COEFFICIENT, *options)}
     given = {name: 1.0 if getattr(config, name) is None else getattr(config, name) for name in ("tau", "alpha")}
+    ranges = {name: _RANGES[name] for name in (LOG_COEFFICIENT, *options)}
     return Space(
-        {name: FloatDistribution(low, high, step=step) for name, (low, high, step) in searched.items()},
+        {name: FloatDistribution(low, high, step=step) for name, (low, high, step) in ranges.items()},
         lambda values: config.loss != "dem" or dem_allows({**given, **values}),
     )
 
@@ -93,19 +94,26 @@ def tune(
     Raises:
         InputError: settings that do not fit, a folder of another study, no trial with a score.
     """
-    from dem_apps.jobs.search import opened_study, run_search, tpe_plan, trials_table, write_trials
+    from dem_apps.jobs.search import best_trial, opened_study, run_search, tpe_plan, trials_table, write_trials
 
-    _check(train)
+    for name, why in {
+        "run_dir": "each training has a folder of its own under --study-dir",
+        "resume": "the same command again continues the study in --study-dir",
+        "ent_coef": "the search finds it",
+    }.items():
+        if getattr(train, name) != getattr(TrainConfig, name):
+            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
     resolved, space = resolve(train), search_space(train)
     most = min(config.trials, len(space.points()))
 
     def jobs(folder: Path, values: dict[str, float], first: int = train.seed, seeds: int = config.seeds) -> list[Job]:
-        given = [(*train_flags, *flags(settings_of(values) | {"seed": seed})) for seed in range(first, first + seeds)]
-        runs = [folder / f"seed{seed}" for seed in range(first, first + seeds)]
         return [
-            Job(f"{folder.name} {run.name}", module, one, run, "mean_return")
-            for one, run in zip(given, runs, strict=True)
-        ]
+            Job(
+                f"{folder.name} seed{seed}", module, (*train_flags, *flags(settings_of(values) | {"seed": seed})),
+                folder / f"seed{seed}", "mean_return",
+            )
+            for seed in range(first, first + seeds)
+        ]  # fmt: skip
 
     compared = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
     with opened_study("rl.tune", arguments, config, compared) as (path, study):
@@ -119,69 +127,46 @@ def tune(
             run_search(path, study, config, space, plan, most, jobs, ONE_THREAD)
         finally:
             write_trials(path, study, "return")
-        final = _judge(config, path, study, jobs, train)
+        best, first = best_trial(path, study), train.seed + _FRESH
+        judged = jobs(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)
+        for name, failure in run_jobs(judged, config, ONE_THREAD).items():
+            raise InputError(f"{path}: the choice could not be trained with fresh seeds ({name}: {failure})")
         console().print(trials_table(study, "return"))
-        _print_results(path, final, train_flags)
+        returns = [score for job in judged if (score := job.score()) is not None]
+        fresh = list(range(first, first + len(returns)))
+        _write_results(path, len(study.trials), best, config.seeds, fresh, returns, train)
+        print(f"next     {shlex.join(['python', '-m', 'rl.train', *train_flags, '--config', str(path / 'best.yaml')])}")
     return path
 
 
-def _judge(config: TuneConfig, path: Path, study: optuna.Study, jobs_of: Any, train: TrainConfig) -> dict[str, Any]:
-    """Train the best point with fresh seeds; writes and returns ``final.json``, and writes ``best.yaml``."""
-    from dem_apps.jobs.search import best_trial
-    from dem_apps.runtime.files import write_atomically
-
-    best, first = best_trial(path, study), train.seed + _FRESH
-    jobs = jobs_of(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)
-    for name, failure in run_jobs(jobs, config, ONE_THREAD).items():
-        raise InputError(f"{path}: the choice could not be trained with fresh seeds ({name}: {failure})")
-    returns = [job.score() for job in jobs]
+def _write_results(
+    path: Path, trials: int, best: FrozenTrial, seeds: int, fresh: list[int], returns: list[float], train: TrainConfig
+) -> None:
+    """Write ``final.json`` and ``best.yaml``, and print the choice and its returns."""
     settings = settings_of(best.params)
+    mean, std = statistics.fmean(returns), statistics.stdev(returns) if len(returns) > 1 else None
     final = {
-        "trial": best.number, **settings, "search_return": best.value, "search_seeds": config.seeds,
-        "trials": len(study.trials), "fresh_seeds": list(range(first, first + config.final_seeds)),
-        "fresh_returns": returns, "fresh_mean_return": statistics.fmean(returns),
-        "fresh_std_return": statistics.stdev(returns) if len(returns) > 1 else None,
+        "trial": best.number, **settings, "search_return": best.value, "search_seeds": seeds, "trials": trials,
+        "fresh_seeds": fresh, "fresh_returns": returns, "fresh_mean_return": mean, "fresh_std_return": std,
     }  # fmt: skip
+    write_atomically(path / "final.json", (json.dumps(final, indent=2) + "\n").encode())
     text = (
-        f"# The best of {final['trials']} trials: return {best.value:.4f} in the search, "
-        f"{final['fresh_mean_return']:.4f} with {len(returns)} fresh seeds.\n"
+        f"# The best of {trials} trials: return {best.value:.4f} in the search, {mean:.4f} with fresh seeds.\n"
         f"# python -m rl.train --config THIS_FILE\n{yaml.safe_dump({'loss': train.loss, **settings}, sort_keys=False)}"
     )
-    write_atomically(path / "final.json", (json.dumps(final, indent=2) + "\n").encode())
     write_atomically(path / "best.yaml", text.encode())
-    return final
+    print(
+        f"choice   {', '.join(f'{name} {value:g}' for name, value in settings.items())}\n"
+        f"search   return {best.value:.4f} over {seeds} seeds (the highest of {trials} trials, so too high)\n"
+        f"fresh    return {mean:.4f}{'' if std is None else f' ± {std:.4f}'} over {len(returns)} new seeds\n"
+        f"files    {path}: best.yaml, final.json, trials.csv"
+    )
 
 
 def settings_of(values: dict[str, float]) -> dict[str, float]:
     """A point as settings of ``rl.train``."""
     settings = {name: value for name, value in values.items() if name != LOG_COEFFICIENT}
-    if LOG_COEFFICIENT in values:
-        settings["ent_coef"] = float(f"{10 ** values[LOG_COEFFICIENT]:.4g}")
-    return settings
-
-
-def _print_results(path: Path, final: dict[str, Any], train_flags: Sequence[str]) -> None:
-    chosen = ", ".join(f"{name} {final[name]:g}" for name in ("tau", "alpha", "ent_coef") if name in final)
-    spread = "" if final["fresh_std_return"] is None else f" ± {final['fresh_std_return']:.4f}"
-    command = ["python", "-m", "rl.train", *train_flags, "--config", str(path / "best.yaml")]
-    print(
-        f"choice   {chosen}\n"
-        f"search   return {final['search_return']:.4f} over {final['search_seeds']} seeds (the highest of "
-        f"{final['trials']} trials, so too high)\n"
-        f"fresh    return {final['fresh_mean_return']:.4f}{spread} over {len(final['fresh_seeds'])} new seeds\n"
-        f"files    {path}: best.yaml, final.json, trials.csv\n"
-        f"next     {shlex.join(command)}"
-    )
-
-
-def _check(train: TrainConfig) -> None:
-    for name, why in {
-        "run_dir": "each training has a folder of its own under --study-dir",
-        "resume": "the same command again continues the study in --study-dir",
-        "ent_coef": "the search finds it",
-    }.items():
-        if getattr(train, name) != getattr(TrainConfig, name):
-            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
+    return {**settings, "ent_coef": float(f"{10 ** values[LOG_COEFFICIENT]:.4g}")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.files import new_run_dir
@@ -21,15 +23,17 @@ from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig
+from rl.envs.make import make_training_envs
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
 from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
 from rl.results.video import record_episodes
-from rl.training.build import build_envs, build_model
 from rl.training.callback import MetricsWriter, TrainingCallback
-from rl.training.entries import ALGORITHMS, find_entry
+from rl.training.entries import ALGORITHMS, ENVIRONMENT_KEYS, find_entry, hyperparameter, normalisation
 from rl.training.state import restore_policy, restore_train_state
+
+Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 
 def train(config: TrainConfig) -> None:
@@ -66,6 +70,44 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     envs = build_envs(config.env, config.hyperparameters)
     return build_model(algorithm, envs, config.hyperparameters, config.weight, config.seed, config.device)
+
+
+def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
+    """The training environments, as many and normalised as the hyperparameter entry says."""
+    wanted = normalisation(entry.get("normalize", False))
+    envs = make_training_envs(
+        env_id, entry.get("env_wrapper"), int(entry.get("n_envs", 1)), wanted is not None, entry.get("gamma", 0.99)
+    )
+    if wanted is not None and isinstance(envs, VecNormalize):
+        envs.norm_obs, envs.norm_reward = wanted
+    return envs
+
+
+def build_model(
+    algorithm: type[Algorithm], envs: VecEnv, entry: dict[str, Any], ent_coef: float | str, seed: int, device: str
+) -> Algorithm:
+    """An algorithm of SB3, with the hook or without, on its environments, everything seeded.
+
+    Args:
+        algorithm: takes the entry's arguments.
+        envs: of :func:`build_envs` with the same entry.
+        entry: checked hyperparameters of the environment.
+        ent_coef: weight of the entropy term, or ``lin_`` and a number.
+        seed: of weights, sampling and environments.
+        device: of the policy and its updates.
+
+    Raises:
+        InputError: a hyperparameter that SB3 refuses.
+    """
+    values = {key: hyperparameter(key, value) for key, value in {**entry, "ent_coef": ent_coef}.items()}
+    arguments = {key: value for key, value in values.items() if key not in ENVIRONMENT_KEYS}
+    try:
+        return algorithm(values["policy"], envs, seed=seed, device=device, **arguments)
+    except InputError:
+        raise
+    # whatever SB3, gymnasium and torch make of a value that they cannot use
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:

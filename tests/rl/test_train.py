@@ -28,7 +28,7 @@ from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve
 from rl.envs.make import StackedEnvs
-from rl.training.build import build_envs
+from rl.training.run import build_envs
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [

@@ -29,8 +29,8 @@ from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
 from rl.envs.family import Family
 from rl.envs.make import check_env_id, make_env
 from rl.envs.minigrid import MINIGRID
-from rl.training.build import build_envs, build_model
 from rl.training.entries import find_entry
+from rl.training.run import build_envs, build_model
 
 torch.set_num_threads(1)
 
