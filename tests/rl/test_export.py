@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
-from rl import with_entropy_objective
 from rl.config import read_run
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
@@ -92,18 +89,6 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(
     assert theirs.num_timesteps == load_checkpoint(run / "checkpoints", checkpoint)["step"]
 
 
-def test_the_files_need_nothing_of_this_package(run: Path, tmp_path: Path) -> None:
-    out = tmp_path / "model.zip"
-    rl.export.export(run, "last", out)
-    program = (
-        "import sys; from stable_baselines3 import PPO; import pickle\n"
-        f"PPO.load({str(out)!r}); pickle.loads(open({str(out.with_suffix('.vecnormalize.pkl'))!r}, 'rb').read())\n"
-        "print([name for name in sys.modules if name.split('.')[0] in ('rl', 'dem_apps', 'seg')])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.strip() == "[]", done.stderr
-
-
 def test_training_goes_on_in_sb3(run: Path, tmp_path: Path) -> None:
     rl.export.export(run, "last", tmp_path / "model.zip")
     envs = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), DummyVecEnv([lambda: make_env(ENV, None)] * 2))
@@ -147,15 +132,3 @@ def test_mistakes_are_one_sentence(
     assert left.value.code == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_the_hook_reads_the_zip(run: Path, tmp_path: Path) -> None:
-    rl.export.export(run, "last", tmp_path / "model.zip")
-    with pytest.warns(UserWarning, match="'adadem' starts afresh"):
-        model = with_entropy_objective(PPO, "adadem").load(tmp_path / "model.zip")
-    weights = load_checkpoint(run / "checkpoints", "last")["policy"]
-    for name, value in model.policy.state_dict().items():
-        if name.startswith("entropy_objective."):
-            assert torch.equal(value, torch.full_like(value, 0.5))
-        else:
-            assert torch.equal(value, weights[name])

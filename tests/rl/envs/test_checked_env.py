@@ -12,7 +12,6 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
-from rl.envs.family import import_modules
 from rl.envs.make import make_env, make_training_envs
 from rl.results import evaluator as scores
 from rl.results.evaluator import FINAL, Evaluator
@@ -95,10 +94,3 @@ def test_an_episode_that_never_ends_is_cut_and_said(
     figures = evaluator(model)
     assert (figures["sampled"]["mean_length"], figures["sampled"]["mean_return"]) == (30, 30)
     assert "3 of 3 episodes of the evaluation did not end within" in capsys.readouterr().err
-
-
-def test_a_module_that_exits_while_it_is_imported_is_a_sentence(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "leaving.py").write_text("raise SystemExit('no licence')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match=r"^--import: leaving cannot be imported \(no licence\)$"):
-        import_modules(["leaving"], "--import")

@@ -124,18 +124,6 @@ def test_term_and_gradient_are_those_of_the_objective_on_the_raw_logits(name: st
     torch.testing.assert_close(gradient, expected_gradient)
 
 
-def test_cadf_is_not_the_entropy() -> None:
-    # on the normalised logits that SB3's distribution keeps, CADF would be the entropy itself
-    model = toy_model("cadf")
-    with torch.no_grad():
-        model.policy.action_net.bias.add_(3.0)
-    model.policy.set_training_mode(True)
-    observations, actions = batch(model)
-    term = model.policy.evaluate_actions(observations, actions)[2]
-    entropy = model.policy.get_distribution(observations).entropy()
-    assert (term - entropy).abs().min() > 1
-
-
 def test_the_table_moves_only_when_the_policy_trains() -> None:
     model = toy_model("adadem")
     observations, actions = batch(model)

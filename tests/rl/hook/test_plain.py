@@ -49,8 +49,8 @@ def opened_elsewhere(algorithm: type[Any], file: Path) -> tuple[str, np.ndarray]
 @pytest.mark.parametrize(
     ("algorithm", "policy", "env", "objective"),
     [
-        (PPO, "MlpPolicy", "CartPole-v1", "adadem"), (PPO, "MlpPolicy", "CartPole-v1", "entropy"),
-        (A2C, "MlpPolicy", "CartPole-v1", "entropy"), (MaskablePPO, "MlpPolicy", MaskedCartPole, "adadem"),
+        (PPO, "MlpPolicy", "CartPole-v1", "adadem"), (A2C, "MlpPolicy", "CartPole-v1", "entropy"),
+        (MaskablePPO, "MlpPolicy", MaskedCartPole, "adadem"),
         (RecurrentPPO, "MlpLstmPolicy", "CartPole-v1", "adadem"),
     ],
 )  # fmt: skip
