@@ -1,7 +1,4 @@
-"""What the tests of the core and of both applications share, and how many examples the property tests try.
-
-A few, the same at every run; with ``HYPOTHESIS_PROFILE=soak`` many.
-"""
+"""Fixtures of all tests, and hypothesis profiles: a few examples, the same at every run, or ``soak`` with many."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-#: A slow machine is no fault, and neither is a fixture that all examples share.
+#: A slow machine and fixtures that all examples share are no faults.
 _SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # a shell's `make test &` makes it deaf to Ctrl-C, and every command with it that a test interrupts
+    # `make test &` ignores Ctrl-C, and so would every command that a test interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)
-torch.set_num_threads(1)  # for what fixtures of a module compute, before any test
+torch.set_num_threads(1)  # fixtures of a module run before any test
 settings.register_profile(
     "fast", max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=_SUPPRESSED
 )
@@ -30,13 +27,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folders with the longest tests first: one that begins last would keep a single core busy at the end."""
+    """The folders with the longest tests first, so that no core waits at the end."""
     items.sort(key=lambda item: item.path, reverse=True)
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """As in ``make test``; a test or a training before may have left another number."""
+    """As in ``make test``; an earlier test may have set another number."""
     torch.set_num_threads(1)
 
 

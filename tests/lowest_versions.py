@@ -1,7 +1,7 @@
 """The lowest version that pyproject.toml allows of every dependency, as pip's constraints: ``make test-lowest``.
 
-A lower bound has to be a released version (``>=4.9.0.80``, not ``>=4.9``), since pip is asked for exactly that one.
-torch and torchvision match if pip can install both: each torchvision names the one torch that it was built for.
+A lower bound is a released version (``>=4.9.0.80``, not ``>=4.9``), since pip installs exactly that one. torch and
+torchvision match if pip can install both: each torchvision requires the torch that it was built for.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def constraints(table: dict[str, Any], extras: Iterable[str] = ("dev",)) -> list
 
 
 def lowest_python(table: dict[str, Any]) -> Version:
-    """The lowest Python that the project promises to run on."""
+    """The lowest supported Python."""
     return lower_bound(SpecifierSet(table["requires-python"]), "requires-python")
 
 

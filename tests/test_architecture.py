@@ -1,4 +1,4 @@
-"""The shape of the house: who may import whom, and that no file is a drawer for odds and ends."""
+"""Import rules between the packages, names of modules, no cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dem_apps", "seg", "rl")
 MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl", "dem_apps"}}
-#: A package's root holds its commands and its public names; every part lives in a room below it.
+#: The root of a package has its commands and public names; everything else is in a folder below it.
 ROOTS = {
     "dem_apps": {
         "__init__", "__main__", "entropy", "errors", "objective", "objective_input", "reduction", "test_time",
@@ -59,11 +59,11 @@ def test_modules_are_named_after_what_they_do(path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_keeps_its_parts_in_rooms(package: str) -> None:
+def test_the_root_of_a_package_has_commands_and_public_names(package: str) -> None:
     assert {path.stem for path in (ROOT / package).glob("*.py")} == ROOTS[package]
 
 
-def test_no_module_needs_itself_on_the_way() -> None:
+def test_imports_have_no_cycle() -> None:
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES}
     arrows = {module: set[str]() for module in modules}
     for path in SOURCES:
@@ -72,4 +72,4 @@ def test_no_module_needs_itself_on_the_way() -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 named = {f"{node.module}.{alias.name}" for alias in node.names} & modules
                 arrows[own] |= (named or {node.module} & modules) - {own}
-    assert set(TopologicalSorter(arrows).static_order()) == modules  # a CycleError names the circle
+    assert set(TopologicalSorter(arrows).static_order()) == modules  # a CycleError names the cycle

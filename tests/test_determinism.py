@@ -1,4 +1,4 @@
-"""``--deterministic``: two processes with the same seed write the same bytes, another seed writes others."""
+"""``--deterministic``: the same seed gives the same bytes in two processes, another seed gives others."""
 
 from __future__ import annotations
 

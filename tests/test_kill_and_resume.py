@@ -1,4 +1,4 @@
-"""Trainings that are killed at any moment and continued come to the numbers of one that was left alone."""
+"""A training that is killed and resumed ends with the numbers of an unbroken one."""
 
 from __future__ import annotations
 

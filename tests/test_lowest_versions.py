@@ -1,4 +1,4 @@
-"""What `make test-lowest` installs is what pyproject.toml promises."""
+"""The constraints of ``make test-lowest`` and the extras follow pyproject.toml and the imports."""
 
 from __future__ import annotations
 
@@ -12,70 +12,46 @@ from typing import Any
 import lowest_versions
 import pytest
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="module")
-def pyproject() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-#: What `import dem_apps` needs, and torch's other half: installed one by one the two do not match.
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = PYPROJECT["project"]
+#: The requirements of `import dem_apps`, and torchvision, which must match torch.
 CORE = {"torch", "torchvision", "numpy"}
-#: Extras of their own, and what comes with optuna and transformers.
+#: Extras of their own, and packages that come with optuna and transformers.
 NOT_NAMED = {
     "imageio-ffmpeg", "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub",
     "onnx", "onnxruntime", "onnxscript",
 }  # fmt: skip
 
 
-def lines_of(table: dict[str, Any], extra: str) -> list[str]:
-    """Of an extra and of the project's extras that it names."""
-    lines = []
-    for line in table["optional-dependencies"][extra]:
-        requirement = Requirement(line)
-        ours = requirement.name == table["name"]
-        lines += [more for name in requirement.extras for more in lines_of(table, name)] if ours else [line]
-    return lines
+def test_every_dependency_has_its_lower_bound_as_constraint() -> None:
+    bounds = dict(constraint.split("==") for constraint in lowest_versions.constraints(PROJECT))
+    required = lowest_versions.requirements(PROJECT)
+    assert bounds.keys() == {each.name for each in required}
+    assert len(bounds) > 25
+    assert all(each.specifier.contains(bounds[each.name]) for each in required)
 
 
-def test_every_dependency_is_there_with_its_lower_bound(pyproject: dict[str, Any]) -> None:
-    table = pyproject["project"]
-    lines = {*table["dependencies"], *lines_of(table, "dev")}
-    constraints = lowest_versions.constraints(table)
-    assert len(constraints) == len(lines) > 25
-    bounds = {constraint.partition("==")[0]: constraint.partition("==")[2] for constraint in constraints}
-    for line in lines:
-        requirement = Requirement(line)
-        assert requirement.specifier.contains(bounds[requirement.name])
-        assert f">={bounds[requirement.name]}" in line.replace(" ", "")
-
-
-def test_the_extras_are_those_that_are_promised(pyproject: dict[str, Any]) -> None:
-    table = pyproject["project"]
-    assert {Requirement(line).name for line in table["dependencies"]} == CORE
+def test_the_extras_are_the_promised_ones() -> None:
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == CORE
     names = {"seg", "rl", "cluster", "hf", "geo", "video", "dev", "all"}
-    assert names <= set(table["optional-dependencies"])
-    everything = set(lines_of(table, "all"))
-    assert all(set(lines_of(table, name)) <= everything for name in names - {"dev"})
+    assert names <= set(PROJECT["optional-dependencies"])
 
 
 @pytest.mark.parametrize("extra", ["seg", "rl"])
-def test_an_application_installs_what_it_imports(extra: str, pyproject: dict[str, Any]) -> None:
-    table = pyproject["project"]
+def test_an_application_installs_its_imports(extra: str) -> None:
     owners = importlib.metadata.packages_distributions()
-    names = {*CORE, *(Requirement(line).name for line in lines_of(table, extra)), *NOT_NAMED}
-    installed = {canonicalize_name(name) for name in names}
+    required = {each.name for each in lowest_versions.requirements(PROJECT, [extra])}
+    installed = {canonicalize_name(name) for name in required | NOT_NAMED}
     files = [*(ROOT / extra).rglob("*.py"), *(ROOT / "dem_apps").rglob("*.py")]
     imported = set().union(*(imported_packages(file.read_text(encoding="utf-8")) for file in files))
     others = imported - {"dem_apps", "seg", "rl", "__future__"} - sys.stdlib_module_names
     missing = {
         name for name in others if not installed & {canonicalize_name(owner) for owner in owners.get(name, [name])}
     }
-    assert not missing, f"the extra '{extra}' lacks the packages that bring {sorted(missing)}"
+    assert not missing, f"the extra '{extra}' lacks the packages of {sorted(missing)}"
 
 
 def imported_packages(source: str) -> set[str]:
@@ -86,13 +62,7 @@ def imported_packages(source: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-@pytest.mark.parametrize("specifiers", ["", "<2.1", ">=1.0,>=1.1"])
-def test_a_dependency_without_one_lower_bound_is_named(specifiers: str) -> None:
-    with pytest.raises(ValueError, match="'numpy' needs one lower bound, such as"):
-        lowest_versions.lower_bound(SpecifierSet(specifiers), "numpy")
-
-
-def test_the_checks_are_made_for_the_lowest_python(pyproject: dict[str, Any]) -> None:
-    lowest = str(lowest_versions.lowest_python(pyproject["project"]))
-    assert pyproject["tool"]["mypy"]["python_version"] == lowest
-    assert pyproject["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")
+def test_the_checks_are_made_for_the_lowest_python() -> None:
+    lowest = str(lowest_versions.lowest_python(PROJECT))
+    assert PYPROJECT["tool"]["mypy"]["python_version"] == lowest
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")

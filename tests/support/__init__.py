@@ -1,1 +1,1 @@
-"""What several test files share: ``from support import pages``. Processes that tests spawn find it as well."""
+"""Helpers of several test files and of the processes that they spawn: ``from support import pages``."""

@@ -15,7 +15,7 @@ from seg.training.processes import leave_group
 
 #: Images per batch.
 SIZES = (3, 1, 2)
-#: Which of the batches each process has: unequal numbers, and one process may have none.
+#: The batches of each process: unequal numbers, and once none.
 SHARES = (((0,), (1, 2)), ((), (0, 1, 2)))
 
 
@@ -28,13 +28,13 @@ def network() -> nn.Module:
 
 
 def batches() -> list[Tensor]:
-    """Far from 0, and each batch at a place of its own."""
+    """Means far from 0, different for each batch."""
     generator = torch.Generator().manual_seed(1)
     return [10.0 * k + torch.randn(size, 3, 7, 6, generator=generator) for k, size in enumerate(SIZES)]
 
 
 def run(_index: int, folder: str, rank: int) -> None:
-    """Join the other process, estimate, save; the entry of a spawned process, which gets an index first."""
+    """Join the other process, estimate, save; the entry of a spawned process, whose first argument is its index."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=timedelta(seconds=120)

@@ -19,7 +19,7 @@ from seg.training.processes import leave_group
 C, FEATURES, STEPS = 5, 4, 3
 NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max", "robust-entropy")
 REDUCTIONS = ("mean", "balanced")
-#: Elements per process: unequal, and with three of them one that has none that counts.
+#: Elements per process: unequal; of three processes one has none.
 SHARDS = {1: [29], 2: [20, 9], 3: [17, 0, 12]}
 
 
@@ -32,7 +32,7 @@ def batch(step: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[Tensor]]:
-    """Per case, [loss, gradient of the weights] of each step and the table at the end."""
+    """Per case, [loss, gradient of the weights] of each step and the class marginals at the end."""
     results: dict[str, list[Tensor]] = {}
     start = sum(SHARDS[world][:rank])
     own = slice(start, start + SHARDS[world][rank])
@@ -51,7 +51,7 @@ def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[
 
 
 def stopping_step(rank: int, world: int) -> int:
-    """After which step this process stops. The last one gets a signal at step 3, each before it two steps later."""
+    """The step after which this process stops: the last rank gets a signal at step 3, each before it two later."""
     with StopRequest("") as stop:
         for step in itertools.count(1):
             if step == 3 + 2 * (world - 1 - rank):

@@ -1,4 +1,4 @@
-"""One of two processes that train together, one of which meets a NaN; see seg/test_not_finite.py."""
+"""One of two processes that train together, one of them with a NaN; see seg/training/test_not_finite.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seg.training.optimization import MicroBatch
 from seg.training.processes import leave_group
 
 CLASSES = 4
-# batch statistics that are shared would bring the NaN to every process
+# shared batch statistics would carry the NaN to every process
 CONFIG = TrainConfig(model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="frozen"))
 
 

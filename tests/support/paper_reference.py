@@ -1,7 +1,7 @@
-"""Algorithm 1 of the paper as it is printed there, in float64 with autograd: slow, plain, and independent of dem_apps.
+"""Algorithm 1 of the paper as printed, in float64 with autograd, independent of dem_apps.
 
-The additions to the printed code are the options the paper ablates (α on the calibrator, norm and source of δ,
-momentum) and the reductions, each written with a loop. Objectives of other papers stand here in the same way.
+Added are the options that the paper ablates (α on the calibrator, norm and source of δ, momentum) and the reductions,
+each with a loop, and the objectives of other papers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Paper:
         self.norm = None if name == "adadem-mec" else options.get("norm", "l1")
         self.eta = options.get("eta", 2.0)
         self.delta_of = options.get("delta", "cadf")
-        self.largest_inverse_delta = 1.0  # of the last call; tells how far rounding errors are magnified
+        self.largest_inverse_delta = 1.0  # of the last call: how much rounding errors are magnified
         self.avg_pred = torch.ones(num_classes, num_classes, dtype=torch.float64) / num_classes
 
     def loss(

@@ -85,11 +85,11 @@ def write_picture(file: Path, seed: str, size: tuple[int, int] = (48, 24)) -> No
 
 
 def page(*paths: Path) -> str:
-    """The report of runs, whole."""
+    """The report of runs."""
     return render_runs(read_runs(paths)).decode()
 
 
 def text_of(source: str) -> str:
-    """What a reader sees, more or less."""
+    """The visible text, roughly."""
     bare = re.sub(r"<(style|script)>.*?</\1>", "", source, flags=re.S)
     return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", bare).split()))

@@ -1,7 +1,7 @@
-"""``python run_alone.py PACKAGES PROGRAM``: runs a program as on a machine that has these packages and no others.
+"""``python run_alone.py PACKAGES PROGRAM`` runs a program as if only these packages were installed.
 
-Importing any other installed package than these, what they require, and this repository's finds nothing, and nor does
-asking for its version, as if it were not installed.
+Other installed packages, except for requirements of these and for this repository, can neither be imported nor asked
+for their version.
 """
 
 from __future__ import annotations

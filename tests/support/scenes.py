@@ -11,7 +11,7 @@ from PIL import Image
 
 rasterio = pytest.importorskip("rasterio")
 
-#: Where every scene lies.
+#: Coordinate reference system and transform of every scene.
 SCENE = ("EPSG:32632", (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_400_000.0))
 _SPECTRA = np.array([[300, 800, 1500], [900, 400, 2500], [1200, 1100, 600], [3000, 700, 900], [500, 2500, 1500],
                      [700, 600, 3000]])  # fmt: skip
@@ -29,7 +29,7 @@ def write_scene(file: Path, values: NDArray[np.generic], nodata: float | None = 
 
 
 def draw_scene(file: Path, seed: int, brighter: int = 0, label: Path | None = None) -> None:
-    """32 × 24 pixels in six bands of uint16, three classes in blocks, and nothing (0) in the upper quarter."""
+    """32 × 24 pixels in six bands of uint16, three classes in blocks, nodata (0) in the upper quarter."""
     rows, columns = np.mgrid[:24, :32]
     ids = ((rows // 8 + columns // 8 + seed) % 3).astype(np.uint8)
     values = np.moveaxis(_SPECTRA[:, ids], 0, -1) + brighter + np.random.default_rng(seed).normal(0, 50, (24, 32, 6))

@@ -1,4 +1,4 @@
-"""Networks of two layers for test-time adaptation, in float64 so that rounding explains nothing."""
+"""Networks of two layers for test-time adaptation, in float64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NORMS = {
 
 
 class Tiny(nn.Module):
-    """Logits (B, C, H, W), or (B, C) of a classifier; statistics and scales are not the ones of a fresh layer."""
+    """Logits (B, C, H, W), or (B, C) of a classifier; statistics and scales differ from a fresh layer's."""
 
     def __init__(self, norm: str = "batch", dense: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Tiny(nn.Module):
 
 
 def tiny(norm: str = "batch", dense: bool = True, dropout: float = 0.0, seed: int = 0) -> Tiny:
-    """A network that is sure of some elements and not of others."""
+    """A network with certain and uncertain elements."""
     model = Tiny(norm, dense, dropout).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def batches(number: int = 4, size: int = 4, seed: int = 1) -> list[Tensor]:
 
 
 def tented(model: Tiny) -> Tiny:
-    """A copy as Tent prepares it, by its paper: batch statistics, and nothing learns but scale and shift."""
+    """A copy as in Tent's paper: batch statistics; only scale and shift learn."""
     model = copy.deepcopy(model).train().requires_grad_(False)
     model.norm.requires_grad_(True)
     if isinstance(model.norm, nn.BatchNorm2d):
@@ -77,6 +77,6 @@ def assert_same_parameters(model: nn.Module, expected: nn.Module, rtol: float = 
 
 
 def moved(model: nn.Module, start: nn.Module) -> set[str]:
-    """Names of the parameters that are not as they began."""
+    """Names of the parameters that differ from the start."""
     first = dict(start.named_parameters())
     return {name for name, value in model.named_parameters() if not torch.equal(value, first[name])}

@@ -1,4 +1,4 @@
-"""An environment of noise over any action space, for tests of what an algorithm does with its actions."""
+"""An environment of noise over any action space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ToyEnv(gym.Env):
     """Random observations, rewards and ends.
 
     Args:
-        action_space: any; what is done has no effect.
+        action_space: any; actions have no effect.
         ends: the probability that an episode ends at a step.
     """
 
