@@ -172,7 +172,7 @@ def nearest_path(name: str, known: Iterable[str]) -> str:
 def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
     """The sentence for a disk that is full while ``path`` is written; other errors are passed through.
 
-    ``intact`` says what is still safe, so that nobody deletes it in a hurry.
+    ``intact`` says what is still safe.
     """
     if error.errno in DISK_FULL:
         return NotWritten(f"{path}: no space left on the disk while writing; {intact}")

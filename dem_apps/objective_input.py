@@ -91,7 +91,7 @@ def _check_logits(logits: Any) -> None:
 
 
 def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
-    # a Tensor of one element has __index__ too, and would be somebody's label
+    # a Tensor of one element has __index__ too, and may be a label
     if isinstance(dim, (Tensor, bool)) or not hasattr(dim, "__index__"):
         labels = " (an objective takes no labels or target, only logits)" if isinstance(dim, Tensor) else ""
         raise InputError(

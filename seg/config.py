@@ -159,7 +159,8 @@ class ModelConfig:
         at_least=1,
     )  # fmt: skip
     batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
-        None, "who trains and who feeds batch normalisation; default: target, of methods without target images source"
+        None, "BatchNorm policy: what trains and which batches update statistics; default: target, of methods without target "
+        "images source"
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
@@ -371,5 +372,5 @@ class TrainConfig(ObjectiveSettings):
         return {name: each for name, each in self.method_options().items() if name != "weights"}
 
     def objective_options(self) -> dict[str, Any]:
-        """What the balanced mean is told, and the options that were given, for :func:`dem_apps.build_objective`."""
+        """Options of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""
         return {"balance": self.balance, "least_share": self.least_share, **given_options(self)}

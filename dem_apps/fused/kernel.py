@@ -71,7 +71,7 @@ class _Settings(ctypes.Structure):
 def pass_settings(
     shape: tuple[int, ...], strides: tuple[int, ...], spec: ObjectiveSpec, grouped: bool, threads: int
 ) -> ctypes.Structure:
-    """What the kernel is told of logits (O, C, I) with strides in elements.
+    """Arguments of the kernel for logits (O, C, I) with strides in elements.
 
     Args:
         shape: O, C, I.

@@ -17,7 +17,7 @@ from dem_apps.report.intervals import mean_band
 from dem_apps.report.runs import Group, Run, at
 from dem_apps.runtime.metrics_info import Metric
 
-#: Okabe and Ito's colours, told apart with any colour vision; lines differ in their dashes as well.
+#: Okabe and Ito's colours, distinct under any colour vision; lines differ in their dashes as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
 

@@ -146,7 +146,7 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group)
             verdict = "95 % CI excludes 0"
         lines[position] += f"; difference to {reference.name} {difference_text(first, interval)} ({verdict})"
     if len(groups) == 1 and control:
-        lines.append(f"Whether training helped is told by the difference to {control}.")
+        lines.append(f"The effect of training is the difference to {control}.")
     return lines
 
 

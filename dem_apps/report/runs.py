@@ -95,7 +95,7 @@ class Group:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Every run, named by as much of its path as tells it from the others.
+    """Every run, named by the shortest end of its path that no other has.
 
     Raises:
         InputError: a path is no run folder, or is given twice.

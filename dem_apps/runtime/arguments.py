@@ -28,7 +28,7 @@ def flag(key: str) -> str:
 
 
 def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
-    """Flags as the parser knows them.
+    """Flags in the form that the parser takes.
 
     ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
     ``--resume=true``, as is any switch that no word follows, and ``--resume DIR`` is short for ``--run-dir DIR

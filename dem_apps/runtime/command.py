@@ -13,7 +13,7 @@ from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, firs
 from dem_apps.runtime.launcher import lost_connection, say_once
 from dem_apps.runtime.terminal import print_anything
 
-#: What is wrong with a path that somebody gave, as long as the system names the path.
+#: Errors about a path that the user gave, where the system names the path.
 _PATH_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
     errno.ENAMETOOLONG,

@@ -43,7 +43,7 @@ class Method:
         return batch
 
     def after_source(self, logits: dict[str, Tensor]) -> None:
-        """Look at the source predictions, (B, C, H, W) per head, detached; only who keeps them needs their memory."""
+        """Look at the source predictions, (B, C, H, W) per head, detached; to keep them costs their memory."""
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """What is added to the network's loss, or None, and detached values to log, the same names every time."""

@@ -40,7 +40,7 @@ def print_summary(
 
 
 def in_words(config: TrainConfig, model: nn.Module) -> str:
-    """What a run learns from, in one phrase, for people who have not seen its settings."""
+    """What a run learns from, in one phrase."""
     labelled, target = " and ".join(config.target.labelled_domains()), config.target
     words = [f"trained on labelled {labelled} images"]
     if not METHODS[config.method].uses_target:
