@@ -159,8 +159,8 @@ class ModelConfig:
         at_least=1,
     )  # fmt: skip
     batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
-        None, "BatchNorm policy: what trains and which batches update statistics; default: target, of methods without target "
-        "images source"
+        None, "what of batch norm trains and which batches update its statistics; default: target, of methods without "
+        "target images source",
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
