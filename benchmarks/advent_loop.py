@@ -16,7 +16,7 @@ from seg import build_model
 from seg.config import TrainConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.advent import build_discriminator
-from seg.models.atrous_head import AtrousHead
+from seg.models.deeplabv2 import AtrousHead
 
 
 class PlainLoop:

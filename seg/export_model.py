@@ -43,10 +43,11 @@ def export_model(config: ExportModelConfig) -> Path:
     check_settings(config)
     if config.size is not None and (len(config.size) != 2 or not config.onnx):
         raise InputError("--size: expected W,H such as 1024,512, together with --onnx, which is made for one size")
-    from seg.models.export_folder import write_model_with_card
+    from seg.models.export_folder import export_folder
 
     size = None if config.size is None else (config.size[0], config.size[1])
-    return write_model_with_card(Path(config.run), Path(config.out), config.checkpoint, config.onnx, size)
+    export_folder(Path(config.run), Path(config.out), config.checkpoint, config.onnx, size)
+    return Path(config.out)
 
 
 def main() -> None:

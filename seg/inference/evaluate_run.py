@@ -26,7 +26,7 @@ from seg.training.processes import launched_processes
 
 
 def evaluate_run(config: EvaluateConfig) -> None:
-    """Do what the command does; the processes of a launcher share the images, and the first one writes.
+    """Do what the command does; the processes of a launcher share the images, and the main rank writes.
 
     Raises:
         InputError: a run, data or a flag that does not fit.
@@ -36,11 +36,11 @@ def evaluate_run(config: EvaluateConfig) -> None:
 
 
 def _score(config: EvaluateConfig, processes: PartialState) -> None:
-    cut = tiling(config.tile, config.tile_overlap)
+    cut, out = tiling(config.tile, config.tile_overlap), None if config.out is None else Path(config.out)
     if not config.scales:
         raise InputError("--scales: expected factors such as [0.75,1.0,1.25], got none")
-    if config.out is not None and Path(config.out).exists():
-        raise InputError(f"--out: {config.out} exists and is never overwritten; give another file")
+    if out is not None and out.exists():
+        raise InputError(f"--out: {out} exists and is never overwritten; give another file")
     trained, training = open_run(Path(config.run), config.checkpoint)
     device, classes, pixels = torch_device(config.device), trained.class_set, trained.description.pixels
     trained.network.to(device)
@@ -71,11 +71,11 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     print(f"batch norm:  {how['batch_norm']}")
     if writer is not None:
         print(f"predictions: {config.save_predictions}")
-    if config.out is not None:
+    if out is not None:
         document = {**result, "checkpoint": training.checkpoint, "protocol": how}
-        Path(config.out).parent.mkdir(parents=True, exist_ok=True)
-        write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
-        print(f"scores:      {config.out}")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_new(out, (json.dumps(document, indent=2) + "\n").encode(), "--out")
+        print(f"scores:      {out}")
 
 
 def _target(own: TargetDataConfig, config: EvaluateConfig) -> TargetDataConfig:

@@ -15,7 +15,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import InputError
 from dem_apps.runtime.device import is_out_of_memory, torch_device
 from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
@@ -29,7 +29,7 @@ from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
 from seg.maps.run_pictures import RunPictures, output_path
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.trained import open_run
-from seg.models.trained_network import TrainedNetwork, Training
+from seg.models.trained_network import TrainedNetwork
 from seg.scores.protocol import batch_norm_statistics
 from seg.training.processes import launched_processes
 from seg.training.summary import title
@@ -57,21 +57,21 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
     files = find_images(source)
-    root = source if source.is_dir() else source.parent
     runs = _open_runs(config, out)
     first = first_header(files)
     for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
     if config.batch_norm_after == "images":
         runs = [
-            dataclasses.replace(run, trained=with_statistics_of(run.trained, run.title, files, processes))
+            dataclasses.replace(run, trained=_with_statistics_of(run.trained, run.title, files, processes))
             for run in runs
         ]
-    images = [file.relative_to(root) for file in files]
+    images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
     processes.wait_for_everyone()  # until all have seen that the folder is empty
     if processes.is_main_process:
-        _claim(out, runs[0].folder)
+        runs[0].folder.mkdir(parents=True, exist_ok=True)
+        claim(runs[0].folder / ENTROPY_TABLE, "--out")  # of two exports that found it empty one has it
     processes.wait_for_everyone()
     try:
         own = _export_share(runs, pieces, out, processes)
@@ -83,65 +83,14 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
         for run in runs if processes.is_main_process else ():
             run.tables.write(run.folder)
     if processes.is_main_process:
-        _say(runs, len(files), failed)
+        for run in runs:
+            print(_summary(run))
+        print(f"exported {len(files) - failed} of {len(files)} images" + (f", skipped {failed}" if failed else ""))
     return failed
-
-
-def _claim(out: Path, first: Path) -> None:
-    """Make the folder; of two exports that found it empty one has it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise InputError(f"--out: {out} cannot be made ({error.strerror}); give another folder") from error
-    first.mkdir(exist_ok=True)
-    claim(first / ENTROPY_TABLE, "--out")
-
-
-def _export_share(
-    runs: list[RunPictures], pieces: Sequence[tuple[Path, Path, Path]], out: Path, processes: PartialState
-) -> int:
-    """This process's images, each a file, its path in the folder and its output's name; how many cannot be had."""
-    failed = 0
-    with processes.split_between_processes(list(pieces)) as own:
-        for file, image, name in track(own, len(own), "export") if processes.is_main_process else own:
-            problem = _export_image(runs, file, image, name, out)
-            if problem is not None:
-                failed += 1
-                print(f"skipped: {problem}", file=sys.stderr, flush=True)
-    return failed
-
-
-def _say(runs: list[RunPictures], images: int, failed: int) -> None:
-    for run in runs:
-        mean = run.tables.mean_entropy()
-        said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
-        own = trained_by(run)
-        whose = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
-        how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {whose}"
-        print(f"{run.folder}: {run.title} ({how}), {said}")
-    print(f"exported {images - failed} of {images} images" + (f", skipped {failed}" if failed else ""))
-
-
-def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
-    """Notes on what the first image shows: bands left out, the network's size, images made much smaller."""
-    file, header = first
-    bands = left_out(file, header, run.trained.description.pixels)
-    if bands is not None:
-        yield bands
-    own, size = run.trained.description.size, run.trained.size
-    if config.size == "auto" and config.tile is not None and own is not None:
-        yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size run)"
-    if size is not None and min(header.size[0] / size[0], header.size[1] / size[1]) >= _SHRUNK:
-        width, height = header.size
-        yield (
-            f"{file.name} has {width}×{height} pixels, and the network sees it at {size[0]}×{size[1]}; "
-            "--tile 512 shows it all of them"
-        )
 
 
 def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
-    device = torch_device(config.device)
-    paths = [Path(run) for run in config.run]
+    device, paths = torch_device(config.device), [Path(run) for run in config.run]
     if len({path.resolve() for path in paths}) < len(paths):
         raise InputError("--run: one run is given more than once")
     opened = [open_run(path, config.checkpoint) for path in paths]
@@ -170,21 +119,72 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
     ]
 
 
+def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
+    """Notes on what the first image shows: bands left out, the network's size, images made much smaller."""
+    file, header = first
+    bands = left_out(file, header, run.trained.description.pixels)
+    if bands is not None:
+        yield bands
+    own, size, (width, height) = run.trained.description.size, run.trained.size, header.size
+    if config.size == "auto" and config.tile is not None and own is not None:
+        yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size run)"
+    if size is not None and min(width / size[0], height / size[1]) >= _SHRUNK:
+        yield (
+            f"{file.name} has {width}×{height} pixels, and the network sees it at {size[0]}×{size[1]}; "
+            "--tile 512 shows it all of them"
+        )
+
+
+def _with_statistics_of(
+    trained: TrainedNetwork, name: str, files: Sequence[Path], processes: PartialState
+) -> TrainedNetwork:
+    """A run, called ``name``, with batch norm statistics re-estimated on images; what cannot be read is left out.
+
+    Raises:
+        InputError: a network without statistics.
+    """
+    check_there_are_statistics(trained.network, name)
+    description = trained.description
+
+    def read(index: int) -> Tensor | None:
+        try:
+            image = read_image(files[index], description.pixels)
+        except InputError:  # said where the image would be exported
+            return None
+        return description.normalised(*seen(image, description.pixels, trained.size))
+
+    process = (processes.process_index, processes.num_processes)
+    network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process))
+    return trained.with_statistics(network, "the exported images")[0]
+
+
+def _export_share(
+    runs: list[RunPictures], pieces: Sequence[tuple[Path, Path, Path]], out: Path, processes: PartialState
+) -> int:
+    """This process's images, each a file, its path in the folder and its output's name; how many cannot be had."""
+    failed = 0
+    with processes.split_between_processes(list(pieces)) as own:
+        for file, image, name in track(own, len(own), "export") if processes.is_main_process else own:
+            problem = _export_image(runs, file, image, name, out)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
+    return failed
+
+
 def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
     """Everything of one image; a sentence if it cannot be had."""
-    pixels_seen, classes = runs[0].trained.description.pixels, runs[0].trained.class_set
+    seen_as, classes = runs[0].trained.description.pixels, runs[0].trained.class_set
     try:
-        image = read_image(file, pixels_seen)
+        image = read_image(file, seen_as)
         predictions = [run.trained.maps(image) for run in runs]
-    except NotFiniteError as error:
-        return f"{file}: {error}"
     except InputError as error:
-        return str(error)
+        return str(error) if str(file) in str(error) else f"{file}: {error}"
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
-    shown, place = pixels_seen.preview(image.values, image.valid), image.place
+    shown, place = seen_as.preview(image.values, image.valid), image.place
     del image  # of a large scene the largest
     rows, pixels = [], np.zeros(len(classes), np.int64)
     for run, prediction in zip(runs, predictions, strict=True):
@@ -197,42 +197,10 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     return None
 
 
-def trained_by(run: RunPictures) -> Training:
-    """How the network of a run was trained."""
-    assert run.trained.training is not None  # of every run
-    return run.trained.training
-
-
-def with_statistics_of(
-    trained: TrainedNetwork, name: str, files: Sequence[Path], processes: PartialState
-) -> TrainedNetwork:
-    """A run with batch norm statistics re-estimated on images; what cannot be read is left out.
-
-    Args:
-        trained: the run's network, with the size at which it sees images.
-        name: of the run, for errors.
-        files: the images.
-        processes: that share the images.
-
-    Raises:
-        InputError: a network without statistics, or images that do not fit into memory.
-    """
-    check_there_are_statistics(trained.network, name)
-    pixels = trained.description.pixels
-
-    def read(index: int) -> Tensor | None:
-        try:
-            return pixels.normalised(*seen(read_image(files[index], pixels), pixels, trained.size))
-        except InputError:  # said where the image would be exported
-            return None
-
-    process = (processes.process_index, processes.num_processes)
-    try:
-        network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process))
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise InputError(
-            "--batch-norm-after: several images do not fit into memory; give a smaller --size W,H"
-        ) from error
-    return trained.with_statistics(network, "the exported images")[0]
+def _summary(run: RunPictures) -> str:
+    mean, own = run.tables.mean_entropy(), run.trained.training
+    assert own is not None  # of every run
+    said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
+    whose = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
+    how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {whose}"
+    return f"{run.folder}: {run.title} ({how}), {said}"

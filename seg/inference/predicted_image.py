@@ -5,8 +5,6 @@ Shapes: C classes, H × W the image's size, h × w that of the network's logits.
 
 from __future__ import annotations
 
-import base64
-import html
 import io
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,42 +62,33 @@ class PredictedImage:
     @property
     def shares(self) -> dict[str, float]:
         """The share of the pixels that each predicted class has, by name, the largest first."""
-        pixels = np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
-        order = pixels.argsort(kind="stable")[::-1]
-        return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
+        order = self._pixels.argsort(kind="stable")[::-1]
+        total = self._pixels.sum()
+        return {self.names[index]: float(self._pixels[index] / total) for index in order if self._pixels[index]}
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
-        tiles = self._maps.tiles(self.class_set.colors)
-        pixels = np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
-        names = panels.legend(pixels, self.class_set)
+        tiles, names = self._maps.tiles(self.class_set.colors), panels.legend(self._pixels, self.class_set)
         return panels.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
 
     def __repr__(self) -> str:
         height, width = self._size
         largest = ", ".join(f"{name} {share:.0%}" for name, share in list(self.shares.items())[:3])
-        return f"PredictedImage({width} × {height}; {largest}; {self._entropy_text})"
+        return f"PredictedImage({width} × {height}; {largest}; entropy {self._maps.caption})"
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
         self.panel().save(content, format="PNG")
         return content.getvalue()
 
-    def _repr_html_(self) -> str:
-        picture = base64.b64encode(self._repr_png_()).decode()
-        text = html.escape(repr(self))
-        return (
-            f'<figure><img src="data:image/png;base64,{picture}" alt="{text}"><figcaption>{text}</figcaption></figure>'
-        )
-
-    @property
-    def _entropy_text(self) -> str:
-        entropy = self._maps.counted[1]
-        return f"mean entropy {entropy.mean():.3f}" if entropy.size else "no data"
-
     @property
     def _size(self) -> tuple[int, int]:
         return self.image.shape[0], self.image.shape[1]
+
+    @property
+    def _pixels(self) -> NDArray[np.int64]:
+        """(C,) of each class, where the image holds data."""
+        return np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
 
     @cached_property
     @torch.inference_mode()

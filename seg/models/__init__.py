@@ -17,9 +17,6 @@ from seg.models.network import SegmentationNetwork
 from seg.models.pretrained import pretrained_network
 from seg.models.smp_network import SMP_NETWORKS
 
-#: What :func:`build_model` itself asks for.
-_EVERY_NETWORKS = ("encoder", "num_classes", "weights", "bands")
-
 #: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
 NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
     "deeplabv2": DeepLabV2,
@@ -44,16 +41,14 @@ def build_model(
     Args:
         name: ``deeplabv2`` (:class:`seg.models.deeplabv2.DeepLabV2`), ``deeplabv2-advent``
             (:class:`seg.models.deeplabv2_advent.AdventDeepLabV2`), an architecture of segmentation-models-pytorch
-            such as ``unet`` or ``segformer`` (:class:`seg.models.smp_network.SmpNetwork`), or ``pretrained``, the
-            network that a folder describes (:mod:`seg.models.pretrained`).
+            such as ``unet`` or ``segformer``, or ``pretrained``, the network that a folder describes.
         encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm); of
             ``pretrained`` the folder.
         num_classes: C.
         output_stride: input pixels per feature of the encoder; None is the network's default.
         depth: stages of the encoder in use; None is the network's default.
         weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
-        bands: of the images. With another number than 3 pretrained weights of the first convolution are repeated over
-            the bands and scaled, so that its outputs keep their size.
+        bands: of the images; pretrained weights of the first convolution are repeated over other bands than 3.
         options: of that network alone.
 
     Returns:
@@ -61,33 +56,24 @@ def build_model(
         ``heads`` say so.
 
     Raises:
-        InputError: a name that is not known, an option that the network does not have or does not take so, or weights
-            that cannot be had.
+        InputError: a name or an option that is not known, or weights that cannot be had.
 
     >>> import torch
     >>> model = build_model("deeplabv2", encoder="resnet18", num_classes=4, output_stride=8)
     >>> {head: tuple(logits.shape) for head, logits in model(torch.zeros(1, 3, 64, 96)).items()}
     {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
-    >>> build_model("fpn", encoder="resnet18", num_classes=4)(torch.zeros(2, 3, 64, 96))["main"].shape
-    torch.Size([2, 4, 16, 24])
     """
     if name not in NETWORKS:
         raise InputError(f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}")
     builder = NETWORKS[name]
-    options |= {"depth": depth, "output_stride": output_stride}
+    signature, options = inspect.signature(builder), {**options, "depth": depth, "output_stride": output_stride}
     given = {option: value for option, value in options.items() if value is not None}
-    signature = inspect.signature(builder)
-    if bands != 3:
-        if "bands" not in signature.parameters:
-            takes = [other for other, its in NETWORKS.items() if "bands" in inspect.signature(its).parameters]
-            raise InputError(
-                f"model: {name} sees three bands, red, green and blue, and the images have {bands}; networks that see "
-                f"any number are {', '.join(takes)}"
-            )
-        given["bands"] = bands
+    if bands != 3 and "bands" not in signature.parameters:
+        raise InputError(f"model: {name} sees 3 bands, and the images have {bands}; take deeplabv2, or unet")
+    given |= {} if bands == 3 else {"bands": bands}
     try:
         signature.bind(encoder, num_classes, weights=weights, **given)
     except TypeError as error:
-        own = [option for option in signature.parameters if option not in _EVERY_NETWORKS]
+        own = [each for each in signature.parameters if each not in ("encoder", "num_classes", "weights", "bands")]
         raise InputError(f"model: {name} {error}; its options are {', '.join(own) or 'none'}") from error
     return builder(encoder, num_classes, weights=weights, **given)

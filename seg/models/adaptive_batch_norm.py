@@ -29,11 +29,8 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     """A copy of a network, in ``eval()`` mode, whose running statistics are those of the batches.
 
     In the pass every layer normalises by its batch, as in training; dropout is off. A layer's mean and variance are
-    those of all its inputs' pixels, pooled in float64: every pixel counts the same in batches of any size, and the
-    variance is around the mean of all, divided by their number less one. (An average of the batches' variances, as
-    of ``momentum=None``, would lack what the batches' means differ by.)
-
-    With ``torch.distributed`` each process brings its own batches, perhaps none, and the statistics are of all.
+    those of all its inputs' pixels, pooled in float64. (An average of the batches' variances, as of ``momentum=None``,
+    would lack what the batches' means differ by.) With ``torch.distributed`` they are of all processes' batches.
 
     Args:
         model: stays as it is. The copy has the same parameter objects, so it is right until they change.
@@ -49,7 +46,7 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     parts = [_Sums(layer) for layer in layers]
     hooks = [layer.register_forward_pre_hook(part.add) for layer, part in zip(layers, parts, strict=True)]
     for layer in layers:
-        # without any a layer in eval() normalises by its own batch: no dropout beside it, no word to other processes
+        # without any, a layer in eval() normalises by its own batch
         layer.running_mean = layer.running_var = None
     for images in batches:
         adapted(images)

@@ -1,10 +1,7 @@
 """BatchNorm policies: which affine parameters train, and which domain's batches update the running statistics.
 
-A score depends on the policy: with frozen affine parameters the running statistics still move, and the last batch seen
-is one of the target. So the policy is a setting, and every score says which one it was made with.
-
-Layer and group normalisation, as in transformers, have no running statistics, and no policy concerns them. A network
-without any batch normalisation takes no policy but ``trainable``, and its scores say that it has none.
+A score depends on the policy, so every score says which one it was made with. A network without batch normalisation
+takes no policy but ``trainable``: layer and group normalisation have no running statistics.
 """
 
 from __future__ import annotations
@@ -12,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from timm.layers.norm_act import convert_sync_batchnorm
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError
 
 #: The first is, of a network without batch normalisation, the only one.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
@@ -24,12 +22,12 @@ _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
 def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> str:
-    """The policy that a setting comes to: the given one; else that the domain that is scored is the one that moves.
+    """The policy that a setting comes to; by default the domain that is scored moves the statistics.
 
     Args:
         given: one of ``BATCH_NORM_POLICIES``, or None.
-        model: whose batch normalisation it is for.
-        uses_target: whether the method passes target images through the network. If not, source is all there is.
+        model: the network.
+        uses_target: whether the method passes target images through the network.
     """
     if given is not None:
         return given
@@ -44,24 +42,28 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
     Args:
         model: changed in place. Parameters stay the same objects and keep their names in ``state_dict``.
         policy: one of ``BATCH_NORM_POLICIES``; decides whether weight and bias of the layers are trained.
-        synchronised: batch statistics are those of all processes of ``torch.distributed``, which need GPUs for it
-            (``torch.nn.SyncBatchNorm``).
+        synchronised: batch statistics are those of all processes (``torch.nn.SyncBatchNorm``, on GPUs).
 
     Returns:
         the model, or its replacement if it is itself a batch normalisation.
 
     Raises:
-        InputError: an unknown policy, another than ``trainable`` for a network without batch normalisation, or
-            batch statistics that several processes on CPUs would have to share.
+        InputError: another policy than ``trainable`` for a network without batch normalisation, or batch statistics
+            that several processes on CPUs would have to share.
     """
-    _check(policy)
     if policy != BATCH_NORM_POLICIES[0] and not layers_of(model):
         raise InputError(
             f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave it "
             f"at {BATCH_NORM_POLICIES[0]}"
         )
     if synchronised and policy != "frozen" and layers_of(model):
-        model = _synchronised(model)
+        if next(model.parameters()).device.type == "cpu":
+            raise InputError(
+                "--model.batch-norm: processes on CPUs cannot share batch statistics; give frozen, or train in one "
+                "process"
+            )
+        # timm's, because torch's own converter would drop the activations inside timm's layers
+        model = convert_sync_batchnorm(model)
     for layer in layers_of(model):
         for parameter in (layer.weight, layer.bias):
             if parameter is not None:
@@ -73,11 +75,7 @@ def feed_batch_norm(model: nn.Module, policy: str, domain: Literal["source", "ta
     """Set the layers for a batch of ``domain``; in training before each forward, after ``model.train()``.
 
     ``eval()`` needs no call: it always uses the running statistics and moves none.
-
-    Raises:
-        InputError: an unknown policy.
     """
-    _check(policy)
     moved = policy not in ("source", "target") or domain == policy
     for layer in layers_of(model):
         layer.train(policy != "frozen")
@@ -97,7 +95,7 @@ def statistics(
     """The images that a network's running statistics are of, in a few words.
 
     Args:
-        policy: that the network was trained with.
+        policy: of the training.
         model: the network.
         labelled: the domains of its labelled images, ``source``, ``target`` or both.
         uses_target: whether target images without labels passed through it in training.
@@ -135,25 +133,3 @@ def describe(policy: str, model: nn.Module, whose: str | None = None) -> str:
 def layers_of(model: nn.Module) -> list[_BatchNorm]:
     """The network's layers of batch normalisation, in the order of ``model.modules()``."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
-
-
-def _synchronised(model: nn.Module) -> nn.Module:
-    if _device(model) == "cpu":
-        raise InputError(
-            "--model.batch-norm: processes on CPUs cannot share batch statistics; give frozen, or train in one process"
-        )
-    # timm's, because torch's own converter would drop the activations inside timm's layers
-    from timm.layers.norm_act import convert_sync_batchnorm
-
-    converted: nn.Module = convert_sync_batchnorm(model)
-    return converted
-
-
-def _device(model: nn.Module) -> str:
-    return next((tensor.device.type for tensor in model.parameters()), "cpu")
-
-
-def _check(policy: str) -> None:
-    if policy not in BATCH_NORM_POLICIES:
-        known = ", ".join(BATCH_NORM_POLICIES)
-        raise InputError(f"batch_norm: '{policy}' is not one of {known}{nearest(policy, BATCH_NORM_POLICIES)}")

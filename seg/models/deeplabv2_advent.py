@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
-from seg.models.atrous_head import AtrousHead
+from seg.models.deeplabv2 import AtrousHead
 from seg.models.network import SegmentationNetwork
 
 #: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
@@ -36,9 +36,6 @@ class AdventDeepLabV2(SegmentationNetwork):
 
     A random start is ADVENT's: convolutions from a normal distribution of deviation 0.01. Parameters are named as in
     :class:`seg.models.deeplabv2.DeepLabV2`; ``python -m seg.convert`` renames published ones.
-
-    Args:
-        num_classes: C.
     """
 
     heads = ("main", "aux")
@@ -97,7 +94,7 @@ class AdventResNet101(nn.Module):
                 nn.init.normal_(module.weight, std=0.01)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """See the class."""
+        """Features of the last two stages."""
         features = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         before_last: Tensor = self.layer3(self.layer2(self.layer1(features)))
         last: Tensor = self.layer4(before_last)
@@ -140,11 +137,10 @@ class Bottleneck(nn.Module):
 def build_advent_network(
     encoder: str, num_classes: int, weights: str | None = None, depth: int = DEPTH, output_stride: int = OUTPUT_STRIDE
 ) -> AdventDeepLabV2:
-    """The network, after a look at settings that it leaves no choice in.
+    """The network, which has one encoder, output stride and depth.
 
-    ImageNet weights are refused although torchvision's have fitting shapes: they were trained with the stride on
-    the other convolution and other images, and AdaptSegNet's issue 55 reports that ImageNet weights of another kind
-    cost 7 points of mIoU. A run that silently started from them would not be ADVENT's.
+    torchvision's ImageNet weights are refused although their shapes fit: they were trained with the stride on the other
+    convolution and other images (AdaptSegNet's issue 55: 7 points of mIoU less).
 
     Raises:
         InputError: another encoder, output stride or depth, or pretrained weights.
@@ -152,7 +148,7 @@ def build_advent_network(
     if (encoder, output_stride, depth) != (ENCODER, OUTPUT_STRIDE, DEPTH):
         raise InputError(
             f"model: deeplabv2-advent has encoder {ENCODER}, output_stride {OUTPUT_STRIDE} and depth {DEPTH}, not "
-            f"{encoder}, {output_stride} and {depth}; give these, or take the model deeplabv2"
+            f"{encoder}, {output_stride} and {depth}"
         )
     if weights is not None:
         raise InputError(

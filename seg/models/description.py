@@ -120,17 +120,12 @@ class Description:
 
     def preprocessor(self) -> dict[str, Any]:
         """The content of ``preprocessor_config.json``."""
-        size = self.size
+        sizes = {} if self.size is None else {"size": {"height": self.size[1], "width": self.size[0]}}
         return {
-            "do_normalize": True,
-            "do_rescale": self.pixels.is_rgb,
-            "rescale_factor": 1 / 255,
-            "image_mean": list(self.mean),
-            "image_std": list(self.std),
-            "do_flip_channel_order": self.order == "bgr",
-            "do_resize": size is not None,
-            **({} if size is None else {"size": {"height": size[1], "width": size[0]}}),
-        }
+            "do_normalize": True, "do_rescale": self.pixels.is_rgb, "rescale_factor": 1 / 255,
+            "image_mean": list(self.mean), "image_std": list(self.std),
+            "do_flip_channel_order": self.order == "bgr", "do_resize": bool(sizes), **sizes,
+        }  # fmt: skip
 
 
 class PlainLogits(nn.Module):
@@ -194,7 +189,12 @@ def write_description(description: Description, folder: Path) -> None:
     if not description.pixels.is_rgb:
         documents[PIXELS_FILE] = description.pixels.document()
     for name, document in documents.items():
-        (folder / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / name, document)
+
+
+def write_json(file: Path, document: dict[str, Any]) -> None:
+    """A JSON file for people to read."""
+    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _normalisation(document: dict[str, Any], file: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:

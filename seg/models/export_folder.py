@@ -1,4 +1,4 @@
-"""The work of ``python -m seg.export_model``: a run's network as a folder that others load, as ONNX, and a card.
+"""The work of ``python -m seg.export_model``: a run's network as a folder that others load, and as ONNX.
 
 The folder is of segmentation-models-pytorch's ``save_pretrained``, of transformers', or our own.
 Shapes: B batch, C classes, H × W the images' size.
@@ -18,37 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.files import new_folder, read_json
-from seg.models.description import write_description
+from dem_apps.runtime.files import new_folder
+from seg.models.description import write_description, write_json
 from seg.models.smp_network import SmpNetwork
-from seg.models.trained import CONFIG_FILE, OUR_KEY, OUR_VERSION, WEIGHTS_FILE, open_run, write_json
+from seg.models.trained import CONFIG_FILE, OUR_KEY, OUR_VERSION, WEIGHTS_FILE, open_run
 from seg.models.trained_network import TrainedNetwork, Training
 from seg.models.transformers_network import TransformersNetwork
 from seg.models.weights_file import weights_content
 
-ONNX_FILE, CARD_FILE = "model.onnx", "README.md"
-#: By kind of folder: the library that reads it, and how.
-_READERS = {
-    "smp": (
-        "segmentation-models-pytorch",
-        "import segmentation_models_pytorch as smp\n\nmodel = smp.from_pretrained(FOLDER).eval()",
-    ),
-    "transformers": (
-        "transformers",
-        "from transformers import AutoModelForSemanticSegmentation\n\n"
-        "model = AutoModelForSemanticSegmentation.from_pretrained(FOLDER)",
-    ),
-    "seg": ("dem-apps", "from seg import load\n\npredictor = load(FOLDER)"),
-}
+ONNX_FILE = "model.onnx"
 #: Of the logits' largest value: what rounding in another order comes to, with room.
 _TOLERANCE = 1e-3
 _OPSET = 18
 
 
-def write_model_with_card(
-    run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None
-) -> Path:
-    """Write a run's network into a new folder and print what was written; returns the folder.
+def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
+    """Write a run's network into a new folder and print what was written.
 
     Args:
         run: the run folder.
@@ -62,32 +47,26 @@ def write_model_with_card(
     """
     trained, training = open_run(run, checkpoint)
     with new_folder(out, "--out") as folder:
-        kind = _write_model(trained, training, folder)
-        lines = [f"{kind:8} {out} for {_READERS[kind][0]}"]
-        maps = None
+        lines = [f"{out} for {_write_folder(trained, training, folder)}"]
         if onnx:
             width, height = size or trained.description.size or (512, 512)
-            difference = write_onnx(trained, folder / ONNX_FILE, (width, height))
+            difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))
             before, after = ((1, count, height, width) for count in (trained.description.channels, trained.num_classes))
-            maps = f"images {before}, normalised, to logits {after}"
-            lines.append(f"onnx     {out / ONNX_FILE}: {maps}; its logits differ by up to {difference:.2g}")
-        (folder / CARD_FILE).write_text(_card(run, trained, training, kind, maps), encoding="utf-8")
-    lines.append(f"card     {out / CARD_FILE}: classes, normalisation and scores; the licence is yours to choose")
+            lines.append(f"{out / ONNX_FILE}: images {before}, normalised, to logits {after}")
+            lines.append(f"its logits differ from the network's by up to {difference:.2g}")
     print("\n".join(lines))
-    return out
 
 
-def _write_model(trained: TrainedNetwork, training: Training, folder: Path) -> str:
-    """Weights and description of a run's network; returns the kind of folder."""
-    model = trained.network
+def _write_folder(trained: TrainedNetwork, training: Training, folder: Path) -> str:
+    """Weights and description of a run's network; returns the library that reads them."""
+    model, reader = trained.network, "dem-apps (seg.load)"
     if isinstance(model, SmpNetwork):
-        kind = "smp"
+        reader = "segmentation-models-pytorch"
         model.save_pretrained(folder)
     elif isinstance(model, TransformersNetwork):
-        kind = "transformers"
+        reader = "transformers"
         model.save_pretrained(folder, trained.class_set.names)
     else:
-        kind = "seg"
         bands = {} if trained.description.pixels.is_rgb else {"bands": trained.description.channels}
         document = {
             OUR_KEY: OUR_VERSION, **training.config.model.architecture(), **bands,
@@ -96,59 +75,13 @@ def _write_model(trained: TrainedNetwork, training: Training, folder: Path) -> s
         write_json(folder / CONFIG_FILE, document)
         (folder / WEIGHTS_FILE).write_bytes(weights_content(model.state_dict()))
     write_description(trained.description, folder)
-    return kind
+    return reader
 
 
-def _card(run: Path, trained: TrainedNetwork, training: Training, kind: str, onnx: str | None) -> str:
-    """What is needed to use the network, and its scores."""
-    names, description, config = trained.class_set.names, trained.description, training.config
-    library, snippet = _READERS[kind]
-    classes = "\n".join(f"| {index} | {name} |" for index, name in enumerate(names))
-    mean, std = (", ".join(f"{value:g}" for value in values) for values in (description.mean, description.std))
-    size = "any size" if description.size is None else f"{description.size[0]} × {description.size[1]}"
-    pixels = "RGB from 0 to 1" if description.pixels.is_rgb else f"{description.pixels.described} as they are"
-    parts = [
-        "---", f"library_name: {library}", "pipeline_tag: image-segmentation", "---", "",
-        f"# {getattr(trained.network, 'name', config.model.name)} for {len(names)} classes", "",
-        f"From the run `{run.name}`, checkpoint `{training.checkpoint}`, step {training.step:,}: "
-        f"method {config.method}, objective {config.loss}.", "",
-        "```python", snippet, "```", "",
-        "## Images", "",
-        f"{pixels}, minus ({mean}), divided by ({std}); trained to see {size}. Logits are upsampled to the "
-        f"image bilinearly with align_corners={description.align_corners}.", "",
-        *([f"`{ONNX_FILE}` maps {onnx}.", ""] if onnx else []),
-        "## Classes", "", "| output | class |", "|---|---|", classes, "",
-        "## Scores", "", _scores(run, training.checkpoint), "",
-        "## Licence", "", "Not set: choose it when you publish the network, with the data's licences in mind.", "",
-    ]  # fmt: skip
-    return "\n".join(parts)
+def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> float:
+    """Write a file that maps ``images`` (1, 3, H, W), normalised, to ``logits`` (1, C, H, W), at one (width, height).
 
-
-def _scores(run: Path, checkpoint: str) -> str:
-    """Of the run's ``eval.json``, if they are of this checkpoint."""
-    file = run / "eval.json"
-    scores: Any = read_json(file) if file.is_file() else {}
-    if scores.get("checkpoint") != checkpoint or scores.get("miou") is None:
-        return "None are known of this checkpoint; `python -m seg.evaluate --run RUN` measures them."
-    named = {"mIoU": scores["miou"], "pixel accuracy": scores["pixel_accuracy"]}
-    named |= {f"IoU {name}": value for name, value in scores["per_class_iu"].items() if value is not None}
-    table = "\n".join(f"| {name} | {100 * value:.2f} % |" for name, value in named.items())
-    return f"On the run's target validation images:\n\n| score | |\n|---|---|\n{table}"
-
-
-def write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> float:
-    """Write a file that maps ``images`` (1, 3, H, W), normalised, to ``logits`` (1, C, H, W), for one size of images.
-
-    Args:
-        trained: on the CPU.
-        file: to write.
-        size: (width, height).
-
-    Returns:
-        the largest difference between the file's logits, in onnxruntime, and the network's, on an image of noise.
-
-    Raises:
-        InputError: the extra is not installed, torch cannot export the network, or the logits differ.
+    Returns the largest difference between the file's logits, in onnxruntime, and the network's, on an image of noise.
     """
     runtime = _runtime()
     module = _AtImageSize(trained).eval()

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.labels import named_classes
 from seg.models.description import Description, PlainLogits
 from seg.models.trained_network import TrainedNetwork
-from seg.models.weights_file import load_weights, read_weights, weights_content
+from seg.models.weights_file import SAFETENSORS, load_weights, read_weights, weights_content, without_prefix
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 #: What a function may say of its network: all of a description but its bands.
 _FACTS = [field.name for field in dataclasses.fields(Description) if field.name != "pixels"]
-#: Sides of the images that are tried to see how many classes there are.
-_SIDES = (64, 224, 512)
+#: (width, height) of the image that is tried to see how many classes there are; of patches of 14 and 16 pixels.
+_SIZE = (224, 224)
 
 
 def is_function(spec: str) -> bool:
@@ -34,32 +34,39 @@ def read_function(spec: str, file: Path | None) -> TrainedNetwork:
     """The network that the function returns, with the weights of a file.
 
     The function takes no argument and returns a module, or a module and a mapping of facts, which are the fields of
-    :class:`seg.models.description.Description`, ``classes`` as names. Its code is the user's and is run; the file's is
-    not.
+    :class:`seg.models.description.Description`, ``classes`` as names. Its code is run; the file's is not.
 
     Args:
-        spec: ``package.module:function``; the module is looked for in the folder of the command, too.
+        spec: ``package.module:function``.
         file: of weights; None where the function brings them.
 
     Raises:
         InputError: no such function, something else than a network, or weights that do not fit it.
     """
     network, facts = _called(spec)
-    weights = None if file is None else read_weights(file)
-    if weights is not None:
-        load_weights(network, weights.fitted(network), f"--weights: {weights.file} does not fit the network of {spec}")
+    prefix, key = "", None
+    if file is not None:
+        tensors, key = read_weights(file)
+        tensors, prefix = without_prefix(tensors, network)
+        load_weights(network, tensors, f"--weights: {file} does not fit the network of {spec}")
     network.eval()
     description = _description(spec, facts)
-    output, logits = _tried(spec, network, description)
+    width, height = description.size or _SIZE
+    with passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another"):
+        with torch.no_grad():
+            output = network(torch.zeros(1, 3, height, width))
+        logits = description.logits(output)
+    if logits.ndim != 4:
+        raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
 
     def write(new: Path) -> None:
-        if weights is None:
-            (new / "weights.safetensors").write_bytes(weights_content(network.state_dict()))
-        else:
-            weights.write(network.state_dict(), new)
+        """A file of the same name, kind, key and prefix."""
+        written = new / ("weights.safetensors" if file is None else file.name)
+        state = {f"{prefix}{name}": value for name, value in network.state_dict().items()}
+        written.write_bytes(weights_content(state, written.suffix == SAFETENSORS, key))
 
     whole = network if logits is output else PlainLogits(network, description)
-    return TrainedNetwork(spec, "function", whole, logits.shape[1], description, write)
+    return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
 def _called(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
@@ -87,19 +94,3 @@ def _description(spec: str, facts: Mapping[str, Any]) -> Description:
         if given.get("classes") is not None:
             given["classes"] = named_classes(given["classes"])
         return Description(**{"align_corners": False} | given)
-
-
-def _tried(spec: str, network: nn.Module, description: Description) -> tuple[Any, Tensor]:
-    """What the network returns of an image of zeros, and the logits in it, (1, C, h, w)."""
-    for side in _SIDES:
-        try:
-            with torch.no_grad():
-                output = network(torch.zeros(1, 3, side, side))
-            break
-        except Exception as error:  # images of this size may be too small for it
-            if side == _SIDES[-1]:
-                raise InputError(f"{spec}: takes no image of (1, 3, {side}, {side}) ({error})") from error
-    logits = description.logits(output)
-    if logits.ndim != 4:
-        raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
-    return output, logits

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A network that is being trained, with what its forward needs. Called with images it gives every head's logits.
+    """A network in training: called with images it gives every head's logits.
 
     Args:
-        model: on the accelerator's device; its ``heads`` names what its forward returns.
+        model: on the accelerator's device.
         accelerator: owns device, precision and loss scale.
         batch_norm: the policy of running statistics, see :mod:`seg.models.batch_norm`.
         align_corners: of the upsampling.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.files import required
 from dem_apps.runtime.run_reader import read_config
@@ -59,8 +57,7 @@ def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet
         checkpoint = "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
     state = load_checkpoint(run / "checkpoints", checkpoint)
     required(state, f"{run}, checkpoint {checkpoint}", model=dict)
-    own = run / CLASSES_FILE
-    return config, load_classes(str(own) if own.is_file() else config.classes), checkpoint, state
+    return config, load_classes(classes_of_run(run, config.classes)), checkpoint, state
 
 
 def only_encoder(weights: Mapping[str, Tensor]) -> bool:
@@ -68,26 +65,10 @@ def only_encoder(weights: Mapping[str, Tensor]) -> bool:
     return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
 
 
-def classes_to_resume(run: Path, file: str | None) -> str | None:
-    """The file of classes for a run that is continued: its own copy.
-
-    Raises:
-        InputError: the ``file`` that its settings name says something else now.
-    """
+def classes_of_run(run: Path, file: str | None) -> str | None:
+    """The file of a run's classes: its own copy, whatever became of the ``file`` it was made of."""
     own = run / CLASSES_FILE
-    if not own.is_file():
-        return file
-    if file is not None and Path(file).exists() and _meaning(load_classes(file)) != _meaning(load_classes(str(own))):
-        raise InputError(
-            f"--resume: {file} has changed since the run was started with the classes in {own}; put it back, or start "
-            "another run"
-        )
-    return str(own)
-
-
-def _meaning(classes: ClassSet) -> ClassSet:
-    """All but colours for display."""
-    return classes if classes.by_color else dataclasses.replace(classes, colors=())
+    return str(own) if own.is_file() else file
 
 
 def format_to_resume(run: Path) -> PixelFormat | None:

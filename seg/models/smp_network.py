@@ -6,8 +6,10 @@ Shapes: B batch, C classes, H × W the images' size, h × w that of the decoder'
 from __future__ import annotations
 
 import inspect
+import io
 import warnings
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,16 +46,12 @@ class SmpNetwork(SegmentationNetwork):
 
     Args:
         library: the library's network; its parts become this network's.
-
-    Raises:
-        InputError: an encoder whose patches the architecture does not take.
     """
 
     def __init__(self, library: Any) -> None:
         super().__init__()
         self._library, self._arguments = type(library), dict(library.config)
-        self.architecture = self._library.__name__.lower()
-        self.name = f"{self.architecture} with encoder {self._arguments['encoder_name']}"
+        architecture = self._library.__name__.lower()
         self.encoder, self.decoder = library.encoder, library.decoder
         head = self.segmentation_head = library.segmentation_head
         if isinstance(head, nn.Sequential):
@@ -63,11 +61,9 @@ class SmpNetwork(SegmentationNetwork):
         if library.classification_head is not None:
             self.classification_head = library.classification_head  # for the folder that it goes back to
         stride: int = library.encoder.output_stride
-        coarsest = _PYRAMID_STRIDE.get(self.architecture, stride)
-        if coarsest % stride:
-            raise InputError(f"model: {self.name} has patches of {stride} pixels, expected 8, 16 or 32")
+        coarsest = _PYRAMID_STRIDE.get(architecture, stride)
         self._divisor = coarsest if library.requires_divisible_input_shape else 1
-        self._least = _LEAST_FEATURES.get(self.architecture, 0) * stride
+        self._least = _LEAST_FEATURES.get(architecture, 0) * stride
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         """(B, 3, H, W) normalised images → ``main`` (B, C, h, w).
@@ -84,7 +80,7 @@ class SmpNetwork(SegmentationNetwork):
             logits = self.segmentation_head(decoded)
         except (AssertionError, ValueError) as error:
             batch, _, height, width = images.shape
-            raise InputError(f"model: {self.name} cannot take {batch} images of {width} × {height}: {error}") from error
+            raise InputError(f"model: cannot take {batch} images of {width} × {height}: {error}") from error
         rows, columns = (
             -(-part * side // whole)  # rounded up
             for part, side, whole in zip(logits.shape[2:], images.shape[2:], padded.shape[2:], strict=True)
@@ -149,8 +145,8 @@ def network_of_folder(folder: Path, config: Mapping[str, Any]) -> SmpNetwork:
         InputError: see :func:`network_of_config`, and weights that do not fit.
     """
     _library_class(config, str(folder))
-    with passed_on(str(folder)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about what the error says
+    with passed_on(str(folder)), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what the error says
         return SmpNetwork(smp.from_pretrained(str(folder), encoder_weights=None))
 
 

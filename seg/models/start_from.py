@@ -17,7 +17,7 @@ from seg.data.labels import ClassSet
 from seg.models.description import Description, PlainLogits
 from seg.models.run_network import ENCODER, only_encoder, read_run
 from seg.models.trained import open_trained
-from seg.models.weights_file import WeightsFile, load_weights, read_weights
+from seg.models.weights_file import load_weights, read_weights, without_prefix
 
 FLAG = "--model.start-from"
 #: smp's head for whole images, which training has no use for.
@@ -44,7 +44,7 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         InputError: nothing that can be read, weights of another network, or as many classes with other meanings.
     """
     weights, theirs, description = _found(source)
-    own, given = model.state_dict(), weights.fitted(model)
+    own, (given, _) = model.state_dict(), without_prefix(weights, model)
     notes: list[str] = []
     alone = _of_the_encoder(given, own)
     if alone:
@@ -74,18 +74,18 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     return notes + _about_images(source, description)
 
 
-def _found(source: Path) -> tuple[WeightsFile, ClassSet | None, Description]:
+def _found(source: Path) -> tuple[dict[str, Tensor], ClassSet | None, Description]:
     """Weights, what their outputs mean where that is known, and what images went through before them."""
     if source.is_file():
-        return WeightsFile(source, read_weights(source, FLAG).tensors), None, Description()
+        return read_weights(source, FLAG)[0], None, Description()
     if not (source / "config.json").is_file():
         _, classes, _, state = read_run(source)
-        return WeightsFile(source, state["model"]), classes, Description()
+        return state["model"], classes, Description()
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))
     network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
     weights = {name: value for name, value in network.state_dict().items() if not name.startswith(_UNUSED)}
-    return WeightsFile(source, weights), trained.description.classes, trained.description
+    return weights, trained.description.classes, trained.description
 
 
 def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool:

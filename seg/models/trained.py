@@ -8,7 +8,6 @@ A SPEC is a run folder, a folder of segmentation-models-pytorch's ``save_pretrai
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from seg.models.description import (
     PlainLogits,
     read_description,
     usual_normalisation,
+    write_json,
 )
 from seg.models.function import is_function, read_function
 from seg.models.pretrained import NETWORK_FILE
@@ -146,7 +146,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
         settings = to_dict(dataclasses.replace(config, run_dir=None, resume=False))
         (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
-    return TrainedNetwork(str(run), "run", network, len(classes), description, write, training), training
+    return TrainedNetwork(str(run), network, len(classes), description, write, training), training
 
 
 def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
@@ -159,14 +159,14 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
         network = build_model(
             **{name: value for name, value in config.items() if name not in (OUR_KEY, "align_corners")}
         )
-    load_weights(network, read_weights(folder / WEIGHTS_FILE).tensors, str(folder / WEIGHTS_FILE))
+    load_weights(network, read_weights(folder / WEIGHTS_FILE)[0], str(folder / WEIGHTS_FILE))
 
     def write(new: Path) -> None:
         _copy((CONFIG_FILE, *DESCRIPTION_FILES), folder, new)
         (new / WEIGHTS_FILE).write_bytes(weights_content(network.state_dict()))
 
     description = read_description(folder, config["align_corners"])
-    return TrainedNetwork(str(folder), "exported", network, config["num_classes"], description, write)
+    return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
 
 
 def _read_smp(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
@@ -185,7 +185,7 @@ def _read_smp(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
 
     # the network itself takes images of any size, so that it does so too where it is adapted
     whole: nn.Module = network if outputs > 1 else PlainLogits(network, description)
-    return TrainedNetwork(str(folder), "smp", whole, max(outputs, 2), description, write)
+    return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
 def _read_transformers(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
@@ -199,7 +199,7 @@ def _read_transformers(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
         _copy(DESCRIPTION_FILES, folder, new)
 
     whole = PlainLogits(network, description)
-    return TrainedNetwork(str(folder), "transformers", whole, max(outputs, 2), description, write)
+    return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
@@ -209,11 +209,6 @@ def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | No
     if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith(_NO_NAME) for name in ordered):
         return None
     return named_classes(ordered)
-
-
-def write_json(file: Path, document: Mapping[str, Any]) -> None:
-    """A JSON file for people to read."""
-    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _copy(names: tuple[str, ...], folder: Path, new: Path) -> None:

@@ -56,7 +56,6 @@ class TrainedNetwork:
 
     Args:
         spec: what it was opened as.
-        kind: ``run``, ``smp``, ``transformers``, ``exported`` or ``function``.
         network: in ``eval()`` mode. Called with images it gives logits (B, C, h, w), or a dict with ``main``.
         num_classes: C.
         description: what it expects of images and what it returns.
@@ -67,7 +66,6 @@ class TrainedNetwork:
     """
 
     spec: str
-    kind: str
     network: nn.Module
     num_classes: int
     description: Description
@@ -120,9 +118,6 @@ class TrainedNetwork:
 
         Images whose sides are no multiples of ``description.multiple`` are continued beyond their right and lower edge
         by their last pixels, and the logits there are cut off.
-
-        Raises:
-            InputError: images of a size that the network does not take.
         """
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))

@@ -23,7 +23,6 @@ class TransformersNetwork(SegmentationNetwork):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network: Any = network
-        self.name = type(network).__name__
 
     @property
     def encoder(self) -> nn.Module:  # type: ignore[override]  # registered once, as a part of the network

@@ -1,15 +1,10 @@
-"""Files of weights: safetensors, or a state dict of torch that is read without running its code.
-
-A state dict may lie under a key (``{"state_dict": …}``), and its names may have a prefix that a wrapper left
-(``module.``); what is saved has both again.
-"""
+"""Files of weights: safetensors, or a state dict of torch that is read without running its code."""
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,77 +19,28 @@ SAFETENSORS = ".safetensors"
 _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 
 
-@dataclass(frozen=True)
-class WeightsFile:
-    """What a file of weights holds.
-
-    Args:
-        file: it was read from.
-        tensors: by name.
-        key: under which they lay, or None.
-    """
-
-    file: Path
-    tensors: dict[str, Tensor]
-    key: str | None = None
-
-    def prefix(self, names: Container[str]) -> str:
-        """What the tensors' names have before those of a module: ``module.``, ``model.`` or so; often nothing."""
-        parts = next(iter(self.tensors)).split(".")
-        for length in range(len(parts)):
-            prefix = "".join(f"{part}." for part in parts[:length])
-            if all(name.startswith(prefix) and name[len(prefix) :] in names for name in self.tensors):
-                return prefix
-        return ""
-
-    def fitted(self, module: nn.Module) -> dict[str, Tensor]:
-        """The tensors without the prefix."""
-        prefix = self.prefix(module.state_dict())
-        return {name.removeprefix(prefix): value for name, value in self.tensors.items()}
-
-    def write(self, weights: Mapping[str, Tensor], folder: Path) -> None:
-        """Write other values of a module's weights as a file of the same name and kind."""
-        prefix = self.prefix(weights)
-        named = {f"{prefix}{name}": value for name, value in weights.items()}
-        (folder / self.file.name).write_bytes(weights_content(named, self.file.suffix == SAFETENSORS, self.key))
-
-
-def weights_content(weights: Mapping[str, Tensor], safe: bool = True, key: str | None = None) -> bytes:
-    """The bytes of a file of weights: safetensors, or torch's with the weights under ``key``."""
-    # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in weights.items()}
-    if safe:
-        return safetensors.torch.save(tensors, metadata={"format": "pt"})
-    content = io.BytesIO()
-    torch.save(tensors if key is None else {key: tensors}, content)
-    return content.getvalue()
-
-
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Put weights into a module; torch's own sentence about what does not fit becomes an InputError."""
-    with passed_on(where):
-        module.load_state_dict(weights)
-
-
-def read_weights(file: Path, flag: str = "--weights") -> WeightsFile:
+def read_weights(file: Path, flag: str = "--weights") -> tuple[dict[str, Tensor], str | None]:
     """The tensors of a ``.safetensors`` file or of one of torch (``.pth``, ``.pt``, ``.bin``), by name.
 
     Args:
         file: to read; no code in it is run.
         flag: that named it, for errors.
 
+    Returns:
+        the tensors, and the key under which they lay (``{"state_dict": …}``), or None.
+
     Raises:
         InputError: it cannot be read, asks for code to be run, or holds no tensors by name.
     """
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
-            return WeightsFile(file, safetensors.torch.load(file.read_bytes()))
+            return safetensors.torch.load(file.read_bytes()), None
     content = read_torch(file, flag)
     if tensors_by_name(content):
-        return WeightsFile(file, dict(content))
+        return dict(content), None
     for key in _KEYS:
         if isinstance(content, Mapping) and tensors_by_name(content.get(key)):
-            return WeightsFile(file, dict(content[key]), key)
+            return dict(content[key]), key
     held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
     raise InputError(
         f"{flag}: {file} holds {held} and no tensors by name; save the network's state_dict(), or put it under one of "
@@ -128,3 +74,31 @@ def tensors_by_name(content: Any) -> bool:
         and bool(content)
         and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items())
     )
+
+
+def without_prefix(tensors: Mapping[str, Tensor], module: nn.Module) -> tuple[dict[str, Tensor], str]:
+    """Tensors by a module's names, and the prefix that theirs had (``module.``, ``model.``); often none."""
+    own, parts = module.state_dict(), next(iter(tensors)).split(".")
+    for length in range(len(parts)):
+        prefix = "".join(f"{part}." for part in parts[:length])
+        found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        if len(found) == len(tensors) and found.keys() <= own.keys():
+            return found, prefix
+    return dict(tensors), ""
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+    """Put weights into a module; torch's own sentence about what does not fit becomes an InputError."""
+    with passed_on(where):
+        module.load_state_dict(weights)
+
+
+def weights_content(weights: Mapping[str, Tensor], safe: bool = True, key: str | None = None) -> bytes:
+    """The bytes of a file of weights: safetensors, or torch's with the weights under ``key``."""
+    # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
+    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in weights.items()}
+    if safe:
+        return safetensors.torch.save(tensors, metadata={"format": "pt"})
+    content = io.BytesIO()
+    torch.save(tensors if key is None else {key: tensors}, content)
+    return content.getvalue()

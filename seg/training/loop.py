@@ -39,7 +39,7 @@ from seg.models.description import CLASSES_FILE
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.models.pretrained import NETWORK_FILE, network_document
-from seg.models.run_network import build_network, classes_to_resume, format_to_resume
+from seg.models.run_network import build_network, classes_of_run, format_to_resume
 from seg.models.start_from import start_from
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
@@ -66,7 +66,7 @@ def _train(config: TrainConfig) -> Path:
     path = Path(config.run_dir) if config.run_dir else None
     saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
-        classes, pixels = classes_to_resume(path, classes), format_to_resume(path)
+        classes, pixels = classes_of_run(path, classes), format_to_resume(path)
         saved = checkpoint_to_resume(path)
     with accelerator.main_process_first():
         pair = open_pair(

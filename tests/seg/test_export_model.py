@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ import torch
 from dem_apps.errors import InputError
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.export_model import ExportModelConfig, export_model
-from seg.models import trained as trained_network
 from seg.models.trained import open_trained
+from seg.models.trained_network import TrainedNetwork
 from seg.train import train
 
 IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -30,6 +31,7 @@ def runs(tmp_path_factory, tiny_pair) -> dict[str, Path]:
     models = {
         "unet": ModelConfig("unet", "resnet18", depth=3),
         "fpn": ModelConfig("fpn", "resnet18", depth=4),
+        "pspnet": ModelConfig("pspnet", "resnet18", depth=4),
         "deeplabv2": ModelConfig(output_stride=8),
     }
     return {
@@ -39,29 +41,23 @@ def runs(tmp_path_factory, tiny_pair) -> dict[str, Path]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["unet", "fpn"])
+@pytest.mark.parametrize("name", ["unet", "fpn", "pspnet"])
 def test_smp_loads_what_was_exported(name: str, runs: dict[str, Path], tmp_path: Path, capsys) -> None:
     out = export_model(ExportModelConfig(run=str(runs[name]), out=str(tmp_path / "model")))
-    assert f"smp      {out} for segmentation-models-pytorch" in capsys.readouterr().out
-    assert sorted(file.name for file in out.iterdir()) == [
-        "README.md", "classes.json", "config.json", "model.safetensors", "preprocessor_config.json",
-    ]  # fmt: skip
+    assert f"{out} for segmentation-models-pytorch" in capsys.readouterr().out
     ours, opened = open_trained(str(runs[name])), open_trained(str(out))
     expected = ours.logits(IMAGES)
     torch.testing.assert_close(smp.from_pretrained(out).eval()(IMAGES), expected, rtol=1e-4, atol=1e-4)
     assert torch.equal(opened.logits(IMAGES), expected)
-    assert opened.description.classes == ours.description.classes
-    assert opened.description.mean == ours.description.mean
+    assert opened.description == ours.description
 
 
 @torch.no_grad()
 def test_our_own_network_goes_out_and_comes_back(runs: dict[str, Path], tmp_path: Path) -> None:
     out = export_model(ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model")))
     ours, opened = open_trained(str(runs["deeplabv2"])), open_trained(str(out))
-    assert opened.kind == "exported"
     assert torch.equal(opened.logits(IMAGES), ours.logits(IMAGES))
-    with torch.no_grad():
-        next(opened.network.parameters()).mul_(1.1)
+    next(opened.network.parameters()).mul_(1.1)
     opened.save(tmp_path / "adapted")
     assert torch.equal(open_trained(str(tmp_path / "adapted")).logits(IMAGES), opened.logits(IMAGES))
     document = json.loads((out / "config.json").read_text())
@@ -70,32 +66,11 @@ def test_our_own_network_goes_out_and_comes_back(runs: dict[str, Path], tmp_path
         open_trained(str(out))
 
 
-def test_the_card_has_classes_normalisation_and_scores(runs: dict[str, Path], tmp_path: Path) -> None:
-    out = export_model(ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "last"), checkpoint="last"))
-    card, scores = (out / "README.md").read_text(), json.loads((runs["unet"] / "eval.json").read_text())
-    for text in (
-        "# unet with encoder resnet18 for 19 classes",
-        "| 0 | road |",
-        "| 18 | bicycle |",
-        "(0.485, 0.456, 0.406)",
-        "smp.from_pretrained",
-        "## Licence",
-        "Not set",
-    ):
-        assert text in card
-    assert f"| mIoU | {100 * scores['miou']:.2f} % |" in card
-    assert f"| pixel accuracy | {100 * scores['pixel_accuracy']:.2f} % |" in card
-    other = export_model(ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "best"), checkpoint="best"))
-    assert "None are known of this checkpoint" in (other / "README.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"run": ""}, "--run: is missing; needed: --run RUN --out DIR"),
-        ({"out": ""}, "--out: is missing"),
         ({"size": [64, 64]}, "--size: expected W,H such as 1024,512, together with --onnx"),
-        ({"size": [64], "onnx": True}, "--size: expected W,H"),
     ],
 )
 def test_flags_that_do_not_fit(change: dict, message: str, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -105,55 +80,32 @@ def test_flags_that_do_not_fit(change: dict, message: str, runs: dict[str, Path]
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("name", ["unet", "deeplabv2"])
-def test_onnx_gives_the_same_logits(name: str, runs: dict[str, Path], tmp_path: Path, capsys) -> None:
+def test_onnx_gives_the_same_logits(runs: dict[str, Path], tmp_path: Path, capsys, monkeypatch) -> None:
+    """A file whose logits differ is not kept: planted, a network that adds 1 where it is not traced."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
     import onnxruntime
 
-    config = ExportModelConfig(run=str(runs[name]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
+    config = ExportModelConfig(str(runs["deeplabv2"]), str(tmp_path / "model"), onnx=True, size=[96, 64])
     out = export_model(config)
     assert "images (1, 3, 64, 96), normalised, to logits (1, 19, 64, 96)" in capsys.readouterr().out
     session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"images": IMAGES.numpy()})
     with torch.no_grad():
-        expected = open_trained(str(runs[name])).logits(IMAGES)
+        expected = open_trained(str(runs["deeplabv2"])).logits(IMAGES)
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-3, atol=1e-3)
-    assert "model.onnx" in (out / "README.md").read_text()
 
-
-def test_onnx_that_differs_is_not_kept(runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check compares with the network itself: planted, a network that answers otherwise when it is not traced."""
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package)
-    plain = trained_network.TrainedNetwork.logits
-
-    def moved(self, images):
-        logits = plain(self, images)
-        return logits if torch.compiler.is_exporting() else logits + 1
-
-    monkeypatch.setattr(trained_network.TrainedNetwork, "logits", moved)
-    config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
+    plain = TrainedNetwork.logits
+    monkeypatch.setattr(
+        TrainedNetwork, "logits", lambda self, images: plain(self, images) + (not torch.compiler.is_exporting())
+    )
     with pytest.raises(InputError, match=r"--onnx: the file's logits differ from the network's by up to 1"):
-        export_model(config)
-    assert not (tmp_path / "model").exists()
+        export_model(dataclasses.replace(config, out=str(tmp_path / "differs")))
+    assert not (tmp_path / "differs").exists()
 
 
 def test_without_the_extra_onnx_is_a_sentence(runs: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
-    import builtins
-
-    real = builtins.__import__
-
-    def without(name: str, *arguments, **options):
-        if name == "onnxruntime":
-            raise ImportError("no", name=name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ExportModelConfig(run=str(runs["unet"]), out=str(tmp_path / "model"), onnx=True)
-    with pytest.raises(
-        # the first of the extra's packages that is missing: all of them, where it was never installed
-        InputError,
-        match=r"--onnx: needs onnx(runtime|script)?, not installed here; pip install 'dem-apps\[onnx\]'",
-    ):
+    with pytest.raises(InputError, match=r"--onnx: needs onnx\w*, not installed here; pip install 'dem-apps\[onnx\]'"):
         export_model(config)

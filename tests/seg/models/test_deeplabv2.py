@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seg import build_model
-from seg.models.atrous_head import AtrousHead
+from seg.models.deeplabv2 import AtrousHead
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,6 @@ def test_options_reach_the_library():
         ("deeplabv3", "resnet18", {"output_stride": 4}, "deeplabv3 with encoder resnet18: .* 8 or 16, got 4"),
         ("unet", "resnet18", {"depth": 7}, r"unet with encoder resnet18: .* depth should be in range \[1, 5\], got 7"),
         ("dpt", "resnet18", {}, "dpt with encoder resnet18: Only Timm encoders are supported"),
-        ("dpt", "tu-vit_small_patch14_dinov2", {}, "patches of 14 pixels, expected 8, 16 or 32"),
         ("unet", "tu-hf-hub:their/network", {}, "is no network of timm"),
         ("unet", "resnet81", {}, "not known to segmentation-models-pytorch; did you mean 'resnet18'"),
         ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
