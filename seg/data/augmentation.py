@@ -1,4 +1,4 @@
-"""Augmentation by albumentations, from YAML, on images and labels that stay images and labels."""
+"""Augmentation by albumentations, from YAML, with checks that labels stay valid."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from seg.data.datasets import Sample
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
 
-# Without this its import asks the network for a newer release and waits where there is none to reach.
+# Without this, importing it checks for a newer release over the network, and waits where there is none.
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Augmentation: TypeAlias = albumentations.Compose
-#: The first two write 0, a class, into labels; the others make tensors, which training does itself.
+#: The first two write 0, which is a class, into labels; the others make tensors, which training does itself.
 _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D")
 #: Two labels that a transform is tried on: others in the result show that it mixes labels.
 _TRIED = (3, 200)
@@ -57,7 +57,7 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
             )
         try:
             with warnings.catch_warnings():
-                # an argument that is not known is only warned about; advice to use another transform is no error
+                # albumentations only warns of an unknown argument; its advice to use another transform is no error
                 warnings.filterwarnings("error", message=r"Argument\(s\)")
                 transforms.append(_transform(name, dict(arguments or {})))
         except (TypeError, ValueError, UserWarning) as error:
@@ -70,9 +70,6 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     """A sample, augmented, at any size; all random numbers follow from the seed.
 
     Of images that are no 8-bit RGB, pixels that are moved in from outside hold no data.
-
-    Raises:
-        InputError: the augmentation cannot take the image, or gives something else than an image and its label.
     """
     augmentation.set_random_seed(seed)
     image, name = sample.image, sample.name
@@ -110,7 +107,7 @@ def _transform(name: str, arguments: dict[str, Any]) -> Any:
 
 
 def _try(name: str, arguments: dict[str, Any]) -> None:
-    """Try it on a made-up image, so that what is wrong with every image is said before any is read."""
+    """Try a transform on a synthetic image, so that a fault that every image would have is found before training."""
     image = np.random.default_rng(0).integers(256, size=(96, 128, 3), dtype=np.uint8)
     label = np.full((96, 128), _TRIED[0], np.uint8)
     label[::2, 64:] = _TRIED[1]
@@ -119,7 +116,7 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
         warnings.simplefilter("ignore")
         try:
             result = _transform(name, {**arguments, "p": 1.0})(image=image, mask=label)
-        except Exception:  # a crop larger than this image, …: the images of the training will tell
+        except Exception:  # such as a crop larger than this image, which may fit the training's images
             return
     problem = _problem(result["image"], result["mask"], RGB)
     if problem is not None:
@@ -133,7 +130,7 @@ def _try(name: str, arguments: dict[str, Any]) -> None:
 
 
 def _problem(image: Any, label: Any, pixels: PixelFormat) -> str | None:
-    """What keeps an image or its label from being one, as half a sentence."""
+    """What is wrong with an augmented image or label, as half a sentence, or None."""
     dtype, bands = (np.uint8, 3) if pixels.is_rgb else (np.float32, pixels.bands)
     if not isinstance(image, np.ndarray) or image.dtype != dtype or image.shape[2:] != (bands,):
         kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {tuple(getattr(image, 'shape', ()))}"

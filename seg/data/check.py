@@ -1,4 +1,4 @@
-"""``python -m seg.data check``: every fault of the files before any training, and the class file that reads the labels.
+"""``python -m seg.data check``: lists every fault of the files, and proposes the class file that reads the labels.
 
 An *error* stops training at some step; a *warning* does not. Of the target's training labels only those of the labelled
 part are opened.
@@ -208,7 +208,7 @@ def _warn_of_ignored(reports: list[FileReport], dataset: SegmentationDataset) ->
 
 
 def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) -> str | None:
-    """A class file for labels that the classes do not fit, with their names where there are as many."""
+    """A class file for labels that the classes do not fit; with the given names where their number fits."""
     colors = sorted(frozenset[Color]().union(*(report.colors for report in reports)))
     held = frozenset[int]().union(*(report.held for report in reports))
     nodata = sorted({report.nodata for report in reports if report.nodata is not None})
@@ -223,7 +223,7 @@ def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) 
             "; a colour that nothing counts goes to a list 'ignored' instead",
         )  # fmt: skip
     others = held - {IGNORE_INDEX}
-    # 255 is a class where the names count it, or where hardly anything else could be one
+    # 255 is a class where the number of names says so, or where there is at most one other id
     ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
     if not unfit or not 2 <= len(ids) <= _MOST_IDS:
         return None
@@ -234,7 +234,7 @@ def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) 
 
 
 def _class_file(classes: ClassSet, head: dict[str, Any], rows: list[dict[str, Any]], hint: str = "") -> str:
-    """The class file of these rows and what is to be done with it."""
+    """The class file of these rows, and how to use it."""
     named = classes is not CITYSCAPES_CLASSES and len(classes) == len(rows)
     names = classes.names if named else [f"class {place}" for place in range(len(rows))]
     document = {**head, "classes": [{"name": name, **row} for name, row in zip(names, rows, strict=True)]}
@@ -244,7 +244,7 @@ def _class_file(classes: ClassSet, head: dict[str, Any], rows: list[dict[str, An
 
 
 def _print_lines(reports: list[FileReport], root: Path, title: str, console: Console) -> None:
-    """A line for each problem, and one for all files that have the same if these are many."""
+    """A line for each problem; one line for many files with the same problem."""
     groups: dict[tuple[str, str], list[str]] = {}
     within = re.compile(re.escape(str(root)) + r"[^:;,()]*")
     for report in reports:

@@ -32,7 +32,7 @@ class Sample:
         image: (H, W, 3) uint8, RGB, or (H, W, B) float32 in the files' own units.
         label: (H, W) uint8 train ids with 255 where nothing counts, or None.
         valid: (H, W), False where the image holds no data; None where it does everywhere.
-        pixels: how a network and people see the image.
+        pixels: how the image is normalised and displayed.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Sample:
         return self.pixels.normalised(self.image, self.valid)
 
     def preview(self) -> NDArray[np.uint8]:
-        """(H, W, 3) for people."""
+        """(H, W, 3) uint8 for display."""
         return self.pixels.preview(self.image, self.valid)
 
 
@@ -166,7 +166,7 @@ def _without(pairs: Pairs, exclude: Sequence[str], root: Path) -> Pairs:
 
 
 def _part(pairs: Pairs, part: tuple[float, float], root: Path) -> Pairs:
-    """The share of a shuffle that depends on the files' names alone, back in file order."""
+    """A share of the files in a shuffled order that depends on their names alone; returned in file order."""
     if part == (0.0, 1.0):
         return pairs
     # by a hash and not by a random generator, whose stream may change with its library

@@ -1,4 +1,4 @@
-"""Opens the two domains that a configuration names; without names, the built-in demo pair."""
+"""Opens the data sets of source and target; without roots, the built-in demo pair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seg.demo.street.world import WORLD_VERSION
 
 @dataclass(frozen=True)
 class DomainPair:
-    """What a training reads and scores.
+    """The data sets of a training.
 
     Args:
         source_train: labelled source; None where labelled target images take its place.
@@ -49,11 +49,11 @@ class DomainPair:
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
-        """What the labelled stream is drawn from: source, labelled target, or first the one and then the other."""
+        """The parts of the labelled stream: source, labelled target, or both in this order."""
         return [part for part in (self.source_train, self.target_labelled) if part is not None]
 
     def splits(self) -> dict[str, SegmentationDataset]:
-        """Every data set by a title for people."""
+        """The data sets by a title."""
         splits = {
             "source train": self.source_train, "labelled target train": self.target_labelled,
             "target train": self.target_train, "target val": self.target_val,
@@ -119,11 +119,7 @@ def open_pair(
 
 
 def open_unlabelled(target: DataConfig, classes: ClassSet, demo: DemoConfig | None = None) -> SegmentationDataset:
-    """The target's training images, at the training size; their labels are never opened.
-
-    Raises:
-        InputError: a folder that is missing or empty.
-    """
+    """The target's training images, at the training size; their labels are never opened."""
     return _open("target", target, "train", classes, demo or DemoConfig(), labelled=False)
 
 
@@ -134,7 +130,7 @@ def open_validation(
     labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
 ) -> SegmentationDataset:
-    """The target's validation set: images at the training size, labels at their own, as scores want them; or no label.
+    """The target's validation set: images at the training size, labels, if any, at their own.
 
     Args:
         target: names root, layout and size.
@@ -143,9 +139,6 @@ def open_validation(
             number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
         labels_must_exist: see :func:`open_pair`.
         demo: see :func:`open_pair`.
-
-    Raises:
-        InputError: a wrong or empty part, a folder that is missing or empty, some images with labels and some without.
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
@@ -177,11 +170,11 @@ def _open(
 
 
 def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:
-    """The format of the first labelled image; the first ones of the other splits have to be of its kind."""
+    """The format of the first labelled image; the first images of the other splits must have it too."""
     files = [image for image, _ in pair.labelled[0].files]
     first = first_header(files)
     if first is None:
-        return RGB  # reading them says what is wrong
+        return RGB  # reading the images raises the error
     header = first[1]
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
@@ -198,7 +191,7 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) ->
 
 
 def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, part: float) -> None:
-    """Where a target has no validation split, its training images are scored."""
+    """Refuse to score images that are trained with labels: a target without validation split scores its training."""
     both = {image for image, _ in labelled.files} & {image for image, _ in scored.files}
     if both:
         raise InputError(

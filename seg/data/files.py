@@ -22,11 +22,7 @@ _LONGEST_NAME = 220
 
 
 def find_images(source: Path, flag: str = "--images") -> list[Path]:
-    """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself.
-
-    Raises:
-        InputError: no such folder, or no image in it; ``flag`` named it.
-    """
+    """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself."""
     if source.is_file():
         return [source]
     if not source.is_dir():
@@ -80,7 +76,7 @@ def find_labels(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
 def output_names(images: Sequence[Path]) -> list[Path]:
     """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix.
 
-    Names too long to have something added are cut.
+    Long names are cut, see :func:`cut`.
     """
     shared = Counter(str(image.with_suffix("")).lower() for image in images)
     names = []
@@ -109,7 +105,7 @@ def flat_names(images: Sequence[str]) -> list[str]:
 
 
 def cut(name: str) -> str:
-    """A name with room behind it for what is added; names that differed at their ends still differ."""
+    """A name short enough for an ending; cut names keep a hash, so that different names stay different."""
     if len(os.fsencode(name)) <= _LONGEST_NAME:
         return name
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
@@ -117,7 +113,7 @@ def cut(name: str) -> str:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The names, with ``_2``, ``_3``, … behind one that came before, in whatever case."""
+    """The names, with ``_2``, ``_3``, … behind repeated ones; case does not count."""
     taken: set[str] = set()
     result = []
     for name in names:

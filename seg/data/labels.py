@@ -87,7 +87,7 @@ class ClassSet:
 
     Args:
         names: C names.
-        colors: C RGB colours for people.
+        colors: C RGB colours for display.
         ids: what a label image in the class set's own numbering holds for each class.
         ignored: ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
         by_color: whether label images are pictures in the classes' colours instead, and hold no ids.
@@ -162,7 +162,7 @@ def id_tables(
 
 
 def spans(known: NDArray[np.bool_]) -> str:
-    """True positions for people: ``0 to 33 and 255``."""
+    """True positions in words: ``0 to 33 and 255``."""
     positions = np.flatnonzero(known)
     runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
     texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
@@ -201,9 +201,6 @@ def load_classes(file: str | None) -> ClassSet:
     left out of all of them, and so may everything but the names: ``[background, crop, weed]``. A class may have the id
     255, which otherwise is ignored. With ``labels: colors`` label images are pictures in the classes' colours, and
     ``ignored`` is a list of colours.
-
-    Raises:
-        InputError: a file that cannot be read, or the first entry that is wrong.
     """
     if file is None:
         return CITYSCAPES_CLASSES

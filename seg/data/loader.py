@@ -1,6 +1,6 @@
-"""An endless, shuffled, augmented stream of training batches that is a function of its seed and position alone.
+"""The stream of training batches: shuffled, augmented, and a function of seed and position alone.
 
-A resumed run sees what the unbroken one would have seen, with any number of workers and processes.
+A resumed run sees the same batches as an unbroken one, with any number of workers and processes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dem_apps.errors import InputError
 from seg.data.augmentation import Augmentation, apply_augmentation, build_augmentation
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.data.sampling import Draws, Passes, Sampler
+from seg.data.sampling import Draws, Epochs, Sampler
 
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
-#: Changes an image, (H, W, B), by the sample's own random numbers; see :mod:`seg.data.style`.
+#: Changes an image, (H, W, B), with the sample's random numbers; see :mod:`seg.data.style`.
 Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 
@@ -55,28 +55,25 @@ def batches(
         augmentation: see :func:`build_augmentation`.
         workers: processes that read ahead; 0 reads in this one.
         process: (rank, number of processes).
-        sampler: which sample stands at which position; None is :class:`Passes`.
+        sampler: which sample stands at which position; None is :class:`Epochs`.
         style: changes the images before the augmentation.
         styled: how many samples of ``dataset``, from the first on, get the style; None for all. Labelled target
             images, which come after the source's, have it already.
         pixels: of the images, for the augmentation.
-
-    Raises:
-        InputError: a file that cannot be read, an id that is not in the table, or a batch that cannot be shared out.
     """
     rank, processes = process
     share, rest = divmod(batch_size, processes)
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
     stream = _Stream(
-        dataset, sampler or Passes(len(dataset), (*seed, Draws.ORDER)), steps, batch_size, rank * share, share, seed,
+        dataset, sampler or Epochs(len(dataset), (*seed, Draws.ORDER)), steps, batch_size, rank * share, share, seed,
         build_augmentation(augmentation, pixels) if augmentation else None,
         style, len(dataset) if styled is None else styled,
     )  # fmt: skip
     loader = DataLoader(
         stream, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
-        # the global one would be drawn from at each start, and a resumed run starts once more
+        # a start would draw from the global one, and a resumed run has one start more
         generator=torch.Generator(),
     )  # fmt: skip
     for batch in loader:
@@ -132,14 +129,14 @@ class _Stream(Dataset[Batch | InputError]):
 
 
 def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
-    """A batch, or the first error among its samples: a loader whose worker raised takes 5 s per worker to end."""
+    """A batch, or the first error among its samples: after an exception in a worker a loader takes 5 s to end."""
     whole: list[Batch] = []
     for sample in samples:
         if isinstance(sample, InputError):
             return sample
         whole.append(sample)
     if any("valid" in sample for sample in whole):
-        for sample in whole:  # of a batch all or none, so that they can be stacked
+        for sample in whole:  # all samples have it, so that they can be stacked
             sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
     names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in whole}
     if len(names) > 1:
@@ -152,9 +149,9 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
 
 
 def _leave_signals_to_the_main_process(_worker: int) -> None:
-    """Ctrl-C and a launcher's SIGTERM do not end a worker, for the main process has a step to finish; its own does."""
+    """Ignore Ctrl-C and a launcher's SIGTERM: the main process finishes its step, then ends the workers by SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "sigwaitinfo"):  # nothing else in Python says which process sent a signal
+    if hasattr(signal, "sigwaitinfo"):  # Python's only way to know which process sent a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_end_with_the_main_process, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""What the pixels of a run are: 8-bit RGB in ImageNet's normalisation, or bands with statistics of their own.
+"""The pixel format of a run: 8-bit RGB in ImageNet's normalisation, or bands with measured statistics.
 
 Shapes: H × W pixels, B bands.
 """
@@ -39,8 +39,8 @@ class PixelFormat:
         dtype: numpy's name of the numbers that the training images hold.
         mean: B numbers in the images' own units; empty for 8-bit RGB, which has ImageNet's.
         std: B standard deviations.
-        shown: the bands that people are shown as red, green and blue, counted from 0.
-        measured_on: the images that mean and deviation are of, for people.
+        shown: the bands that are displayed as red, green and blue, counted from 0.
+        measured_on: a description of the images that mean and deviation are of.
     """
 
     bands: int = 3
@@ -66,7 +66,7 @@ class PixelFormat:
 
     @property
     def described(self) -> str:
-        """In a few words."""
+        """A short description."""
         if self.is_rgb:
             return "8-bit RGB"
         return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
@@ -83,7 +83,7 @@ class PixelFormat:
         return result
 
     def preview(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8 for people: RGB as it is; of bands the ``shown`` ones, each stretched over its percentiles.
+        """(H, W, 3) uint8 for display: RGB as it is, or the ``shown`` bands, each stretched over its percentiles.
 
         The percentiles, 2 and 98, are the image's own, of the pixels that hold data; those that hold none are black.
         """
@@ -108,16 +108,11 @@ class PixelFormat:
         return {**asdict(self), "shown": [band + 1 for band in self.shown]}
 
 
-#: The default.
 RGB = PixelFormat()
 
 
 def read_format(folder: Path) -> PixelFormat:
-    """What a folder's file says; 8-bit RGB where there is none.
-
-    Raises:
-        InputError: a file that cannot be read or makes no sense.
-    """
+    """The format in a folder's file; 8-bit RGB where there is none."""
     file = folder / PIXELS_FILE
     if not file.is_file():
         return RGB
@@ -148,7 +143,7 @@ _IMAGENET = normalisation_table(IMAGENET_MEAN, IMAGENET_STD)
 
 def normalised(image_hwc: NDArray[np.uint8], table: NDArray[np.float32] = _IMAGENET) -> Tensor:
     """(H, W, 3) uint8 → (3, H, W) float32 by a :func:`normalisation_table`."""
-    # a table gives the same numbers as the arithmetic, in a fifth of its time
+    # the same numbers as by arithmetic, in a fifth of its time
     return torch.from_numpy(np.ascontiguousarray(cv2.LUT(image_hwc, table).transpose(2, 0, 1)))
 
 
@@ -161,7 +156,7 @@ def kind_of(dtype: str) -> str:
 
 
 def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
-    """(H, W, B) numbers to (width, height), bicubic with a filter as wide as a pixel of the result; float32."""
+    """(H, W, B) numbers to (width, height), bicubic with antialiasing, float32."""
     bands = [np.ascontiguousarray(values[..., band], np.float32) for band in range(values.shape[2])]
     return np.stack(
         [np.asarray(Image.fromarray(band).resize(size, Image.Resampling.BICUBIC)) for band in bands], axis=-1
@@ -169,7 +164,7 @@ def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def resized_mask(valid: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """(H, W) to (width, height), each pixel as the nearest; itself where it has that size."""
+    """(H, W) to (width, height), nearest; the same array where it has that size."""
     if size == valid.shape[::-1]:
         return valid
     nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)

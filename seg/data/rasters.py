@@ -65,12 +65,12 @@ class Header:
 
     @property
     def described(self) -> str:
-        """In a few words."""
+        """A short description."""
         return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
 
 
 def is_tiff(file: Path) -> bool:
-    """Whether a file begins as a TIFF does, whatever its name."""
+    """Whether a file is a TIFF, by its first bytes."""
     try:
         with open(file, "rb") as opened:
             return opened.read(4) in _MAGIC
@@ -101,7 +101,7 @@ def read_header(file: Path) -> Header:
             most = f"{MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
             raise InputError(f"{file}: has {has}; expected real numbers, {most}")
         if kinds[0] in ("palette", "cyan"):
-            bands = 3  # as they are seen
+            bands = 3  # after conversion to RGB
         colours = None
         if {"red", "green", "blue"} <= set(kinds):
             colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
@@ -124,11 +124,7 @@ def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | No
 
 
 def read_ids(file: Path) -> NDArray[np.uint8]:
-    """(H, W) ids of a TIFF label image with one band of whole numbers; 255 where it holds no data.
-
-    Raises:
-        InputError: it has other bands, or numbers that are no ids, or is stored with rounding.
-    """
+    """(H, W) ids of a TIFF label image with one band of whole numbers; 255 where it holds no data."""
     with _opened(file) as source:
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
         if source.count != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
@@ -217,7 +213,7 @@ def _opened(file: Path) -> Iterator[Any]:
                 yield source
     except InputError:
         raise
-    except Exception as error:  # GDAL's errors have as many classes as it has readers
+    except Exception as error:  # GDAL's errors have no common class
         raise InputError(
             f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
         ) from error

@@ -1,7 +1,8 @@
-"""The one reader of images and the one of labels.
+"""Reads images and labels.
 
 Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF (:mod:`seg.data.rasters`). Nothing is cut to
-8 bits: other numbers than a network was trained on are refused. Shapes: H × W pixels, B bands.
+8 bits. A file that is damaged, too large, or holds other bands, numbers, ids or colours than are wanted raises an
+InputError that names it. Shapes: H × W pixels, B bands.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def read_header(file: Path) -> Header:
 
 
 def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
-    """The first image that can be read, and its header; None where none can."""
+    """The first readable image and its header; None without one."""
     for file in files:
         try:
             return file, read_header(file)
@@ -74,9 +75,6 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     """An image file, upright, with the bands that a network takes; the first frame of several.
 
     The transparency of an 8-bit picture is dropped, unless ``wanted`` counts it among its bands; see :func:`left_out`.
-
-    Raises:
-        InputError: a file that is damaged or too large, or whose bands or numbers are others than the network's.
     """
     tiff = rasters.readable(file)
     if wanted.is_rgb and not tiff:
@@ -155,9 +153,6 @@ def read_label(
         numbering: see :func:`seg.data.labels.id_tables`.
         read_ids: reads the ids of that data set; None is :func:`read_index_image`.
         size: (width, height) to resize it to, nearest; None keeps its own.
-
-    Raises:
-        InputError: a file that cannot be read, or an id or a colour that no class has.
     """
     ids = label_ids(file, classes, read_ids)
     if size is not None and size != (ids.shape[1], ids.shape[0]):
@@ -180,9 +175,6 @@ def read_index_image(file: Path) -> NDArray[np.uint8]:
     """Ids of a PNG or TIFF with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
 
     A TIFF may hold ids in numbers of more bits; where it holds no data the id is 255.
-
-    Raises:
-        InputError: a file that cannot be read, is in colours, or whose format does not keep every number.
     """
     if rasters.readable(file):
         return rasters.read_ids(file)
@@ -244,19 +236,19 @@ def _refuse_deep(picture: Image.Image, file: Path) -> None:
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:
-    """What the decoder is told of the pixels of an image that is not decoded yet, such as ``("RGB;16B",)``."""
+    """Pillow's decoder arguments of an image that is not decoded yet, such as ``("RGB;16B",)``."""
     tiles = getattr(picture, "tile", [])
     arguments = tiles[0][3] if tiles else None
     return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
 
 
 def _deep_type(picture: Image.Image) -> str | None:
-    """numpy's name of an image's numbers where they have more than 8 bits, before it is decoded; None for 8."""
+    """The dtype of an image with more than 8 bits per number, before it is decoded; None for 8."""
     if picture.mode == "F":
         return "float32"
     if picture.mode.startswith("I"):
         return "int32" if picture.mode == "I" and picture.format not in ("PNG", "PPM") else "uint16"
-    # Pillow would cut 16-bit colours: PNG and TIFF say it in a name, PPM by its largest number
+    # Pillow cuts 16-bit colours to 8: PNG and TIFF have 16 in the decoder's mode, PPM its largest number
     kind, *more = _stored(picture)
     if isinstance(kind, str) and ";16" in kind:
         return "uint16"
@@ -266,14 +258,14 @@ def _deep_type(picture: Image.Image) -> str | None:
 def _orientation(picture: Image.Image) -> int:
     """The EXIF orientation, 1 to 8, of an image that is not decoded yet; 1 is upright."""
     if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
-        return 1  # Pillow would decode the pixels to look for one behind them
+        return 1  # else Pillow decodes the pixels to search behind them
     if picture.format == "TIFF":
-        picture.load()  # Pillow may turn it, and then says that it is upright
+        picture.load()  # Pillow may turn it, and then removes the orientation
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             orientation = int(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # as many kinds of broken EXIF as of decoders; the pixels may be good all the same
+    except Exception:  # broken EXIF raises nearly anything; the pixels may be good
         return 1
     return orientation if 1 <= orientation <= 8 else 1
 

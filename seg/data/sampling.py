@@ -1,7 +1,7 @@
 """Deterministic, resumable samplers: which sample stands at which position of a training stream.
 
-The answer is a function of seed and position alone, so that a stream is the same for any number of workers and
-processes and after resuming.
+It depends on seed and position alone, so a stream is the same for any number of workers and processes, and after
+resuming.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seg.data.statistics import class_pixels
 
 @unique
 class Draws(IntEnum):
-    """What random numbers of a stream are for: its seed is (run's seed, stream's number, one of these, position)."""
+    """Purposes of random numbers: a generator's seed is (run's seed, stream's number, purpose, position)."""
 
     ORDER = 0
     AUGMENTATION = 1
@@ -39,8 +39,8 @@ class Sampler(Protocol):
         ...
 
 
-class Passes:
-    """Every one of ``count`` samples once per pass, in a new order each pass."""
+class Epochs:
+    """Shuffled epochs over ``count`` samples, in a new order each epoch."""
 
     def __init__(self, count: int, seed: Sequence[int]) -> None:
         self._count = count
@@ -56,12 +56,11 @@ class Passes:
 
 
 class RareClasses:
-    """Draws a class, the rarer the likelier, and then one of the images that show enough of it, each equally likely.
+    """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022): draws a class, then an image that shows enough of it.
 
-    With f_c the share of class c among the labelled pixels of the whole data set, P(c) ∝ exp((1 − f_c) / T): rare class
-    sampling of DAFormer (Hoyer et al., CVPR 2022). There a crop is drawn again until it shows enough of the class; here
-    images are not cropped, so none is drawn again. Classes that no image shows enough of are drawn from all images that
-    show any of them, and classes that no image shows are never drawn.
+    With f_c the share of class c among the labelled pixels of the whole data set, P(c) ∝ exp((1 − f_c) / T). DAFormer
+    repeats a crop until it shows enough of the class; here images are not cropped. If no image shows enough of a class,
+    it is drawn from all images that show any of it; classes without a pixel are never drawn.
 
     Args:
         pixels: (N, C + 1) pixels of each class and, last, ignored ones, in each image.
@@ -93,7 +92,7 @@ class RareClasses:
         return int(images[random.integers(len(images))])
 
 
-class InTurn:
+class Interleaved:
     """Positions 0, k, 2k, … from the first of k samplers, 1, k + 1, … from the second, and so on.
 
     The samplers are of the parts of a ``ConcatDataset``, which have ``counts`` samples.
@@ -122,19 +121,16 @@ def labelled_sampler(
         parts: the source, or what takes its place, and then the labelled part of the target where it stands beside. Of
             two, even positions are the first one's and odd positions the second one's.
         seed: the run's seed and the stream's number.
-        temperature: of :class:`RareClasses` for the first part; None passes over it, as over the second one always.
+        temperature: of :class:`RareClasses` for the first part; None is :class:`Epochs`, as for the second part.
         enough: see there.
         workers: processes that count the pixels of each class.
-
-    Raises:
-        InputError: a label that cannot be read, or no label with any class.
     """
     first, *rest = parts
-    sampler: Sampler = Passes(len(first), (*seed, Draws.ORDER))
+    sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))
     if temperature is not None:
         pixels = class_pixels(first, workers)
         if not pixels[:, :-1].any():
             raise InputError(f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored")
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
-    others = [Passes(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
-    return InTurn([sampler, *others], [len(part) for part in parts]) if others else sampler
+    others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
+    return Interleaved([sampler, *others], [len(part) for part in parts]) if others else sampler

@@ -115,7 +115,7 @@ def _moments(files: Sequence[Path], wanted: PixelFormat, index: int) -> NDArray[
 
 
 def _joined(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of two sets of pixels together; Chan et al., 1979."""
+    """Count, mean and squared deviations of two sets of pixels joined; Chan et al., 1979."""
     count = first[0] + second[0]
     apart = second[1] - first[1]
     share = second[0] / np.maximum(count, 1)

@@ -1,6 +1,6 @@
-"""Source images in the style of target images: what is learned from their labels then fits the target better.
+"""Style transfer from target to source images; labels stay.
 
-A style takes its statistics from one target training image, drawn anew for every source sample; labels stay.
+A style takes its statistics from one target training image, drawn anew for every source sample.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from seg.data.datasets import SegmentationDataset
 from seg.data.pixel_format import PixelFormat
 
-#: Grey levels: what a frequency that an image lacks has in 32-bit arithmetic (1.4e-5 at most) stays below.
+#: Grey levels: amplitudes below it are rounding errors of 32-bit arithmetic (1.4e-5 at most).
 _NO_AMPLITUDE = 1e-4
 _NOT_NORMALISED = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 
@@ -95,7 +95,7 @@ class TargetStyle:
         self._probability = probability
 
     def __call__(self, image: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-        """The source's image, (H, W, 3) uint8 RGB or of ``fourier`` (H, W, B) float32, in a style that is drawn."""
+        """The source's image, (H, W, 3) uint8 RGB or of ``fourier`` (H, W, B) float32, in a random target style."""
         if random.random() >= self._probability:
             return image
         reference = self._references[int(random.integers(len(self._references)))].image

@@ -1,4 +1,4 @@
-"""How known data sets lie on disk: a file each says where its images and labels are and what the ids in them mean.
+"""Layouts of known data sets: one file each says where images and labels lie and what the ids mean.
 
 A new layout is a file and an entry here: docs/howto/add_a_layout.md.
 """

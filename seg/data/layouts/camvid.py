@@ -31,7 +31,7 @@ def _pairs(root: Path, split: str, begin: str = "", layout: str = "camvid") -> P
 
 
 def _day_pairs(root: Path, split: str) -> Pairs:
-    """Every frame by day, for both splits: a source needs no validation images."""
+    """All day frames, for both splits: a source needs no validation images."""
     files = [file for folder in ("test", "train", "val") for file in listed(root / folder, "*.png", root, "camvid-day")]
     images = [file for file in files if not file.name.startswith(_DUSK)]
     if not images:

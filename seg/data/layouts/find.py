@@ -10,7 +10,7 @@ from dem_apps.errors import InputError
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.gta5 import GTA5
 
-#: Found by looking at the folder.
+#: The layout is found by looking at the folder.
 AUTO = "auto"
 
 

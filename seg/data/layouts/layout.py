@@ -1,4 +1,4 @@
-"""What a layout of a data set is.
+"""The description of a layout of a data set.
 
 Labels are read as indices, never through a colour conversion: GTA5's are palette images with colours for people.
 """
@@ -20,7 +20,7 @@ Pairs = list[tuple[Path, Path]]
 
 @dataclass(frozen=True)
 class Layout:
-    """One way of keeping a data set.
+    """Where the images and labels of a data set lie, and what its ids mean.
 
     Args:
         pairs: (root, split) → (image, label) files in order; split is ``train`` or ``val``. The labels need not exist.
@@ -36,11 +36,7 @@ class Layout:
 
 
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    """The images below a folder whose path there matches a pattern such as ``*/*_rgb.png``.
-
-    Raises:
-        InputError: no such folder below the root, as the layout has it, or no such file in it.
-    """
+    """The images below a folder whose path there matches a pattern such as ``*/*_rgb.png``."""
     if not folder.is_dir():
         raise InputError(f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would")
     depth = len(folder.parts) + pattern.count("/") + 1

@@ -25,11 +25,7 @@ _IDS = dict(
 
 
 def read_synthia_label(file: Path) -> NDArray[np.uint8]:
-    """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances.
-
-    Raises:
-        InputError: an image that cannot be read, has one channel or a first channel beyond 255.
-    """
+    """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances."""
     from seg.data.read import LOSSLESS, read_all_bits  # OpenCV and torch, which a list of layouts does without
 
     with opened_image(file, LOSSLESS) as picture:
