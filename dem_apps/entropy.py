@@ -1,15 +1,15 @@
 """The equations of *Decoupled Entropy Minimization* (Ma, Li, Xiang; NeurIPS 2025), as pure functions on logits.
 
-One element (a pixel, an action choice) has logits z over C classes and p = softmax(z). Every function takes
-logits of any shape with the classes on ``dim`` and returns one value per element in nats, or one per logit where
-it says so. Computation is in float32, or float64 for float64 logits.
+One element (a pixel, an action) has logits z over C classes and p = softmax(z). Every function takes logits of any
+shape with the classes on ``dim`` and returns one value per element in nats, or one per logit where it says so.
+Computation is in float32, or float64 for float64 logits.
 
-``class_mask`` is a boolean tensor that broadcasts to the logits and is True where a class cannot be chosen, as
-for a masked action. Such a class has probability 0 and takes no part in any sum, whatever its logit holds.
+``class_mask`` is a boolean tensor that broadcasts to the logits and is True where a class is forbidden, as for a masked
+action. Such a class has probability 0 and takes no part in any sum, whatever its logit.
 
-Equation numbers are the paper's. No function holds state: see :mod:`dem_apps.objective` for that.
+Equation numbers are the paper's. The state of objectives is in :mod:`dem_apps.objective`.
 
-The examples below have two classes and p = (1/4, 3/4), so that every number can be checked by hand:
+The examples have two classes and p = (1/4, 3/4), so that every number can be checked by hand:
 
 >>> z = torch.tensor([1.0, 3.0]).log()
 >>> z
@@ -30,24 +30,24 @@ Norm = Literal["l1", "l2", "linf"]
 Calibrator = Literal["gmc", "mec", "self"]
 DeltaSource = Literal["cadf", "entropy"]
 
-#: δ of the whole entropy vanishes at one-hot and uniform predictions, where dividing by it means nothing.
-#: δ of CADF is at least 1 (L1), 1/√C (L2) or 1/C (L∞) and needs no such floor.
+#: δ of the whole entropy vanishes at one-hot and uniform predictions. δ of CADF is at least 1 (L1), 1/√C (L2) or 1/C
+#: (L∞) and needs no such floor.
 ENTROPY_DELTA_FLOOR = torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True)
 class ObjectiveSpec:
-    """Which member of the family an objective is; every combination is one value per element.
+    """A member of the family; every combination is one value per element.
 
-    The members share the form −(1/δ) (Σ p_τᵢ zᵢ − calibration): ``calibrator`` says what is set against CADF.
+    The members share the form −(1/δ) (Σ p_τᵢ zᵢ − calibration).
 
     Args:
         calibrator: ``gmc``, α log Σ exp zᵢ (Eq. 8); ``mec``, α Σ MECₖᵢ zᵢ (Eq. 11); ``self``, α Σ stop(pᵢ) zᵢ,
             which has GMC's gradient (Eq. 7).
         tau: temperature τ of CADF (Eq. 9).
         alpha: weight α of the calibrator.
-        norm: the norm that makes δ, or None for δ = 1.
-        delta: whose gradient δ measures (the paper's AdaDEM-V takes the whole entropy's).
+        norm: of δ, or None for δ = 1.
+        delta: whose reward δ measures (the paper's AdaDEM-V takes the whole entropy's).
     """
 
     calibrator: Calibrator
@@ -94,8 +94,8 @@ def dem(
     >>> dem(torch.tensor([1.0, 3.0]).log(), tau=0.5, alpha=1.5)  # p_τ = (1/10, 9/10): −9/10 log 3 + 3/2 log 4
     tensor(1.0907)
     """
-    # T and Q grow with a constant added to the logits and mostly cancel, so the maximum is taken out first.
-    # It is constant for the gradient, and what it adds to the value, (α − 1) max z, is put back exactly.
+    # T and Q grow with a constant added to the logits and mostly cancel, so the maximum is taken out first. It is
+    # constant for the gradient, and its part of the value, (α − 1) max z, is added again exactly.
     top = _top(logits, dim, class_mask)
     centred = _wide(logits) - top
     return cadf(centred, dim, tau, class_mask) + gmc(centred, dim, alpha, class_mask) + (alpha - 1.0) * top.squeeze(dim)
@@ -130,7 +130,7 @@ def gmc_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) 
 def entropy_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """−∂H/∂zᵢ = R_T + R_Q = pᵢ (zᵢ + T), shape of the logits; sums to 0 over the classes.
 
-    Why entropy stops teaching where it is sure: the reward of the leading class goes to 0, and CADF's goes to 1.
+    At certain predictions the reward of the leading class goes to 0, and CADF's goes to 1.
 
     >>> sure = torch.tensor([0.0, 20.0])
     >>> entropy_reward(sure)[1] < 1e-6, cadf_reward(sure)[1] > 1 - 1e-6
@@ -168,7 +168,7 @@ def calibrated_cadf(
         calibration: the logits' shape, held constant: MECₖ, or the probabilities themselves for AdaDEM-Norm.
         delta: one value per element, held constant, or 1.0.
         dim: the class dimension.
-        class_mask: True where a class cannot be chosen.
+        class_mask: True where a class is forbidden.
 
     >>> calibrated_cadf(torch.tensor([1.0, 3.0]).log(), torch.tensor([0.5, 0.5]), delta=1.0)  # −(3/4 − 1/2) log 3
     tensor(-0.2747)
@@ -176,7 +176,7 @@ def calibrated_cadf(
     filled = _filled(logits, class_mask)
     difference = probabilities(logits, dim, class_mask=class_mask) - calibration
     # The weights nearly sum to 0, so the element's maximum can be taken out of the logits without changing the
-    # gradient; what it adds to the value is put back exactly.
+    # gradient; its part of the value is added again exactly.
     top = _top(logits, dim, class_mask)
     excess = (calibration.sum(dim) - 1.0) * top.squeeze(dim)
     return (excess - (difference * (filled - top)).sum(dim)) / delta
@@ -211,8 +211,8 @@ def marginal_entropy_calibrator(
 ) -> Tensor:
     """MECₖ for each element's predicted class k, with the classes back on ``dim`` (Sec. 3.3); no gradient.
 
-    With forbidden classes a row is restricted to the allowed ones and renormalised: a forbidden class's logit may
-    be −1e8, and any weight left on it would swamp the loss.
+    With forbidden classes a row is restricted to the allowed ones and renormalised: a forbidden class's logit may be
+    −1e8, and any weight on it would dominate the loss.
     """
     rows = marginals.detach()[predicted].movedim(-1, dim)
     if class_mask is None:

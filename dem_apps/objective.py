@@ -1,6 +1,6 @@
-"""What all objectives share: checks, masks, reductions, several processes, and the choice between equation and kernel.
+"""The base class of the objectives: checks, masks, reductions, several processes, and the choice of a backend.
 
-A subclass in :mod:`dem_apps.objectives` says what one element's value is. Everything else is optional for it.
+A subclass in :mod:`dem_apps.objectives` defines the value of one element; everything else is optional.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "compiled", "eager", "reference")
 
-#: Below this many logits the chunked form costs more in calls than it saves in memory traffic.
+#: With fewer logits the chunked form costs more in calls than it saves in memory traffic.
 _EAGER_FROM = 1 << 16
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What an equation may ask about the whole batch, of all processes; nothing in it carries a gradient.
+    """Statistics of the whole batch, of all processes, without gradients.
 
     With ``needs_class_sums`` every part is per predicted class. Without it ``sums`` is None, and unless the reduction
     is ``balanced`` all elements are one group: ``predicted`` is 0 and the others have one entry.
 
     Args:
         predicted: k, the most probable allowed class of each element; the logits' shape without the classes.
-        sums: (C, C) float64, row k the sum of p over the counted elements that are predicted as k.
-        counts: (C,) float64, how many these are.
-        weights: (C,) how much each of them weighs in the loss; under ``none`` as in the mean.
+        sums: (C, C) float64, row k the sum of p over the counted elements predicted as k.
+        counts: (C,) float64, the number of these elements.
+        weights: (C,) the weight of each of them in the loss; under ``none`` as in the mean.
     """
 
     predicted: Tensor
@@ -50,27 +50,26 @@ class Batch:
 
 
 class EntropyObjective(nn.Module):
-    """A loss over logits that needs no labels; the base of all objectives.
+    """A loss over logits without labels; the base class of all objectives.
 
     The sign is that of an entropy: minimise it to sharpen predictions (adaptation), maximise it to explore. Values are
     in nats per element, not divided by log C.
 
-    A subclass defines :meth:`values`. It may define :meth:`observe` and :meth:`reset` (a state that follows the
+    A subclass defines :meth:`values`. It may define :meth:`observe` and :meth:`reset` (buffers that follow the
     batches), :meth:`fused_spec` and :meth:`numpy_form` (faster forms), and the two class attributes. Without a fast
-    form every backend goes by :meth:`values` and autograd.
+    form every backend uses :meth:`values` and autograd.
 
-    Buffers move with every call in ``train()``, under ``no_grad`` too, as those of batch normalisation do, and never in
-    ``eval()``. A call that a backward makes (gradient checkpointing) repeats one that has moved them, and does not.
-    They keep their dtype whatever ``to``, ``half`` or ``bfloat16`` make of the model around them: a moving average in
-    half precision would drift.
+    Buffers move with every call in ``train()``, under ``no_grad`` too, as those of batch norm do, and never in
+    ``eval()``; a call inside a backward (gradient checkpointing) does not move them again. They stay float32 or wider
+    under ``to``, ``half`` and ``bfloat16``: a moving average in half precision drifts.
 
     Args:
         num_classes: C.
-        backend: ``auto`` chooses by size, device and what the machine has; ``compiled`` is the one-pass kernel
-            (C++ on a CPU, torch.compile on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the
-            plain equations. The numbers are the same up to rounding. With ``class_mask``, ``reduction="none"`` or
-            ``torch.func``, or for an objective without a one-pass form, every backend uses the plain equations. Only
-            these have a second derivative (``create_graph=True``).
+        backend: ``auto`` chooses by size, device and compiler; ``compiled`` is the one-pass kernel (C++ on a CPU,
+            torch.compile on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the plain equations. The
+            numbers are the same up to rounding. With ``class_mask``, ``reduction="none"`` or ``torch.func``, or without
+            a one-pass form, every backend uses the plain equations. Only these have a second derivative
+            (``create_graph=True``).
         balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
             within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
 
@@ -81,7 +80,7 @@ class EntropyObjective(nn.Module):
     tensor(0.3750)
     """
 
-    #: Whether weights that are meant for a share of log C, such as ADVENT's, expect the value divided by it.
+    #: Whether weights for a share of log C, such as ADVENT's, expect the value divided by it.
     divided_by_log_c: ClassVar[bool] = False
     #: Whether :meth:`values` or :meth:`observe` use the sums of p per predicted class.
     needs_class_sums: bool = False
@@ -97,11 +96,7 @@ class EntropyObjective(nn.Module):
         self.balance = number("balance", balance, 0.0, 1.0)
 
     def with_least_share(self, share: float) -> EntropyObjective:
-        """This objective, whose balanced mean gives a predicted class below this share of the elements less weight.
-
-        Raises:
-            ValueError: a share that is not from 0 to 1.
-        """
+        """This objective; its balanced mean gives a predicted class below this share of the elements less weight."""
         self.least_share = number("least_share", share, 0.0, 1.0)
         return self
 
@@ -109,34 +104,32 @@ class EntropyObjective(nn.Module):
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
 
         Args:
-            logits: of any floating dtype, finite where they count for nothing.
+            logits: of any floating dtype, finite in elements that count nowhere.
             dim: the class dimension, not negative.
-            class_mask: boolean, the logits' shape, True where a class has probability 0 and may hold any logit;
-                no element is forbidden every class.
-            batch: of the whole call, made before this.
+            class_mask: boolean, the logits' shape, True where a class has probability 0 and any logit; every element
+                has an allowed class.
+            batch: of the whole call.
         """
         raise NotImplementedError
 
     def observe(self, sums: Tensor, counts: Tensor) -> None:
-        """Move the objective's buffers; called before the values are made, in ``train()`` mode, without gradients.
+        """Move the objective's buffers; called before :meth:`values`, in ``train()`` mode, without gradients.
 
-        Args:
-            sums: as in :class:`Batch`; asked for with ``needs_class_sums``.
-            counts: likewise.
+        The arguments are those of :class:`Batch`; ``needs_class_sums`` asks for them.
         """
 
     def reset(self) -> None:
-        """Forget what was seen, where an objective remembers anything."""
+        """Set the buffers back to their first values."""
 
     def fused_spec(self) -> ObjectiveSpec | None:
-        """What makes this objective a case of the one-pass forms, or None.
+        """The case of the one-pass forms that this objective is, or None.
 
-        One with the calibrator ``mec`` has a buffer ``class_marginals`` (C, C), which :meth:`observe` moves.
+        With the calibrator ``mec`` it has a buffer ``class_marginals`` (C, C), which :meth:`observe` moves.
         """
         return None
 
     def numpy_form(self) -> NumpyForm | None:
-        """The mean and its gradient on minibatches of a few logits, in numpy and on this objective's state, or None."""
+        """The mean and its gradient on small minibatches, in numpy, sharing this objective's buffers; or None."""
         return None
 
     def forward(
@@ -150,8 +143,8 @@ class EntropyObjective(nn.Module):
         """The loss of a batch.
 
         Args:
-            logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider. One that is NaN or
-                infinite, and is neither masked nor forbidden, makes the loss NaN or infinite.
+            logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider. NaN or infinity
+                that is neither masked nor forbidden makes the loss NaN or infinite.
             dim: the class dimension.
             mask: boolean, the logits' shape without ``dim``. False elements count nowhere: not in the mean, not
                 in the class marginals, and their gradient is 0. A mask without a True gives 0.
@@ -162,9 +155,9 @@ class EntropyObjective(nn.Module):
                 the classes present; ``sum``; or ``none``, one value per element (0 where the mask is False).
 
         Returns:
-            a float32 scalar (float64 for float64 logits), or with ``none`` the logits' shape without ``dim``.
-            With torch.distributed initialised, counts and class sums are those of all processes, so every
-            process has to make the call; the mean of the processes' results is the loss of the joined batch.
+            a float32 scalar (float64 for float64 logits), or with ``none`` the logits' shape without ``dim``. With
+            torch.distributed initialised, counts and class sums are those of all processes, so every process has to
+            make the call; the mean of their results is the loss of the joined batch.
 
         Raises:
             ValueError: integer logits, a class count, mask or reduction that does not fit.
@@ -183,20 +176,20 @@ class EntropyObjective(nn.Module):
         return f"num_classes={self.num_classes}, backend={self.backend}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EntropyObjective:
-        """What ``to``, ``cuda``, ``half``, … are made of."""
+        """Called by ``to``, ``cuda``, ``half``, …"""
         before = dict(self._buffers)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._keep_dtypes(before)
         return self
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
-        """What ``load_state_dict`` calls; with ``assign=True`` it would bring the saved dtype."""
+        """Called by ``load_state_dict``; with ``assign=True`` it would bring the saved dtype."""
         before = dict(self._buffers)
         super()._load_from_state_dict(*arguments)
         self._keep_dtypes({name: None if old is None else old.to("meta") for name, old in before.items()})
 
     def _keep_dtypes(self, before: dict[str, Tensor | None]) -> None:
-        """No buffer is narrower than float32: what a cast lost comes from the one before, where that has numbers."""
+        """No buffer is narrower than float32; one that was cast is restored from before, where that has numbers."""
         for name, old in before.items():
             new = self._buffers[name]
             if old is not None and new is not None and new.is_floating_point() and new.itemsize < 4:
@@ -213,12 +206,12 @@ class EntropyObjective(nn.Module):
             counted = counted & ~class_mask.all(dim)
             class_mask = class_mask & counted.unsqueeze(dim)
         if mask is not None or class_mask is not None:
-            # whatever stands at an element that does not count, NaN included, must not reach value or gradient
+            # NaN in an element that does not count must not reach value or gradient
             logits = logits.masked_fill(~counted.unsqueeze(dim), 0.0)
         batch = self._batch(logits.detach(), dim, counted, class_mask, reduction)
         values = self.values(logits, dim, class_mask, batch)
         if self.fused_spec() is None:
-            # one in p alone would take −inf for certainty; the fused family's equations multiply by the logit itself
+            # an equation in p alone takes −inf for certainty; the fused family's multiply by the logit itself
             shown = logits if class_mask is None else logits.masked_fill(class_mask, 0.0)
             values = torch.where(shown.isfinite().all(dim), values, torch.nan)
         values = torch.where(counted, values, 0.0)
@@ -231,7 +224,7 @@ class EntropyObjective(nn.Module):
         grouped = self.needs_class_sums or reduction == "balanced"
         predicted, sums = torch.zeros_like(counted, dtype=torch.long), None
         if grouped:
-            # of the logits, since different logits may have the same float32 probability
+            # not by p: different logits may have the same float32 probability
             predicted = (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
         if self.needs_class_sums:
             p = entropy.probabilities(logits, dim, class_mask=class_mask).movedim(dim, -1)
@@ -244,7 +237,7 @@ class EntropyObjective(nn.Module):
 
     @torch.no_grad()
     def _observed(self, sums: Tensor | None, counts: Tensor, reduction: str) -> tuple[Tensor | None, Tensor]:
-        """Sums and counts over all processes, once the objective has seen them."""
+        """Sums and counts over all processes; the objective's buffers have moved."""
         if self.needs_class_sums and sums is not None:
             sums, counts = summed_over_processes(sums, counts)
             if self.training and not inside_backward():
@@ -275,7 +268,7 @@ class EntropyObjective(nn.Module):
         if self.backend != "auto":
             return self.backend
         if torch.compiler.is_compiling():
-            return "reference"  # what torch.compile of the surrounding model can follow
+            return "reference"  # torch.compile of the surrounding model can trace it
         if supports_kernel(logits, self.num_classes):
             return "compiled"
         return "eager" if logits.numel() >= _EAGER_FROM else "reference"

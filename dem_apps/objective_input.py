@@ -1,4 +1,4 @@
-"""What a call of an objective may be given; everything else is one sentence that says what to give instead."""
+"""Checks of the arguments of an objective's call; each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from dem_apps.reduction import REDUCTIONS
 
 
 def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
-    """The class dimension as a non-negative number, after checking that all arguments fit each other.
-
-    Args: as of :meth:`dem_apps.objective.EntropyObjective.forward`.
+    """Check the arguments of :meth:`dem_apps.objective.EntropyObjective.forward`; the class dimension, not negative.
 
     Raises:
-        ValueError: one that does not fit.
+        ValueError: an argument that does not fit.
     """
     _check_logits(logits)
     of_classes = _class_dimension(logits, dim, num_classes)
@@ -39,10 +37,10 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
 
 
 def check_state(logits: Tensor, objective: nn.Module) -> None:
-    """That the objective's buffers can follow these logits.
+    """Check that the objective's buffers can move by these logits.
 
     Raises:
-        ValueError: buffers on another device, or a transformation of ``torch.func`` that cannot move or count.
+        ValueError: buffers on another device, or a transformation of ``torch.func`` that hides the batch.
     """
     for name, buffer in objective.named_buffers(recurse=False):
         if buffer.device != logits.device:
@@ -65,12 +63,12 @@ def check_state(logits: Tensor, objective: nn.Module) -> None:
 
 
 def inside_torch_func(logits: Tensor) -> bool:
-    """Whether a transformation of ``torch.func`` (grad, vmap, jvp, …) is being applied to the logits."""
+    """Whether a transformation of ``torch.func`` (grad, vmap, jvp, …) is applied to the logits."""
     return not torch.compiler.is_compiling() and bool(torch._C._functorch.is_functorch_wrapped_tensor(logits))
 
 
 def inside_backward() -> bool:
-    """Whether this call is made by a backward, as gradient checkpointing does to have an activation again."""
+    """Whether a backward makes this call, as gradient checkpointing does to recompute activations."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
@@ -91,7 +89,7 @@ def _check_logits(logits: Any) -> None:
 
 
 def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
-    # a Tensor of one element has __index__ too, and may be a label
+    # a Tensor of one element has __index__ too, and is probably a label
     if isinstance(dim, (Tensor, bool)) or not hasattr(dim, "__index__"):
         labels = " (an objective takes no labels or target, only logits)" if isinstance(dim, Tensor) else ""
         raise InputError(

@@ -1,4 +1,4 @@
-"""From one value per element to one loss: how much each element weighs, over all processes."""
+"""Reductions from one value per element to one loss: the weight of each element, over all processes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ REDUCTIONS = ("mean", "balanced", "sum", "none")
 def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_share: float = 0.0) -> Tensor:
     """The weight of an element by the group it was predicted into.
 
-    ``mean`` weighs every element alike. ``balanced`` averages within each predicted class and then over the
-    classes present, so that road does not outvote bicycle. With an exponent ``balance`` γ below 1 it stands in
-    between: an element of a class with n elements weighs n^-γ, divided by the sum of all weights; γ = 0 is the
-    mean. The nearest published relative is the image-wise class weighting of Chen et al. (Maximum Squares Loss,
-    ICCV 2019), which has γ = 0.2. ``sum`` weighs every element with 1.
+    ``mean`` weighs all elements equally, ``sum`` with 1. ``balanced`` averages within each predicted class and then
+    over the classes present. With an exponent ``balance`` γ below 1 an element of a class with n elements weighs n^-γ,
+    divided by the sum of all weights; γ = 0 is the mean. The nearest published relative is the image-wise class
+    weighting of Chen et al. (Maximum Squares Loss, ICCV 2019), with γ = 0.2.
 
-    Under ``balanced`` an element of a class of three weighs as much as thousands of road. With a ``least_share`` s > 0,
-    the elements of a class of fewer than s · N of all N weigh as those of a class of s · N would, so that a handful of
-    wrong predictions cannot outvote a class.
+    Under ``balanced`` a few wrong predictions of a rare class weigh as much as a whole class. With a ``least_share``
+    s > 0, elements of a class with fewer than s · N of all N elements weigh as those of a class with s · N.
 
     Args:
         counts: (G,) elements per predicted class, or (1,) for all together; of every process.

@@ -1,9 +1,8 @@
-"""Builds a C++ file once per machine and loads it; without a C++ compiler there is none and callers do without.
+"""Builds a C++ file once per machine and loads it; without a C++ compiler there is no kernel.
 
-The build takes a few seconds and lands in the cache folder under a name that changes with the source, the
-compiler, its flags and the processor, so that a home shared by several machines is safe. The name ends with the digest
-of the library's own bytes: what a full disk or a copy has cut short would end the process by SIGBUS when it is loaded,
-and is built anew instead.
+The build takes a few seconds and is kept in the cache folder. Its name depends on the source, the compiler, its flags
+and the processor, so several machines can share a home. The name ends with the digest of the library's bytes: a
+truncated library would end the process by SIGBUS, and is built again instead.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from dem_apps.runtime.files import cache_dir
 
 #: The one pass over an objective's logits, :mod:`dem_apps.fused.kernel`.
 ONE_PASS = Path(__file__).with_name("one_pass.cpp")
-# Not -ffast-math: it would assume that there is no NaN, and linking with it switches denormal numbers off for
-# the whole process.
+# Not -ffast-math: it assumes that there is no NaN, and switches denormal numbers off for the whole process.
 _FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
     "-fopenmp", "-shared", "-fPIC",
@@ -55,8 +53,8 @@ def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's memory begins."""
-    try:  # numpy's own way takes three times as long, which on a minibatch of PPO is as long as the kernel takes
+    """The address of an array's memory."""
+    try:  # three times as fast as numpy's own, which on a minibatch of PPO takes as long as the kernel
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # read-only, in another order, or empty
         begin: int = array.__array_interface__["data"][0]
@@ -95,7 +93,7 @@ def _digest(content: bytes) -> str:
 
 
 def _build(source: Path, compiler: str, target: Path, name: str) -> Path:
-    """Compile inside the target folder and rename, so that another process never loads half a file; the library."""
+    """Compile inside the target folder and rename, so that no process loads half a file; the library."""
     with tempfile.TemporaryDirectory(dir=target) as folder:
         built = Path(folder) / f"{name}.so"
         command = [*compiler.split(), *_FLAGS, str(source), "-o", str(built)]
@@ -108,7 +106,7 @@ def _build(source: Path, compiler: str, target: Path, name: str) -> Path:
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on."""
+    """The properties that ``-march=native`` depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
 """The one pass in PyTorch, over chunks that stay in the cache; any device and dtype, compiled on a GPU.
 
-What each output means is said in :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner, n of a chunk.
+Outputs as of :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner, n elements of a chunk.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _chunk_pass(
     """The PyTorch form on one chunk: writes the three outputs, returns the flat float64 sums."""
     z = logits_cn.to(computed_in(logits_cn.dtype))
     if counted_n is not None:
-        # whatever stands at a masked element, NaN included, must not reach a sum
+        # NaN in a masked element must not reach a sum
         z = torch.where(counted_n, z, 0.0)
     top = z.amax(0)
     z = z - top
@@ -129,7 +129,7 @@ def _chunk_pass(
         count = torch.full_like(value.sum(), value.numel()) if counted_n is None else counted_n.sum()
         return torch.stack([count.double(), value.sum(dtype=torch.float64)])
     classes = torch.arange(z.shape[0], dtype=torch.int32, device=z.device).unsqueeze(1)
-    # the first of the largest, as argmax has it
+    # the first of the largest, as argmax
     predicted = torch.where(z == 0, classes, z.shape[0] - 1).amin(0)
     if predicted_n is not None:
         predicted_n.copy_(predicted)

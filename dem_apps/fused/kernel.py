@@ -1,6 +1,6 @@
 """The one pass in C++ (``one_pass.cpp``), called through ctypes; for the CPU, where a compiler was found.
 
-What each output means is said in :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner.
+Outputs as of :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner.
 """
 
 from __future__ import annotations
@@ -71,15 +71,7 @@ class _Settings(ctypes.Structure):
 def pass_settings(
     shape: tuple[int, ...], strides: tuple[int, ...], spec: ObjectiveSpec, grouped: bool, threads: int
 ) -> ctypes.Structure:
-    """Arguments of the kernel for logits (O, C, I) with strides in elements.
-
-    Args:
-        shape: O, C, I.
-        strides: of the same axes.
-        spec: the member of the family.
-        grouped: sums per predicted class.
-        threads: at most; small logits take one.
-    """
+    """The kernel's settings for logits of ``shape`` (O, C, I) with ``strides`` in elements, and at most ``threads``."""
     return _Settings(
         *shape,
         *strides,

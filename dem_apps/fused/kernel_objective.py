@@ -1,7 +1,7 @@
 """Value and gradient of a decoupled objective on a minibatch of action logits: the one pass in C++, called on numpy.
 
-The fast one of the two forms of :data:`dem_apps.fused.numpy_objective.NumpyForm`. PPO's minibatches are 64 rows of a
-few logits, where tensors, autograd and even numpy's calls cost more than the arithmetic.
+The faster of the two forms of :data:`dem_apps.fused.numpy_objective.NumpyForm`: on PPO's minibatches of 64 rows the
+calls of tensors, autograd and numpy cost more than the arithmetic.
 
 Shapes: B rows, C actions.
 """
@@ -73,14 +73,7 @@ def has_kernel_for(num_classes: int) -> bool:
 
 
 class _Work:
-    """What a call on logits of one shape needs, made once: finding an array's address takes as long as the arithmetic.
-
-    Args:
-        rows: B.
-        classes: C.
-        spec: the member of the family.
-        grouped: whether there are class marginals.
-    """
+    """The arrays of calls on logits of one shape, made once: finding an address takes as long as the arithmetic."""
 
     def __init__(self, rows: int, classes: int, spec: ObjectiveSpec, grouped: bool) -> None:
         strides = rows * classes, 1, classes  # the classes in the middle: one outer, C classes, B inner

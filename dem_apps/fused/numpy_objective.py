@@ -1,8 +1,8 @@
 """Value and gradient of a decoupled objective on a minibatch of action logits, in numpy.
 
-PPO's minibatches are 64 rows of a few logits, where nearly all of an objective's time goes into calling PyTorch. This
-is the same objective with a few calls to numpy instead: the equations of :mod:`dem_apps.entropy`, with the gradient
-that :mod:`dem_apps.fused.chunked` derives. It serves where :mod:`dem_apps.fused.kernel_objective` has no compiler.
+On PPO's minibatches of 64 rows nearly all of an objective's time is spent in calls of PyTorch. These are the equations
+of :mod:`dem_apps.entropy`, with the gradient of :mod:`dem_apps.fused.chunked`, in a few calls of numpy, for machines
+without a compiler for :mod:`dem_apps.fused.kernel_objective`.
 
 Shapes: B rows, C actions.
 """

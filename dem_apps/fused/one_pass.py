@@ -1,7 +1,7 @@
 """Value and gradient of an objective in one pass over the logits, without a copy of them.
 
-The class marginals enter AdaDEM linearly: everything but MECₖ/δ can be made before they are known. So one pass over
-the logits makes
+The class marginals enter AdaDEM linearly: everything but MECₖ/δ can be computed before they are known. One pass over
+the logits computes
 
 - the part of each logit's gradient that is free of the marginals, written where the gradient will be returned,
 - each element's predicted class k and 1/δ,
@@ -31,7 +31,7 @@ from dem_apps.fused.kernel import kernel_finish, kernel_pass
 
 @dataclass
 class FusedSums:
-    """What one pass makes. G is C where elements are grouped by predicted class, else 1; sums are float64."""
+    """The result of one pass. G is C where elements are grouped by predicted class, else 1; sums are float64."""
 
     counts: Tensor  # (G,)
     values: Tensor  # (G,) sums of the marginal-free values
@@ -130,7 +130,7 @@ def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights:
 
 
 class _ReadyGradient(torch.autograd.Function):
-    """Hands autograd a value and the gradient that was made with it."""
+    """A value whose gradient has been computed with it."""
 
     @staticmethod
     def forward(ctx, logits, value, one_pass, sums, weights, weighted_rows):  # type: ignore[no-untyped-def]
@@ -145,7 +145,7 @@ class _ReadyGradient(torch.autograd.Function):
                 "create_graph=True: the one-pass forms have no second derivative, and would be taken for constants; "
                 "build the objective with backend='reference'"
             )
-        # The gradient is finished in place and given away, so a second backward (retain_graph) makes it anew.
+        # The gradient is finished in place, so a second backward (retain_graph) computes it again.
         sums, ctx.sums = ctx.sums or ctx.one_pass(*ctx.saved_tensors, with_gradient=True), None
         weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * incoming
         gradient = ctx.one_pass.finish(sums, ctx.weights * incoming, weighted_rows)

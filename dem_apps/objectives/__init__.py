@@ -77,6 +77,6 @@ def objective_options(name: str) -> list[str]:
     ['tau', 'alpha']
     """
     made_of = objective_class(name)
-    # what every objective takes is no option of one
+    # the arguments of every objective are no options
     common = inspect.signature(resolve_name("dem_apps.objective:EntropyObjective")).parameters
     return [argument for argument in inspect.signature(made_of).parameters if argument not in common]

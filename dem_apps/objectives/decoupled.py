@@ -1,7 +1,7 @@
 """The family of *Decoupled Entropy Minimization* (Ma, Li, Xiang; NeurIPS 2025): entropy, CADF, DEM and AdaDEM.
 
-The equations are in :mod:`dem_apps.entropy`. All members are cases of one form, :class:`ObjectiveSpec`, and so have the
-one-pass forms of :mod:`dem_apps.fused` in common.
+The equations are in :mod:`dem_apps.entropy`. All members are cases of one form, :class:`ObjectiveSpec`, and share the
+one-pass forms of :mod:`dem_apps.fused`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dem_apps.objective import Batch, EntropyObjective
 
 
 class DecoupledObjective(EntropyObjective):
-    """A member of the family by its parts; the classes below and their names are the ones of the paper.
+    """A member of the family by its parts; the classes below are the paper's members.
 
-    State: with the calibrator MEC the buffer ``class_marginals`` (C, C), row k being the mean prediction over
+    State: with the calibrator MEC the buffer ``class_marginals`` (C, C), whose row k is the mean prediction over
     elements predicted as k. It is float32, starts at 1/C, is in ``state_dict`` and moves once per call, before the loss
-    uses it, in ``train()`` mode only. A batch whose probabilities are NaN does not move it.
+    uses it, in ``train()`` mode only. NaN probabilities do not move it.
 
     Args:
         spec: which member.
@@ -71,7 +71,7 @@ class DecoupledObjective(EntropyObjective):
     def observe(self, sums: Tensor, counts: Tensor) -> None:
         """Move the class marginals towards the batch."""
         moved = entropy.updated_class_marginals(self.class_marginals, sums, counts, self.momentum)
-        # NaN would stay in them for good; the loss of this batch is NaN, which says enough
+        # NaN would stay in them; the loss of this batch is NaN in any case
         self.class_marginals.copy_(torch.where(sums.isfinite().all(), moved, self.class_marginals))
 
     def reset(self) -> None:
@@ -80,11 +80,11 @@ class DecoupledObjective(EntropyObjective):
             self.class_marginals.fill_(1.0 / self.num_classes)
 
     def fused_spec(self) -> ObjectiveSpec | None:
-        """The parts; None for a subclass with an equation of its own, which the fast forms do not know."""
+        """The parts; None for a subclass with an equation of its own, which has no fast form."""
         return self.spec if type(self).values is DecoupledObjective.values else None
 
     def numpy_form(self) -> NumpyForm | None:
-        """The same on numpy arrays; shares the class marginals' memory. None as for :meth:`fused_spec`."""
+        """The same on numpy arrays, sharing the class marginals' memory; None as for :meth:`fused_spec`."""
         if self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe:
             return None
         marginals = self.class_marginals.numpy() if self.needs_class_sums else None
@@ -177,7 +177,7 @@ class AdaDEM(DecoupledObjective):
 
 
 class AdaDEMNorm(DecoupledObjective):
-    """AdaDEM without MEC (Algorithm 1). At α = 1 its value is 0 at every point; only its gradient means something.
+    """AdaDEM without MEC (Algorithm 1). At α = 1 its value is always 0; only its gradient matters.
 
     Args: as of :class:`AdaDEM`.
 
@@ -216,7 +216,7 @@ def _normalised(calibrator: Calibrator, alpha: float, norm: Norm, delta: DeltaSo
 
 
 def _warn(message: str) -> None:
-    """A warning at the first line outside this package, whether that called a class or ``build_objective``."""
+    """A warning at the first line outside this package."""
     level = 1
     while sys._getframe(level - 1).f_globals["__name__"].partition(".")[0] == "dem_apps":
         level += 1

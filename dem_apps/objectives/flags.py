@@ -1,7 +1,4 @@
-"""The options of all objectives as settings of the commands.
-
-A module of its own, since only commands need a parser of settings; :mod:`dem_apps` itself does without.
-"""
+"""The options of all objectives as settings of the commands; :mod:`dem_apps` itself needs no parser of settings."""
 
 from __future__ import annotations
 
@@ -44,11 +41,11 @@ def given_options(settings: ObjectiveSettings) -> dict[str, Any]:
 
 
 def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
-    """Refuse options that change nothing, and values that the objective does not take.
+    """Refuse options without effect, and values that the objective does not take.
 
     Args:
         settings: ``loss`` is a name of the table, or ``none``.
-        trained: whether the training has an objective at all; False refuses every option.
+        trained: whether the training has an objective; False refuses every option.
 
     Raises:
         InputError: naming the flag and what would be right.
@@ -56,7 +53,7 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
     given = given_options(settings)
     if not given:
         return
-    # torch is loaded for a given option only
+    # torch is imported for a given option only
     from dem_apps.objectives import OBJECTIVE_NAMES, build_objective, objective_options
 
     for name in given:
@@ -67,7 +64,7 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
             raise InputError(f"--{name}: belongs to --loss {', '.join(owners)}, not to --loss {settings.loss}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, by the objective that trains
+            warnings.simplefilter("ignore")  # the objective that trains warns
             build_objective(str(settings.loss), num_classes=2, **given)
     except InputError as error:
         raise InputError(f"--{error}") from error

@@ -1,4 +1,4 @@
-"""Information maximisation: sure about each element, undecided over the batch.
+"""Information maximisation: certain predictions of the elements, and a uniform one over the batch.
 
 The loss is the mean entropy of the predictions minus the entropy of the mean prediction, the mutual information of
 input and prediction with the opposite sign. Source: SHOT (Liang, Hu, Feng: Do We Really Need to Access the Source
@@ -34,18 +34,18 @@ def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, clas
     """H + Σ pᵢ log p̄ᵢ per element, with p̄ held constant.
 
     The weighted mean over the elements is mean H − H(p̄), and so is its gradient: that of H(p̄) is
-    −Σ (log p̄ᵢ + 1) ∂p̄ᵢ, where the ones add up to nothing since p̄ sums to 1.
+    −Σ (log p̄ᵢ + 1) ∂p̄ᵢ, where the ones cancel since p̄ sums to 1.
 
     Args:
         logits: classes on ``dim``.
-        mean_p: (C,) p̄; may be 0 where every element's probability is.
+        mean_p: (C,) p̄; may be 0.
         dim: the class dimension.
         class_mask: True where a class cannot be chosen.
     """
     p = probabilities(logits, dim, class_mask=class_mask)
-    # p log p̄ is 0 where p̄ is: no element has any probability there
+    # p log p̄ is 0 where p̄ is 0, since p is 0 there
     log_mean = mean_p.clamp_min(torch.finfo(mean_p.dtype).tiny).log().to(p.dtype)
-    # the probabilities sum to 1, so a constant can wait outside; less is left to cancel in the gradient
+    # the probabilities sum to 1, so a constant can be taken out; less is left to cancel in the gradient
     top = log_mean.max()
     return shannon_entropy(logits, dim, class_mask) + (p.movedim(dim, -1) * (log_mean - top)).sum(-1) + top
 
@@ -53,8 +53,8 @@ def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, clas
 class InfoMax(EntropyObjective):
     """Mean entropy minus the entropy of the mean prediction, from −log C to 0.
 
-    The mean prediction is that of the batch, over all processes, under the weights of the reduction; with
-    ``reduction="none"`` of the mean. It is not remembered from batch to batch.
+    The mean prediction is that of the batch, over all processes, under the weights of the reduction (with ``none``
+    those of the mean).
 
     >>> objective = InfoMax(num_classes=2)
     >>> objective(torch.tensor([[30.0, 0.0], [0.0, 30.0]]))  # sure, and both classes alike: −log 2

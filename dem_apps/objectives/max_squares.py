@@ -15,8 +15,7 @@ from dem_apps.objective import Batch, EntropyObjective
 def maximum_squares(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
     """−½ Σ pᵢ², from −1/2 for a sure prediction to −1/(2C) for a uniform one.
 
-    Its gradient grows with the probability linearly and not logarithmically as the entropy's does, so that elements
-    that are sure already do not outvote the others.
+    Its gradient grows linearly with the probability, so certain elements dominate less than under the entropy.
 
     >>> import torch
     >>> maximum_squares(torch.tensor([1.0, 3.0]).log())  # p = (1/4, 3/4): −(1/16 + 9/16)/2

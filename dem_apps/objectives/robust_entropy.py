@@ -30,8 +30,8 @@ def charbonnier(values: Tensor, eta: float) -> Tensor:
 class RobustEntropy(EntropyObjective):
     """ρ(H / log C), from nearly 0 for a sure prediction to 1 for a uniform one.
 
-    With η above ½ an uncertain element counts for more than a sure one, with 2 its gradient grows with the third power
-    of its entropy: elements that are sure already are left alone.
+    With η above ½ an uncertain element counts more than a certain one. With 2 the gradient grows with the third power
+    of the entropy, so certain elements hardly move.
 
     Args:
         num_classes: C.
