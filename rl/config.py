@@ -46,9 +46,7 @@ class TrainConfig(ObjectiveSettings):
         "weight of the entropy term, or lin_0.001 to let it fall to 0; default: the environment's in "
         "configs/rl/ALGO.yaml, else the paper's 0.001 (that of a --hyperparameters-file is not used)",
     )
-    env: str = option(
-        "MiniGrid-DoorKey-5x5-v0", "environment, as gymnasium knows it: ID, or MODULE:ID to import it from"
-    )
+    env: str = option("MiniGrid-DoorKey-5x5-v0", "id of an environment in gymnasium, or MODULE:ID to import it from")
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=("ppo", "a2c"), group="training")
     update: str = option("auto", "auto: fast where it can serve; sb3: SB3's own code", choices=("auto", "sb3"))
@@ -137,40 +135,30 @@ def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:
 
 
 def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
-    """A hundred: with ten, where each is won or lost, the 95 % CI of a return is ± 0.3.
+    """A hundred, or fewer where episodes as long as their limit would take a quarter of the training's steps.
 
-    Fewer where episodes as long as their limit would take a quarter of the training's steps; as many as an evaluation
-    has where the environment has no limit.
+    Without a limit as many as an evaluation has.
     """
     affordable = 0 if limit is None else int(FINAL_SHARE * timesteps / (FINAL_SCORES * limit))
     return max(min(affordable, 100), episodes)
 
 
 def read_run(run_dir: Path) -> TrainConfig:
-    """The resolved settings of a run of ``rl.train``; no module is imported that they name.
+    """The resolved settings of a run of ``rl.train``, checked again; no module is imported that they name.
 
     Raises:
         InputError: no run folder, or settings that no run of ``rl.train`` has.
     """
+    from rl.training.entries import check_entry
+
     where = str(run_dir / "config.yaml")
     config = from_dict(TrainConfig, read_config(run_dir), where)
     try:
-        return checked_again(config)
+        import_environments(None, [config.env])
+        _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
+        check_entry(config.hyperparameters, config.algo, "hyperparameters")
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-
-
-def checked_again(config: TrainConfig) -> TrainConfig:
-    """The settings out of a run folder, which may be tampered with; :func:`resolve` has filled them in.
-
-    Raises:
-        InputError: as of :func:`resolve`.
-    """
-    from rl.training.entries import check_entry
-
-    import_environments(None, [config.env])
-    _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
-    check_entry(config.hyperparameters, config.algo, "hyperparameters")
     return config
 
 

@@ -35,7 +35,7 @@ class EvaluateConfig:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command: read a run, play, print, and write only where asked to."""
+    """The command: read a run, play, print, and write the files that flags name."""
     config = parse_config(
         EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
     )

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
-from rl.config import TrainConfig, checked_again, import_environments, resolve
+from rl.config import TrainConfig, import_environments, read_run, resolve
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -24,9 +25,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
     import_environments(config.import_modules, [config.env], sys.argv[1:] if argv is None else argv)
+    if config.resume:
+        read_run(Path(str(config.run_dir)))  # whose settings these are; they may have been tampered with
+    else:
+        config = resolve(config)
     from rl.training.run import train
 
-    train(checked_again(config) if config.resume else resolve(config))
+    train(config)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def test_every_number_of_an_entry_has_a_range(algo: str) -> None:
     [("gamma", 2), ("gamma", -0.1), ("gae_lambda", 1.5), ("clip_range", -1), ("clip_range", 0),
      ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
      ("max_grad_norm", 0), ("target_kl", -1),
-     ("stats_window_size", -1), ("stats_window_size", 1.5), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
+     ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
      ("clip_range_vf", -0.1)],
 )  # fmt: skip
 def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None:

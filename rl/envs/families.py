@@ -1,4 +1,4 @@
-"""The table of families of environments, and what a family says about an id."""
+"""The table of families of environments, and the goal and success of an id."""
 
 from __future__ import annotations
 

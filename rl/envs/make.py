@@ -24,8 +24,6 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
-from rl.envs.checked_env import CheckedEnv
-from rl.envs.episode_restore import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules, load
 from rl.fast.compact_normalize import CompactNormalize
@@ -86,6 +84,96 @@ def _becomes_float(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating) and not is_picture(space)
 
 
+class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Checks what an environment and its wrappers return; ``env_id`` names it in errors.
+
+    NumPy would broadcast an observation of shape (1,) over a row of four, and 5 is no action of ``Discrete(3)``.
+
+    Raises:
+        InputError: spaces that no algorithm of SB3 takes; later, an observation of another shape, or a reward that is
+            no number.
+    """
+
+    def __init__(self, env: gym.Env, env_id: str) -> None:
+        super().__init__(env)
+        self._where = f"--env {env_id}"
+        observations, actions = env.observation_space, env.action_space
+        if isinstance(observations, spaces.Box) and 0 in observations.shape:
+            raise InputError(f"{self._where}: its observations have the shape {observations.shape}, which is empty")
+        if np.any(getattr(actions, "start", 0)):
+            raise InputError(
+                f"{self._where}: its actions are {actions}, and Stable-Baselines3 counts actions from 0; wrap it so "
+                "that they begin there, as with gymnasium.wrappers.TransformAction"
+            )
+        self._shape = observations.shape
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset, and check the observation."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._check_observation(observation, "reset")
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, and check observation and reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._check_observation(observation, "step")
+        try:
+            # an array of one value is a reward too, and NumPy no longer makes a float of it
+            reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
+        return observation, reward, terminated, truncated, info
+
+    def _check_observation(self, observation: Any, call: str) -> None:
+        shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
+        if self._shape is not None and shape != self._shape:  # None: several arrays, which the policy checks
+            raise InputError(
+                f"{self._where}: its {call}() gave an observation of shape {shape}, and its observation_space says "
+                f"{self._shape}"
+            )
+
+
+class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
+    """Outermost wrapper that records (:meth:`episode_record`) and repeats (:meth:`restore`) the episode so far.
+
+    Environments cannot be saved in general, and a pickle can run code. But nearly every gymnasium environment draws all
+    of its randomness from ``np_random``, so its state can be reached again: put the generator back, reset, repeat the
+    actions. Every wrapper inside (time limits, monitors) is repeated with it.
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self._start: dict[str, Any] = {}
+        self._actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset, after noting where the randomness of this episode starts."""
+        # With a seed the environment makes a new generator from it; the present one does not matter.
+        generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
+        self._start = {"seed": seed, "options": options, "generator": generator}
+        self._actions = []
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, after noting the action."""
+        self._actions.append(np.asarray(action).tolist())
+        return self.env.step(action)
+
+    def episode_record(self) -> dict[str, Any]:
+        """What :meth:`restore` needs, as JSON values."""
+        return {**self._start, "actions": list(self._actions)}
+
+    def restore(self, record: dict[str, Any]) -> Any:
+        """Bring the environment to the state in which :meth:`episode_record` was called; returns its observation."""
+        if record["generator"] is not None:
+            self.unwrapped.np_random.bit_generator.state = record["generator"]
+        observation, _ = self.reset(seed=record["seed"], options=record["options"])
+        for action in record["actions"]:
+            # [()] turns an array without dimensions into the scalar that a Discrete space expects
+            observation = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])[0]
+        return observation
+
+
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
     """``count`` environments in this process, with running normalisation of observations and rewards if asked for.
 
@@ -141,7 +229,7 @@ def episode_limit(env_id: str) -> int | None:
         return limit
     try:
         limit = getattr(gym.make(env_id).unwrapped, "max_steps", None)
-    except (gym.error.Error, ImportError):  # make_env says so
+    except (gym.error.Error, ImportError):  # make_env raises it as an InputError
         return None
     return limit if isinstance(limit, int) and limit > 0 else None
 

@@ -1,6 +1,6 @@
 """MiniGrid (Chevalier-Boisvert et al., NeurIPS 2023): grid worlds that the paper trains on.
 
-Its dictionaries of view and mission become one float32 array by :class:`rl.envs.flat_observation.FlatObservation`,
+Its dictionaries of view and mission become one float32 array by :class:`rl.fast.grid_view.FlatObservation`,
 which has FlatObsWrapper's numbers.
 """
 
@@ -10,7 +10,7 @@ MINIGRID = Family(
     prefixes=("MiniGrid-", "BabyAI-"),
     module="minigrid",
     wrappers={
-        "minigrid.wrappers.FlatObsWrapper": "rl.envs.flat_observation:FlatObservation",  # the same numbers
+        "minigrid.wrappers.FlatObsWrapper": "rl.fast.grid_view:FlatObservation",  # the same numbers
         "minigrid.wrappers.FullyObsWrapper": "minigrid.wrappers:FullyObsWrapper",
         "minigrid.wrappers.ImgObsWrapper": "minigrid.wrappers:ImgObsWrapper",
     },

@@ -15,10 +15,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Wall
 from minigrid.minigrid_env import MiniGridEnv
+from minigrid.wrappers import FlatObsWrapper
 
 #: A cell as four bytes: kind, colour, state, and whether one sees through it.
 _HIDDEN = bytes((OBJECT_TO_IDX["unseen"], 0, 0))
@@ -29,6 +31,35 @@ _OUTSIDE = _WALLS[Wall().color]
 #: Where an agent that faces right, down, left, up looks to, and what is to its right.
 _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 _RIGHT = ((0, 1), (-1, 0), (0, -1), (1, 0))
+
+
+class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
+    """Equal to ``DtypeObservation(FlatObsWrapper(env), numpy.float32)``, and faster.
+
+    Observations are the view, V·V·3 numbers from 0 to 255, and the mission, one-hot over 28 characters for each of its
+    96 places: float32, one axis. MiniGrid environments get the fast view.
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self._stock: Any = FlatObsWrapper(env)
+        self.observation_space = spaces.Box(0, 255, self._stock.observation_space.shape, np.float32)
+        self._image_size = int(np.prod(env.observation_space["image"].shape))  # type: ignore[index]
+        self._missions: dict[str, np.ndarray] = {}
+        use_fast_view(env)
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        """Step with the action as Python's int, which MiniGrid compares with its names of actions several times."""
+        return super().step(int(action))
+
+    def observation(self, observation: dict[str, Any]) -> np.ndarray:
+        """The flat observation."""
+        mission = observation["mission"]
+        if mission not in self._missions:
+            self._missions[mission] = self._stock.observation(observation).astype(np.float32)
+        flat = self._missions[mission].copy()
+        flat[: self._image_size] = observation["image"].ravel()
+        return flat
 
 
 def use_fast_view(env: gym.Env) -> bool:

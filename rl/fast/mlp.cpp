@@ -21,7 +21,7 @@ constexpr int64_t LANES = 8, TILE = 4;
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 constexpr int64_t PANEL = 2 * LANES, BLOCK = 16;
 
-// A matrix in somebody's memory; a transposed one has its strides swapped.
+// A view of a matrix; a transposed one has its strides swapped.
 struct Matrix {
     const float* at;
     int64_t row_stride, column_stride;

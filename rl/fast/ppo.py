@@ -2,12 +2,13 @@
 
 :class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks networks in C++ or numpy for the actions; an update
 uses a gradient that is written out (:mod:`rl.fast.update`). Both draw the same random numbers as SB3 and leave policy,
-optimiser and normalisation as SB3 would, so checkpoints, evaluation and ``save`` know nothing of it. Rounding differs:
+optimiser and normalisation as SB3 would, so checkpoints, evaluation and ``save`` are the same. Rounding differs:
 after 320 updates weights differ by less than 1e-6 (``tests/rl/fast/test_update.py``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -110,18 +111,9 @@ class FastPPO(PPO):
 
     def _settings(self) -> Settings:
         """Schedules as they are now."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
         progress = self._current_progress_remaining
-        return Settings(
-            batch_size=self.batch_size,
-            n_epochs=self.n_epochs,
-            clip_range=self.clip_range(progress),  # type: ignore[operator]
-            clip_range_vf=None if self.clip_range_vf is None else self.clip_range_vf(progress),  # type: ignore[operator]
-            ent_coef=self.ent_coef,
-            vf_coef=self.vf_coef,
-            max_grad_norm=self.max_grad_norm,
-            normalize_advantage=self.normalize_advantage,
-            target_kl=self.target_kl,
-        )
+        return Settings(**{name: value(progress) if callable(value) else value for name, value in given.items()})
 
     def _log(self, stats: UpdateStats, settings: Settings) -> None:
         """Under SB3's names; approx_kl is that of the last epoch, as there."""
@@ -144,25 +136,25 @@ class FastPPO(PPO):
 
 
 def why_not_fast(model: PPO) -> str | None:
-    """What the fast code does not know about a PPO model, as half a sentence; None if it can train it."""
+    """Why the fast code cannot train a PPO model, as half a sentence; None if it can."""
     policy, space = model.policy, model.observation_space
     if model.use_sde or not isinstance(model.action_space, spaces.Discrete) or model.action_space.n < 2:
-        return f"the action space is {model.action_space}, and it knows Discrete ones without gSDE"
+        return f"the action space is {model.action_space}, not Discrete without gSDE"
     if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype != np.float32:
-        return f"the observations are {space}, and it knows a float32 Box with one axis"
+        return f"the observations are {space}, not a float32 Box with one axis"
     if model.device.type != "cpu":
-        return f"the device is {model.device}, and it knows the CPU"
+        return f"the device is {model.device}, not the CPU"
     if type(model.rollout_buffer) is not RolloutBuffer:
-        return f"the rollout buffer is {type(model.rollout_buffer).__name__}, and it knows RolloutBuffer"
+        return f"the rollout buffer is {type(model.rollout_buffer).__name__}, not RolloutBuffer"
     if not is_mlp_policy(policy):
-        return f"the policy is {type(policy).__name__} with parts of its own, and it knows SB3's MlpPolicy"
+        return f"the policy is {type(policy).__name__}, not SB3's MlpPolicy without changes"
     if policy.activation_fn not in ACTIVATIONS:
-        known = " and ".join(activation.__name__ for activation in ACTIVATIONS)
-        return f"the activation is {policy.activation_fn.__name__}, and it knows {known}"
+        known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
+        return f"the activation is {policy.activation_fn.__name__}, not {known}"
     optimizer = policy.optimizer
     group = optimizer.param_groups[0]
     if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
-        return f"the optimiser is {type(optimizer).__name__} with options, and it knows plain Adam"
+        return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
     return None
 
 

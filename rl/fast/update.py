@@ -42,7 +42,7 @@ class RolloutBatch:
 
 @dataclass(frozen=True)
 class Settings:
-    """What PPO's update is told, under SB3's names; schedules are numbers here."""
+    """Settings of PPO's update under SB3's names; schedules are numbers here."""
 
     batch_size: int
     n_epochs: int
@@ -127,7 +127,7 @@ def kernel_losses(
 ) -> Losses:
     """The losses in C++, from logits (B, A) and values (B,)."""
     rows, number = logits.shape
-    # one piece of memory, so that one address is asked for: log p, p and the gradient, entropy and the other gradient
+    # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient
     wide, narrow, losses = rows * number, rows, np.empty(5)
     made = np.empty(3 * wide + 2 * narrow, np.float32)
     begin = address(made)

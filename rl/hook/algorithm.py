@@ -37,7 +37,7 @@ Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 #: Terms beside those of the core.
 POLICY_TERMS: dict[str, type[EntropyObjective]] = {"complexity": Complexity, "adaptive-entropy": AdaptiveEntropy}
-#: No entropy term at all, whatever ``ent_coef`` says.
+#: No entropy term, at any ``ent_coef``.
 NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
 STOCK = "entropy"

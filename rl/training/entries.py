@@ -129,12 +129,8 @@ def wrong_value(key: str, value: Any, default: Any) -> str | None:
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
     if key in _WHOLE_NUMBERS and not (is_number and 1 <= number < 1 << 40 and number % 1 == 0):
         return f"expected a whole number above 0, not {shown(value)}"  # perhaps written as 1e5
-    if isinstance(default, bool) and not isinstance(value, bool):
-        return f"expected true or false, not {shown(value)}"
     if isinstance(default, (int, float)) and not isinstance(default, bool) and not is_number:
         return f"expected a number, not {shown(value)}"
-    if isinstance(default, int) and key not in _WHOLE_NUMBERS and not isinstance(value, int):
-        return f"expected a whole number, not {shown(value)}"
     return out_of_range([number], **_RANGES.get(key, {}))
 
 

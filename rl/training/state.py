@@ -46,7 +46,7 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
 
-    Environments are kept as the start of their episode and the actions since (:mod:`rl.envs.episode_restore`). The
+    Environments are kept as the start of their episode and the actions since (:mod:`rl.envs.make`). The
     rollout buffer is not kept: between two rollouts it is empty.
     """
     assert model.env is not None

@@ -14,9 +14,9 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from dem_apps.errors import InputError
-from rl.envs.flat_observation import FlatObservation
 from rl.envs.make import make_env, make_training_envs
 from rl.fast.compact_normalize import CompactNormalize, widened
+from rl.fast.grid_view import FlatObservation
 
 DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"

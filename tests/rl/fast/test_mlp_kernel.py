@@ -14,8 +14,7 @@ from stable_baselines3 import PPO
 from torch import Tensor, nn
 
 from rl.fast import numpy_mlp
-from rl.fast.mlp_kernel import KernelChain, load_mlp_kernel
-from rl.fast.numpy_mlp import Chain, Network
+from rl.fast.numpy_mlp import Chain, KernelChain, Network, load_mlp_kernel
 from rl.fast.ppo import FastPPO
 
 kernel = load_mlp_kernel()
