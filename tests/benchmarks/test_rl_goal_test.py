@@ -1,4 +1,4 @@
-"""The test between two arms counts pairs of one seed, and its p is that of a coin."""
+"""The McNemar test of two arms counts pairs of one seed."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The core on a machine that has torch and numpy and nothing else."""
+"""The core with torch and numpy alone."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ for name in OBJECTIVE_NAMES:
     assert "adadem" in done.stdout.split()
 
 
-def test_a_mistake_is_told_in_a_sentence_there_too() -> None:
+def test_a_mistake_is_one_sentence() -> None:
     done = run_alone("from dem_apps import build_objective\nbuild_objective('adadme', num_classes=5)")
     assert "did you mean 'adadem'?" in done.stderr.splitlines()[-1]
 
 
-def test_what_is_not_on_the_list_cannot_be_imported() -> None:
+def test_other_packages_cannot_be_imported() -> None:
     for name in ("rich", "scipy", "jsonargparse", "gymnasium", "stable_baselines3", "segmentation_models_pytorch"):
         done = run_alone(f"import {name}")
         assert f"No module named '{name}'" in done.stderr

@@ -1,4 +1,4 @@
-"""What the objective does with the input it may meet: layouts, ties, masks, forbidden classes; and its state."""
+"""Input of an objective (layouts, ties, masks, forbidden classes), and its state."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def forbidding(shape: tuple[int, ...], seed: int = 2) -> Tensor:
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_forbidding_classes_is_narrowing_the_class_set(name: str) -> None:
+def test_a_class_mask_equals_a_smaller_class_set(name: str) -> None:
     logits, class_mask = logits_of(10, C), torch.zeros(1, C, dtype=torch.bool)
     class_mask[0, [0, 4]] = True
     allowed = ~class_mask[0]
@@ -149,7 +149,7 @@ def test_an_element_without_an_allowed_class_counts_nowhere(name: str, reduction
     assert_same(whole.state_dict().values(), others.state_dict().values())
 
 
-def test_one_allowed_class_has_nothing_to_decide() -> None:
+def test_one_allowed_class_has_no_gradient() -> None:
     class_mask = torch.ones(4, C, dtype=torch.bool)
     class_mask[:, 3] = False
     value, gradient = value_and_gradient(build_objective("entropy", C), logits_of(4, C), class_mask=class_mask)
@@ -182,7 +182,7 @@ def test_shift_invariance_in_float32(name: str, offset: float, backend: str) -> 
     torch.testing.assert_close(shifted_value, value, rtol=0, atol=2e-7 * abs(offset))
 
 
-def test_without_either_part_the_gradient_is_the_entropys(backend: str) -> None:
+def test_without_normalisation_and_calibration_the_gradient_is_the_entropys(backend: str) -> None:
     from dem_apps import DecoupledObjective
     from dem_apps.entropy import ObjectiveSpec
 
@@ -250,7 +250,7 @@ def test_autocast_does_not_narrow_the_computation(dtype: torch.dtype, name: str,
     assert_same(cast.state_dict().values(), plain.state_dict().values())
 
 
-def test_only_training_moves_the_table(backend: str) -> None:
+def test_only_training_moves_the_class_marginals(backend: str) -> None:
     objective = build_objective("adadem", C, backend=backend)
     uniform = torch.full((C, C), 1 / C)
     assert torch.equal(objective.class_marginals, uniform)

@@ -1,4 +1,4 @@
-"""What people hand an objective besides logits, and what becomes of its table where modules are treated alike."""
+"""Wrong input of an objective, higher derivatives, and its class marginals under casts of a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def logits_of(*shape: int, seed: int = 0) -> Tensor:
         ((torch.zeros(2, C), 1, None, None, None), r"^reduction: 'None' is not one of"),
     ],
 )
-def test_what_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], said: str) -> None:
+def test_input_that_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
         build_objective("adadem", C)(*arguments)
     assert "\n" not in str(refused.value)
@@ -52,14 +52,14 @@ def test_an_output_of_transformers_says_where_its_logits_are() -> None:
         build_objective("entropy", C)(outputs.SemanticSegmenterOutput(logits=torch.zeros(1, C, 2, 2)))
 
 
-def test_logits_and_table_have_to_be_on_one_device() -> None:
+def test_logits_and_class_marginals_must_be_on_one_device() -> None:
     with pytest.raises(InputError, match=r"on cpu .*class_marginals on meta; .*objective\.to\('cpu'\)$"):
         build_objective("adadem", C).to("meta")(torch.zeros(2, C))
 
 
 @pytest.mark.parametrize("backend", ["compiled", "eager"])
 def test_a_second_derivative_is_refused_where_there_is_none(backend: str) -> None:
-    """Before, it was taken for 0 without a word wherever another part of the graph had one."""
+    """It must not silently be 0 where another part of the graph has one."""
     weight = torch.ones(1, requires_grad=True)
     loss = build_objective("adadem", C, backend=backend)(weight * logits_of(5, C).detach())
     with pytest.raises(InputError, match=r"create_graph=True.*backend='reference'"):
@@ -89,7 +89,7 @@ def test_torch_func_gives_autograds_gradient(backend: str) -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_gradient_checkpointing_moves_the_table_once(backend: str, reentrant: bool) -> None:
+def test_gradient_checkpointing_moves_the_class_marginals_once(backend: str, reentrant: bool) -> None:
     plain, repeated = (build_objective("adadem", C, backend=backend) for _ in range(2))
     weight = torch.full((1,), 1.5)
     for seed in range(3):
@@ -116,8 +116,8 @@ _CASTS = {
 
 
 @given(st.lists(st.sampled_from([*_CASTS, "batch", "load", "assign"]), max_size=8))
-def test_no_cast_of_the_model_reaches_the_table(steps: list[str]) -> None:
-    """Like a twin that nobody casts: the same numbers, in float32, in whatever order."""
+def test_casts_of_the_model_do_not_change_the_class_marginals(steps: list[str]) -> None:
+    """The same float32 numbers as without casts, in any order."""
     model = nn.ModuleList([nn.Linear(2, 2), build_objective("adadem", C, backend="reference")])
     twin = build_objective("adadem", C, backend="reference")
     for seed, step in enumerate(steps):
@@ -134,7 +134,7 @@ def test_no_cast_of_the_model_reaches_the_table(steps: list[str]) -> None:
         assert torch.equal(model[1].class_marginals, twin.class_marginals)
 
 
-def test_a_wider_table_is_what_a_reference_asks_for() -> None:
+def test_class_marginals_in_float64_for_references() -> None:
     objective = build_objective("adadem", C).double()
     objective(logits_of(9, C).detach().double())
     assert objective.class_marginals.dtype == torch.float64
@@ -142,14 +142,14 @@ def test_a_wider_table_is_what_a_reference_asks_for() -> None:
     assert objective.class_marginals.dtype == torch.float32
 
 
-def test_a_table_saved_in_half_precision_is_used_in_float32() -> None:
+def test_class_marginals_saved_in_half_precision_are_used_in_float32() -> None:
     objective = build_objective("adadem", C)
     state = {"class_marginals": torch.full((C, C), 0.25, dtype=torch.bfloat16)}
     objective.load_state_dict(state, assign=True)
     assert objective.class_marginals.dtype == torch.float32
 
 
-def test_the_default_dtype_is_none_of_the_tables_business() -> None:
+def test_the_default_dtype_does_not_change_the_class_marginals() -> None:
     torch.set_default_dtype(torch.bfloat16)
     try:
         assert build_objective("adadem", C).class_marginals.dtype == torch.float32

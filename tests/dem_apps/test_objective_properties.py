@@ -1,4 +1,4 @@
-"""What holds for every objective, backend, reduction, shape, type and mask, with inputs nobody would write down."""
+"""Properties of every objective, backend, reduction, shape, dtype and mask, on generated inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.reduction import REDUCTIONS
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-#: As in conftest.py, doubled for inputs that nobody chose.
+#: As in conftest.py, doubled for generated inputs.
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 BACKENDS = ("reference", "eager", "auto", *(("compiled",) if load_kernel() is not None else ()))
 #: Without an option that lets a constant in the logits through, these do not depend on one; CADF alone does.
@@ -155,7 +155,7 @@ def assert_close(case: Case, actual: Tensor, expected: Tensor, what: str, scale:
 
 
 @given(cases())
-def test_every_backend_computes_what_the_equations_say_in_float64(case: Case) -> None:
+def test_every_backend_follows_the_equations_in_float64(case: Case) -> None:
     value, gradient = case.run()
     expected, expected_gradient = case.run("reference", case.logits.double())
     sizes = dataclasses.replace(case, reduction="none").run("reference", case.logits.double())[0].abs()
@@ -188,7 +188,7 @@ def test_finite_logits_have_finite_values_and_gradients(case: Case, scale: float
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 @given(data=st.data())
-def test_what_does_not_count_has_no_gradient_and_no_say(name: str, data: st.DataObject) -> None:
+def test_masked_elements_have_no_gradient_and_no_effect(name: str, data: st.DataObject) -> None:
     case = data.draw(cases(names=(name,)))
     forbidden = torch.zeros(case.logits.shape, dtype=torch.bool)
     if case.class_mask is not None:
@@ -242,7 +242,7 @@ def test_a_constant_in_all_logits_changes_nothing(case: Case, shift: float) -> N
 
 
 @given(cases(masks=False), st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(0, 10**6))
-def test_a_number_that_is_none_is_never_a_silent_one(case: Case, poison: float, position: int) -> None:
+def test_nan_is_never_silent(case: Case, poison: float, position: int) -> None:
     assume(case.logits.numel())
     logits = case.logits.clone()
     logits[tuple(torch.unravel_index(torch.tensor(position % logits.numel()), logits.shape))] = poison
@@ -266,7 +266,7 @@ def test_a_number_that_is_none_is_never_a_silent_one(case: Case, poison: float, 
     st.dictionaries(st.sampled_from(["tau", "alpha", "momentum", "norm", "delta", "balance", "backend", "x"]),
                     st.one_of(st.floats(), st.none(), st.text(max_size=3), st.booleans()), max_size=3),
 )  # fmt: skip
-def test_an_objective_that_cannot_be_is_one_sentence(name: str, classes: Any, options: dict[str, Any]) -> None:
+def test_an_impossible_objective_is_one_sentence(name: str, classes: Any, options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as refused:
         build_objective(name, classes, **options)
     assert "\n" not in str(refused.value)

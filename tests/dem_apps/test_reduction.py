@@ -1,4 +1,4 @@
-"""How much each element weighs."""
+"""The weight of each element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapter promises whatever the method: what learns, what stays, reset, resume, and sentences for mistakes."""
+"""Promises of the adapter under every method: what learns, what stays, reset, resume, error sentences."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_resumed_adapter_goes_on_to_the_same_bits(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", LEARNING)
-def test_what_does_not_learn_makes_no_gradients_and_close_gives_the_flags_back(method: str) -> None:
+def test_fixed_parameters_have_no_gradients_and_close_restores_the_flags(method: str) -> None:
     model = tiny(dropout=0.1)
     model.first.weight.requires_grad_(False)
     model.norm.eval()
@@ -119,7 +119,7 @@ def test_the_table_says_which_methods_learn() -> None:
         ({"method": "cotta", "mirror": False}, "nothing is learnt"),
     ],
 )
-def test_mistakes_are_told_before_any_image(arguments: dict[str, Any], sentence: str) -> None:
+def test_mistakes_are_refused_before_any_image(arguments: dict[str, Any], sentence: str) -> None:
     arguments = {"objective": "adadem", **arguments}
     model = arguments.pop("model", None) or tiny()
     flags = [value.requires_grad for value in model.requires_grad_(True).parameters()]
@@ -146,7 +146,7 @@ class Ends(nn.Module):
         lambda z: {"out": z},
     ],
 )
-def test_logits_are_found_in_what_networks_return(end: Any) -> None:
+def test_logits_are_found_in_the_outputs_of_networks(end: Any) -> None:
     (images,) = batches(1)
     assert torch.equal(adapter_of("tent", Ends(end))(images), adapter_of("tent")(images))
     second = adapter_of("tent", Ends(lambda z: (None, z)), logits_of=lambda output: output[1])
@@ -164,7 +164,7 @@ def test_logits_are_found_in_what_networks_return(end: Any) -> None:
         (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
     ],
 )
-def test_what_is_no_logits_is_refused(end: Any, sentence: str) -> None:
+def test_output_that_is_no_logits_is_refused(end: Any, sentence: str) -> None:
     model = Ends(end)
     with pytest.raises(InputError, match=sentence):
         adapter_of("tent", model, num_classes=CLASSES if "5, but" in sentence else None)(batches(1)[0])
@@ -217,7 +217,7 @@ def test_a_batch_of_one_image(method: str) -> None:
     assert bool(moved(adapter.model, tiny())) == (method in LEARNING)
 
 
-def test_one_image_that_is_pooled_to_one_pixel_is_told() -> None:
+def test_one_image_that_is_pooled_to_one_pixel_is_one_sentence() -> None:
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
     with pytest.raises(InputError, match="at least two images at a time, or batch_norm='stored'"):
         adapter_of("tent", model)(batches(1, size=1)[0])
@@ -237,7 +237,7 @@ def test_episodic_begins_anew_with_every_batch() -> None:
 
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
-def test_it_learns_where_gradients_are_off(guard: Any) -> None:
+def test_it_learns_under_no_grad(guard: Any) -> None:
     expected = adapter_of("tent")
     adapter = adapter_of("tent")
     with guard():
@@ -248,7 +248,7 @@ def test_it_learns_where_gradients_are_off(guard: Any) -> None:
     assert_same_parameters(adapter.model, expected.model, rtol=0)
 
 
-def test_states_of_something_else_are_refused() -> None:
+def test_states_of_other_adapters_are_refused() -> None:
     state = adapter_of("tent").state_dict()
     with pytest.raises(InputError, match="it is of method 'tent', and this adapter is 'none'"):
         adapter_of("none").load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The numbers of :mod:`trajectories` as they were recorded, and the command that records them anew.
+"""The recorded numbers of :mod:`trajectories`, and the command that records them.
 
     python tests/golden/record.py [core] [seg] [rl]
 
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent
 
 
 def this_platform() -> dict[str, str]:
-    """What decides about the last bits of a number."""
+    """The platform: what the last bits of a number depend on."""
     return {
         "machine": platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -55,7 +55,7 @@ def deviations(recorded: Values, now: Values) -> dict[str, float]:
 
 
 def tolerance(document: dict[str, Any], run: str) -> tuple[float, str]:
-    """The deviation that is allowed here, and in words where it comes from."""
+    """The allowed deviation, and its reason in words."""
     allowed = document["runs"][run]["tolerance"]
     if document["recorded_on"] == this_platform():
         return allowed["same"], "the platform of the recording"
@@ -63,7 +63,7 @@ def tolerance(document: dict[str, Any], run: str) -> tuple[float, str]:
 
 
 def complaint(family: str, run: str, now: Values, document: dict[str, Any]) -> str | None:
-    """What moved further than allowed, and what to do about it; None if nothing did."""
+    """The numbers that moved further than allowed, and what to do; None if none did."""
     allowed, why = tolerance(document, run)
     recorded = document["runs"][run]["values"]
     moved = {name: share for name, share in deviations(recorded, now).items() if not share <= allowed}

@@ -1,4 +1,4 @@
-"""The numbers of short seeded trainings are those that were recorded; see record.py for how to record them anew."""
+"""Short seeded trainings have their recorded numbers; record.py records them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_numbers_are_those_that_were_recorded(family: str, run: str) -> None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_recorded_is_what_runs(family: str) -> None:
+def test_every_run_is_recorded(family: str) -> None:
     document = record.load(family)
     assert list(document["runs"]) == list(FAMILIES[family])
     for run, recorded in document["runs"].items():
@@ -57,7 +57,7 @@ def weight(name: str, method: str) -> Callable[[], record.Values]:
         ("rl", "a2c adadem", functools.partial(reinforcement, **{**A2C, "ent_coef": 1.01 * A2C["ent_coef"]})),
     ],
 )
-def test_one_percent_of_a_weight_is_seen_on_any_platform(
+def test_one_percent_of_a_weight_exceeds_the_tolerance_of_any_platform(
     family: str, run: str, planted: Callable[[], record.Values]
 ) -> None:
     needs_the_recorded_inputs(family)
@@ -65,7 +65,9 @@ def test_one_percent_of_a_weight_is_seen_on_any_platform(
 
 
 @pytest.mark.parametrize(("family", "run"), [*TABLES, ("rl", "ppo fast adadem"), ("rl", "a2c adadem")])
-def test_another_momentum_is_seen_on_any_platform(family: str, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_momentum_exceeds_the_tolerance_of_any_platform(
+    family: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_the_recorded_inputs(family)
     for objective in (AdaDEM, AdaDEMMEC):
         first, *others = objective.__init__.__defaults__
@@ -75,11 +77,11 @@ def test_another_momentum_is_seen_on_any_platform(family: str, run: str, monkeyp
 
 
 def elsewhere(family: str) -> dict:
-    """A recorded file as it is read on another machine, where more is allowed."""
+    """A recorded file as of another machine, with the wider tolerance."""
     return {**record.load(family), "recorded_on": {"machine": "another"}}
 
 
-def test_a_complaint_says_what_moved_and_how_to_record_it_anew() -> None:
+def test_the_message_says_what_moved_and_how_to_record_it() -> None:
     document = record.load("core")
     run, values = next((run, recorded["values"]) for run, recorded in document["runs"].items())
     assert record.complaint("core", run, values, document) is None
@@ -92,7 +94,7 @@ def test_a_complaint_says_what_moved_and_how_to_record_it_anew() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda v: v.pop("loss"), lambda v: v["loss"].pop(), lambda v: v.update(new=[1.0])])
-def test_numbers_that_are_missing_or_new_are_no_agreement(change: Callable[[dict], object]) -> None:
+def test_missing_and_new_numbers_are_differences(change: Callable[[dict], object]) -> None:
     document = record.load("core")
     run, recorded = next(iter(document["runs"].items()))
     values = copy.deepcopy(recorded["values"])
@@ -100,7 +102,7 @@ def test_numbers_that_are_missing_or_new_are_no_agreement(change: Callable[[dict
     assert record.complaint("core", run, values, document) is not None
 
 
-def test_a_number_that_is_not_finite_is_no_agreement() -> None:
+def test_a_number_that_is_not_finite_is_a_difference() -> None:
     assert record.deviations({"loss": [1.0]}, {"loss": [float("nan")]}) == {"loss": float("inf")}
 
 

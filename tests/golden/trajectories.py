@@ -1,4 +1,4 @@
-"""Short seeded runs of everything that trains, and the numbers of each that have to stay what they are.
+"""Short seeded runs of every training, and their numbers to record.
 
 A run returns named lists of numbers: a value per step, or several values of the end. They go through the functions
 that users call: :func:`dem_apps.build_objective`, :func:`seg.train.train` and :func:`rl.training.run.train`.
@@ -198,7 +198,7 @@ def _columns(lines: list[dict[str, Any]], leave_out: tuple[str, ...]) -> Values:
 
 
 def inputs(family: str) -> str:
-    """A fingerprint of what the runs of a family see: OpenCV draws pictures, MiniGrid rooms, torch actions."""
+    """A fingerprint of the inputs of a family's runs: OpenCV draws images, MiniGrid rooms, torch actions."""
     digest = hashlib.sha256()
     if family == "seg":
         for file in sorted(Path(_pictures().name).rglob("*.png") if _pair() else ()):

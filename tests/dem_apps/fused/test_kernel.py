@@ -1,4 +1,4 @@
-"""The C++ kernel is optional: built once, cached, and done without where it cannot be had."""
+"""The C++ kernel is optional: built once, cached, and replaced by PyTorch without a compiler."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_with_a_compiler_that_fails(
 
 @pytest.fixture
 def quick_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A compiler that hands out the library that was built already; returns the file that notes its calls."""
+    """A compiler that returns the built library; the fixture is the file that counts its calls."""
     load_kernel()
     built = max((cache_dir() / "kernels").glob("one_pass-*.so"), key=lambda path: path.stat().st_mtime_ns)
     load_kernel.cache_clear()

@@ -84,7 +84,7 @@ def loss_and_gradient(call: Any, logits: Tensor, **arguments: Any) -> tuple[Tens
 
 
 def reduction_scales(elements: int, reduction: str) -> tuple[float, float]:
-    """What a value of 1 per element comes to, and the (mean) weight of an element."""
+    """The reduction of a value of 1 per element, and the mean weight of an element."""
     return {"none": (1.0, 1.0), "sum": (float(elements), 1.0)}.get(reduction, (1.0, 1.0 / elements))
 
 

@@ -1,4 +1,4 @@
-"""Names, options and the sentences of the errors."""
+"""Names, options and error sentences."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_one_equation_is_enough_in_every_backend(made_of: type[EntropyObjective]
     torch.testing.assert_close(
         objective(logits, class_mask=one), -logits[:, 1:].softmax(1).square().sum(1).log().mean()
     )
-    logits[0, 2, 5] = -torch.inf  # p is 0 there, and nobody said so
+    logits[0, 2, 5] = -torch.inf  # p is 0 there, without a class mask
     assert objective(logits).isnan()
 
 

@@ -44,5 +44,5 @@ def test_a_single_seed_is_compared_with_the_same_seed_of_the_other() -> None:
         alone = difference_interval({seed: 3.0}, control)
         assert (alone.estimate, alone.low, alone.count, alone.paired) == (expected, None, 1, True)
         assert difference_interval(control, {seed: 3.0}).estimate == -expected
-    stranger = difference_interval({9: 3.0}, control)
-    assert (stranger.estimate, stranger.low, stranger.paired) == (-2.0, None, False)
+    unpaired = difference_interval({9: 3.0}, control)
+    assert (unpaired.estimate, unpaired.low, unpaired.paired) == (-2.0, None, False)

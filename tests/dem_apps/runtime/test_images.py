@@ -1,4 +1,4 @@
-"""Image files from strangers: pixels of a few formats, or one sentence; nothing is started and nothing unpacked."""
+"""Image files from others: pixels of a few formats, or one sentence; nothing is run or unpacked."""
 
 from __future__ import annotations
 

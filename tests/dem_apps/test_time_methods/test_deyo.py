@@ -79,7 +79,7 @@ def test_patches_are_shuffled_and_nothing_is_lost() -> None:
     assert DeYO(patches=4).shuffled(torch.rand(2, 3, 9, 13), torch.Generator()).shape == (2, 3, 9, 13)
 
 
-def test_what_is_filtered_costs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filtered_elements_cost_no_second_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
     adapter = TestTimeAdapter(model, "deyo", lr=LR, plpd_above=1.0)
     sizes = []

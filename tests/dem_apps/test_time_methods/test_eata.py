@@ -18,7 +18,7 @@ LR = 0.05
 
 
 def rows_of(logits: Tensor, filter_by: str) -> tuple[Tensor, Tensor]:
-    """What is judged: (N, C) probabilities and (N,) entropies."""
+    """The filter's input: (N, C) probabilities and (N,) entropies."""
     p, h = logits.softmax(1), entropy_of(logits)
     if logits.ndim == 4 and filter_by == "element":
         return p.movedim(1, -1).reshape(-1, CLASSES), h.flatten()
@@ -170,7 +170,7 @@ def test_masked_elements_are_not_learnt_from_nor_remembered() -> None:
             torch.testing.assert_close(first.state_dict()["memory"], second.state_dict()["memory"])
 
 
-def test_eata_says_that_it_needs_source_images() -> None:
+def test_eata_without_source_images_is_one_sentence() -> None:
     with pytest.raises(InputError, match=r"it needs source_images=.*use 'eta'"):
         TestTimeAdapter(tiny(), "eata")
     without, eta = TestTimeAdapter(tiny(), "eata", source_images=(), lr=LR), TestTimeAdapter(tiny(), "eta", lr=LR)

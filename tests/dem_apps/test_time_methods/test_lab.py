@@ -65,14 +65,14 @@ def test_padding_does_not_count() -> None:
     assert method.transferred(torch.zeros(1, 3, 8, 8)).isfinite().all()  # no deviation at all
 
 
-def test_the_network_predicts_what_it_is_shown() -> None:
+def test_the_network_predicts_the_transferred_image() -> None:
     options = {"source_mean": (55.0, 2.0, -3.0), "source_std": (4.0, 2.5, 3.0), **PLAIN}
     adapter = TestTimeAdapter(tiny(), "lab", **options)
     shown = LabTransfer(**options).transferred(pictures())
     assert torch.equal(adapter(pictures()), tiny().eval()(shown))
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_one_sentence() -> None:
     with pytest.raises(InputError, match="needs source_mean= and source_std="):
         TestTimeAdapter(tiny(), "lab")
     with pytest.raises(InputError, match="source_std: expected three positive numbers"):

@@ -93,8 +93,8 @@ def passed_by_the_fourth_batch() -> float:
     return (averages[2] + averages[3]) / 2
 
 
-def test_it_begins_anew_below_the_threshold_that_is_given() -> None:
-    """The authors' code has 0.2 whatever its argument is."""
+def test_it_resets_below_the_given_threshold() -> None:
+    """The authors' code has 0.2 regardless of its argument."""
     assert not any(run(reset_below=0.0)[1])
     assert not any(run(reset_below=None)[1])
     assert all(run(reset_below=2.0)[1])
@@ -102,8 +102,8 @@ def test_it_begins_anew_below_the_threshold_that_is_given() -> None:
     assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well
 
 
-def test_what_a_return_keeps() -> None:
-    """Momentum carries the weights away at once, and an average that stays low brings them back at every batch."""
+def test_what_a_reset_keeps() -> None:
+    """Momentum moves the weights away at once, and a low average resets them at every batch."""
     threshold = passed_by_the_fourth_batch()
     runs = {keeps: run(reset_below=threshold, returning_keeps=keeps) for keeps in ("nothing", "momentum", "both")}
     assert runs["both"][1][:6] == [False] * 3 + [True] * 3
@@ -120,7 +120,7 @@ def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
     assert torch.equal(once.objective.class_marginals, sar.objective.class_marginals)
 
 
-def test_weights_stand_where_they_stood_after_a_climb_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_climb_restores_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
     adapter = TestTimeAdapter(model, "sar", lr=LR)
     passes = []
