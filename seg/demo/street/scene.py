@@ -1,16 +1,72 @@
-"""The scene grammar: one street painted back to front, from the sky to the own car's bonnet."""
+"""The scene grammar: the plan of a street, what stands where, and painting it back to front.
+
+A scene is painted from the sky to the own car's bonnet.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
 
 from seg.data.labels import LABEL_ID
+from seg.demo.street import figures, vehicles
 from seg.demo.street.canvas import Camera, Canvas, Light
-from seg.demo.street.figures import draw_tree
 from seg.demo.street.looks import Color, Domain
-from seg.demo.street.placing import FAR, Street, place_objects, plan_street
-from seg.demo.street.sides import pick, vary
+from seg.demo.street.sides import SIDES, draw_hedge, pick, vary
+
+#: Depth in metres where the street is closed off by a row of distant houses and trees.
+FAR = 110.0
+#: Depth in metres and the call that paints it.
+Item = tuple[float, Callable[[], None]]
+
+
+@dataclass(frozen=True)
+class Street:
+    """The plan of one street; every ``left_*`` is negative, every ``right_*`` positive metres.
+
+    Kerbs bound the road, fronts bound the pavements. ``tram`` gives the street rails in the
+    middle of the oncoming half and a tram on them; ``heavy`` names the rare vehicle it owns.
+    """
+
+    left_kerb: float
+    right_kerb: float
+    left_front: float
+    right_front: float
+    left_verge: float
+    right_verge: float
+    parked_left: bool
+    parked_right: bool
+    tram: bool
+    heavy: str
+
+
+def plan_street(rng: np.random.Generator, index: int) -> Street:
+    """Draw a plan.
+
+    Trams, buses and trucks are dealt out by the scene's index rather than by chance, so that a
+    small data set holds every class.
+    """
+    tram = index % 22 == 3
+    left = rng.uniform(5.6, 8.2)
+    right = rng.uniform(2.2, 4.7)
+    verges = [float(rng.uniform(1.2, 2.6)) if rng.random() < 0.3 else 0.0 for _ in range(2)]
+    pavements = rng.uniform(3.2, 7.0, 2)
+    return Street(
+        left_kerb=-left,
+        right_kerb=right,
+        left_front=-left - verges[0] - pavements[0],
+        right_front=right + verges[1] + pavements[1],
+        left_verge=verges[0],
+        right_verge=verges[1],
+        parked_left=bool(left > 7.0 and rng.random() < 0.7),
+        parked_right=bool(right > 3.5 and rng.random() < 0.8),
+        tram=tram,
+        heavy={1: "bus", 5: "truck"}.get(index % 9, ""),
+    )
 
 
 def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int], finer: int = 1) -> Canvas:
@@ -68,7 +124,7 @@ def _draw_backdrop(canvas: Canvas) -> None:
             canvas.fill(face, "building", pick(rng, palette.facades, 10), 0.9)
         start += wide
     for place in rng.uniform(-60, 60, 12).tolist():
-        draw_tree(canvas, pick(rng, palette.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
+        figures.draw_tree(canvas, pick(rng, palette.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
 
 
 def _strip(left: float, right: float) -> np.ndarray:
@@ -145,3 +201,125 @@ def _draw_own_car(canvas: Canvas) -> None:
     rim = 2 * canvas.camera.finer
     cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - rim), 0, 200, 340, (shade + 50,) * 3, rim)
     cv2.ellipse(canvas.labels, spot, axes, 0, 180, 360, LABEL_ID["ego vehicle"], -1)
+
+
+def place_objects(canvas: Canvas, street: Street) -> list[Item]:
+    """Everything that rises above the ground, the farthest first."""
+    items = [*_side_items(canvas, street)]
+    items += _traffic_items(canvas, street)
+    items += _pavement_items(canvas, street)
+    return sorted(items, key=lambda item: -item[0])
+
+
+def _side_items(canvas: Canvas, street: Street) -> Iterator[Item]:
+    """Segments along both fronts, from the camera to the end of the street."""
+    rng = canvas.rng
+    kinds = list(SIDES)
+    for edge in (street.left_front, street.right_front):
+        green = rng.random()
+        odds = np.asarray((0.68, 0.08, 0.13, 0.11)) if green < 0.6 else np.asarray((0.2, 0.25, 0.28, 0.27))
+        near = rng.uniform(1.5, 5.0)
+        while near < FAR - 10:
+            far = near + rng.uniform(8, 18)
+            kind = kinds[rng.choice(4, p=odds)]
+            yield far - 0.01, partial(SIDES[kind], canvas, edge, near, far)
+            if rng.random() < 0.12:
+                far += rng.uniform(2, 6)  # A gap, through which trees are seen.
+                behind = edge * 1.4
+                yield far, partial(draw_hedge, canvas, behind, near, far + 9, 7.0)
+            near = far
+
+
+def _lane(rng: np.random.Generator, start: float, gap: float, stop: float = 85.0) -> Iterator[float]:
+    """Depths of vehicles in one lane, ``gap`` metres apart on average behind a car's length."""
+    depth = start + rng.exponential(gap)
+    while depth < stop:
+        yield depth
+        depth += 5.5 + rng.exponential(gap)
+
+
+def _traffic_items(canvas: Canvas, street: Street) -> list[Item]:
+    """Vehicles and riders on the road, parked cars along the kerbs."""
+    rng = canvas.rng
+    items: list[Item] = []
+    gap = canvas.domain.vehicle_gap
+    heavy = {"bus": vehicles.draw_bus, "truck": vehicles.draw_truck}.get(street.heavy)
+    if heavy:
+        oncoming = bool(rng.random() < 0.5)
+        place = -3.4 if oncoming else 0.2
+        depth = rng.uniform(12, 30)
+        items.append((depth, partial(heavy, canvas, place, depth, oncoming)))
+    if street.tram:
+        depth = rng.uniform(14, 30)
+        items.append((depth, partial(vehicles.draw_tram, canvas, -3.6, depth, True)))
+    lanes = [(0.1, 9.0, gap * 1.8, False, bool(heavy) and place > 0)]
+    lanes.append((-3.5, 7.0, gap * 1.5, True, street.tram or (bool(heavy) and place < 0)))
+    for x, start, spacing, oncoming, taken in lanes:
+        for depth in _lane(rng, 40.0 if taken else start, spacing):
+            large = (vehicles.draw_truck, vehicles.draw_bus)
+            drawer = vehicles.draw_car if rng.random() > 0.035 else large[rng.integers(2)]
+            items.append((depth, partial(drawer, canvas, x + rng.normal(0, 0.2), depth, oncoming)))
+    for parked, x in ((street.parked_right, street.right_kerb - 1.05), (street.parked_left, street.left_kerb + 1.05)):
+        if parked:
+            for depth in _lane(rng, 4.0, gap * 0.35):
+                items.append((depth, partial(vehicles.draw_car, canvas, x, depth, x < 0)))
+    items += _rider_items(canvas, street)
+    return items
+
+
+def _rider_items(canvas: Canvas, street: Street) -> Iterator[Item]:
+    """Riders close to the right kerb or between the lanes, more of them where traffic is dense."""
+    for _ in range(int(canvas.rng.poisson(10.0 / canvas.domain.vehicle_gap))):
+        depth = canvas.rng.uniform(7, 28)
+        x = canvas.rng.choice((min(street.right_kerb - 0.6, 2.2), -1.7, street.left_kerb + 0.8))
+        yield depth, partial(figures.draw_rider, canvas, x, depth, bool(canvas.rng.random() < 0.35))
+
+
+def _pavement_items(canvas: Canvas, street: Street) -> Iterator[Item]:
+    """People, parked two-wheelers, trees, clutter and masts on both pavements."""
+    rng = canvas.rng
+    sides = (
+        (street.left_kerb - street.left_verge, street.left_front, street.left_kerb, 1.0),
+        (street.right_kerb + street.right_verge, street.right_front, street.right_kerb, -1.0),
+    )
+    for inner, front, kerb, inward in sides:
+        low, high = sorted((inner - 0.5 * inward, front + 0.4 * inward))
+        yield from _people_items(canvas, canvas.domain.people_gap, low, high)
+        yield from _parked_items(canvas, front + 0.7 * inward, kerb - 0.4 * inward)
+        post = kerb - 0.35 * inward
+        for depth in _lane(rng, 5.0, 22.0, 70.0):
+            yield depth, partial(figures.draw_lamp, canvas, post, depth, inward)
+        for depth in _lane(rng, 6.0, 20.0, 50.0):
+            yield depth, partial(figures.draw_sign, canvas, post, depth)
+        if rng.random() < 0.5:
+            depth = rng.uniform(9, 26)
+            yield depth, partial(figures.draw_traffic_light, canvas, post, depth, inward)
+        if rng.random() < 0.4:
+            for depth in np.arange(rng.uniform(7, 14), 90, rng.uniform(9, 16)).tolist():
+                foliage = pick(rng, canvas.domain.palette.foliage, 10)
+                yield depth, partial(figures.draw_tree, canvas, foliage, kerb - 0.9 * inward, depth, rng.uniform(5, 8))
+        if rng.random() < 0.4:
+            depth = rng.uniform(6, 20)
+            yield depth, partial(figures.draw_clutter, canvas, rng.uniform(low, high), depth)
+
+
+def _people_items(canvas: Canvas, gap: float, low: float, high: float) -> Iterator[Item]:
+    """Groups of one to three people between ``low`` and ``high`` on the pavement."""
+    for depth in _lane(canvas.rng, 4.0, gap, 60.0):
+        for _ in range(int(canvas.rng.integers(1, 4))):
+            spot = depth + canvas.rng.uniform(-0.8, 0.8)
+            yield spot, partial(figures.draw_person, canvas, canvas.rng.uniform(low, high), spot)
+
+
+def _parked_items(canvas: Canvas, stand: float, kerb: float) -> Iterator[Item]:
+    """A row of bicycles at the house front or the kerb, sometimes a motorcycle."""
+    rng = canvas.rng
+    if rng.random() < 0.55:
+        first = rng.uniform(6, 16)
+        x = stand if rng.random() < 0.4 else kerb
+        for step in range(int(rng.integers(1, 6))):
+            depth = first + 0.9 * step
+            yield depth, partial(figures.draw_bicycle, canvas, x + rng.normal(0, 0.2), depth, rng.uniform(0.4, 1.0))
+    if rng.random() < 0.22:
+        depth = rng.uniform(6, 14)
+        yield depth, partial(figures.draw_motorcycle, canvas, kerb + rng.normal(0, 0.2), depth, rng.uniform(0.3, 1.0))

@@ -15,41 +15,29 @@ REPOSITORY = Path(__file__).parents[3]
 GTA5_SIZE, CITYSCAPES_SIZE = (1914, 1052), (2048, 1024)
 
 
-def picture(size: tuple[int, int], seed: int) -> Image.Image:
-    noise = np.random.default_rng(seed).integers(0, 256, (26, 48, 3), np.uint8)
-    return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC)
-
-
-def label(size: tuple[int, int], seed: int) -> Image.Image:
-    ids = np.random.default_rng(seed).integers(0, 34, (26, 48), np.uint8)
-    return Image.fromarray(ids).resize(size, Image.Resampling.NEAREST)
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory) -> tuple[Path, Path]:
-    """GTA5 with two images; Cityscapes with one image to train on, without its label, and one to score."""
-    root = tmp_path_factory.mktemp("downloads")
-    gta5, cityscapes = root / "GTA5", root / "Cityscapes"
-    for folder in ("images", "labels"):
-        (gta5 / folder).mkdir(parents=True)
-    for number in (1, 2):
-        picture(GTA5_SIZE, number).save(gta5 / "images" / f"0000{number}.png", compress_level=1)
-        palette = label(GTA5_SIZE, number)
-        palette.putpalette(LABEL_ID_PALETTE)
-        palette.save(gta5 / "labels" / f"0000{number}.png", compress_level=1)
-    for split, city in (("train", "aachen"), ("val", "frankfurt")):
-        images = cityscapes / "leftImg8bit" / split / city
-        images.mkdir(parents=True)
-        picture(CITYSCAPES_SIZE, 3).save(images / f"{city}_000000_000019_leftImg8bit.png", compress_level=1)
-    labels = cityscapes / "gtFine" / "val" / "frankfurt"
-    labels.mkdir(parents=True)
-    label(CITYSCAPES_SIZE, 3).save(labels / "frankfurt_000000_000019_gtFine_labelIds.png")
-    return gta5, cityscapes
+def write(image: Path, label: Path | None, size: tuple[int, int], palette: bool = False) -> None:
+    generator = np.random.default_rng(0)
+    for file, values in (
+        (image, generator.integers(0, 256, (26, 48, 3))),
+        (label, generator.integers(0, 34, (26, 48))),
+    ):
+        if file is not None:
+            picture = Image.fromarray(values.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
+            if palette and file is label:
+                picture.putpalette(LABEL_ID_PALETTE)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            picture.save(file, compress_level=1)
 
 
 @pytest.mark.slow
-def test_the_published_configuration_trains_and_scores_at_full_size(downloads, tmp_path, run_command):
-    gta5, cityscapes = downloads
+def test_the_published_configuration_trains_and_scores_at_full_size(tmp_path, run_command):
+    gta5, cityscapes = tmp_path / "GTA5", tmp_path / "Cityscapes"
+    for name in ("00001.png", "00002.png"):
+        write(gta5 / "images" / name, gta5 / "labels" / name, GTA5_SIZE, palette=True)
+    # the training image has no label
+    for frame, labelled in (("train/aachen/aachen", False), ("val/frankfurt/frankfurt", True)):
+        label = cityscapes / "gtFine" / f"{frame}_000000_000019_gtFine_labelIds.png" if labelled else None
+        write(cityscapes / "leftImg8bit" / f"{frame}_000000_000019_leftImg8bit.png", label, CITYSCAPES_SIZE)
     # a small encoder instead of ResNet-101, which takes a minute per step here; everything else as published
     process = run_command(
         "seg.train", "--config", str(REPOSITORY / "configs/seg/gta5_cityscapes_minent.yaml"), "--loss", "adadem",
