@@ -43,14 +43,6 @@ def test_without_target_labels_there_is_no_best() -> None:
     }  # fmt: skip
 
 
-def test_a_restored_choice_goes_on_without_target_labels() -> None:
-    first, second = CheckpointSelector("im"), CheckpointSelector("im")
-    first.update(10, {**scores(im=0.5), "miou": None})
-    second.restore(first.state())
-    assert second.update(20, {**scores(im=0.4), "miou": None}) == []
-    assert second.table(20, None) == first.table(20, None)
-
-
 def test_a_restored_choice_goes_on() -> None:
     first, second = CheckpointSelector("im"), CheckpointSelector("im")
     first.update(10, scores(im=0.5))
