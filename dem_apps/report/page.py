@@ -28,8 +28,6 @@ from dem_apps.report.tables import (
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
-#: Bytes of all pictures and videos of a page, so that it can be sent by mail.
-MOST_BYTES = 9_000_000
 #: How a page begins that may be replaced by a newer one.
 GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 
@@ -82,7 +80,7 @@ def render_runs(runs: Sequence[Run], baseline: Run | None = None, tail: Sequence
     headings = list(dict.fromkeys(run.info.heading for run in runs))
     for heading in headings:
         members = [run for run in runs if run.info.heading == heading]
-        sections += _sections(members, baseline, tail, MOST_BYTES // len(headings))
+        sections += _sections(members, baseline, tail)
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     return render(title, sections)
 
@@ -98,15 +96,14 @@ def render(title: str, sections: Sequence[Section]) -> bytes:
     return f"{GENERATOR}\n{text}".encode(errors="replace")
 
 
-def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], budget: int) -> list[Section]:
+def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) -> list[Section]:
     groups = grouped(runs)
     reference = next((group for group in groups if baseline in group.runs), groups[0])
     info, several = runs[0].info, len(runs) > 1
     shown = list(groups[0].runs) if len(groups) == 1 else [group.runs[0] for group in groups]
-    pictures, used, notes = gallery([picture for run in shown for picture in find_pictures(run)], budget)
-    videos = [video for run in shown for video in embed_videos(run, budget - used)]
-    if pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups):
-        notes.append("Pictures are of the first run of each arm.")
+    pictures = gallery([picture for run in shown for picture in find_pictures(run)])
+    videos = [video for run in shown for video in embed_videos(run)]
+    first_of_arm = pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups)
     scores = scores_of(runs)
     certainty = [reliability_chart(shown, info.reliability), histogram_chart(shown, info.histogram)]
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
@@ -119,7 +116,7 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str], bu
         Section("Settings that differ", "table", _differences(groups)),
         Section("Pictures", "gallery", pictures),
         Section("", "colours", next(filter(None, (run.colours for run in runs)), []) if pictures else []),
-        Section("About the pictures", "notes", notes),
+        Section("", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []),
         Section("Videos", "videos", videos),
         Section("Scores", "table", _scores_table(scores, groups, reference) if scores else None),
         Section("Classes", "table", class_table(groups, tail)),

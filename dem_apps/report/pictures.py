@@ -1,4 +1,4 @@
-"""Pictures and videos of runs as data URIs, made smaller until they fit into a page."""
+"""Pictures and videos of runs as data URIs, large pictures made smaller."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from dem_apps.report.runs import Run
 from dem_apps.runtime.metrics_info import View
 
 _VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4"}
-#: Scales that are tried where the files as they are do not fit.
-_SCALES = (1.0, 0.7, 0.5, 0.35)
+#: Bytes of a picture that stands in a page as it is, and pixels of the longer side of any other.
+_SMALL, _WIDEST = 30_000, 512
+#: Bytes of a video that stands in a page.
+_LARGEST_VIDEO = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -51,57 +53,40 @@ def find_pictures(run: Run) -> list[Picture]:
     return [picture for picture in found if picture.file.is_file()]
 
 
-def gallery(pictures: Sequence[Picture], budget: int) -> tuple[Gallery, int, list[str]]:
-    """Pictures by image and view, the bytes that they take, and a sentence where they had to be made smaller."""
-    names = list(dict.fromkeys(picture.image for picture in pictures))
-    notes: list[str] = []
-    while names:
-        kept = [picture for picture in pictures if picture.image in names]
-        for scale in (None, *_SCALES):
-            if scale is None and sum(picture.file.stat().st_size for picture in kept) * 4 // 3 > budget:
-                continue
-            uris = {picture: _uri(picture, scale) for picture in kept}
-            used = sum(map(len, uris.values()))
-            if used <= budget:
-                if scale is not None:
-                    how = "compressed" if scale == 1 else f"shown at {scale:.0%} of their size"
-                    notes.append(f"Pictures are {how}, to keep the page small.")
-                return _by_image(uris, names), used, notes
-        notes = [f"{len(names) - len(names) // 2} images do not fit into the page; they are in the run folders."]
-        names = names[: len(names) // 2]
-    return [], 0, notes
-
-
-def embed_videos(run: Run, budget: int) -> list[Shown]:
-    """The recordings in ``videos/`` that fit."""
-    folder, shown = run.path / "videos", []
-    for file in sorted(folder.iterdir()) if folder.is_dir() else []:
-        kind = _VIDEOS.get(file.suffix)
-        if kind is not None and file.stat().st_size * 4 // 3 < budget:
-            shown.append(Shown(file.name, _data(kind, file.read_bytes())))
-            budget -= len(shown[-1].uri)
-    return shown
-
-
-def _by_image(uris: dict[Picture, str], names: Sequence[str]) -> Gallery:
-    images: dict[str, dict[View, list[Shown]]] = {name: {} for name in names}
-    for picture, uri in uris.items():
+def gallery(pictures: Sequence[Picture]) -> Gallery:
+    """Pictures by image and view."""
+    images: dict[str, dict[View, list[Shown]]] = {}
+    for picture in pictures:
         alt = f"{picture.view.name} of {picture.image}, {picture.run}"
-        images[picture.image].setdefault(picture.view, []).append(Shown(picture.run, uri, alt))
+        shown = Shown(picture.run, _uri(picture), alt)
+        images.setdefault(picture.image, {}).setdefault(picture.view, []).append(shown)
     return [(name, list(views.items())) for name, views in images.items()]
 
 
-def _uri(picture: Picture, scale: float | None) -> str:
-    if scale is None:
+def embed_videos(run: Run) -> list[Shown]:
+    """The recordings in ``videos/`` that are small enough."""
+    folder = run.path / "videos"
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        Shown(file.name, _data(_VIDEOS[file.suffix], file.read_bytes()))
+        for file in files
+        if file.suffix in _VIDEOS and file.stat().st_size < _LARGEST_VIDEO
+    ]
+
+
+def _uri(picture: Picture) -> str:
+    """The file as it is where it is small, else at most ``_WIDEST`` wide."""
+    if picture.file.stat().st_size <= _SMALL:
         return _data("image/png", picture.file.read_bytes())
     with Image.open(picture.file) as opened:
         image = opened.convert("RGB")
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     content = io.BytesIO()
     if picture.view.classes:  # between two classes there is no colour
-        image.resize(size, Image.Resampling.NEAREST).quantize(256).save(content, "PNG", optimize=True)
+        image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST)
+        image.quantize(256).save(content, "PNG", optimize=True)
         return _data("image/png", content.getvalue())
-    image.resize(size, Image.Resampling.BOX).save(content, "JPEG", quality=85)
+    image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.BOX)
+    image.save(content, "JPEG", quality=85)
     return _data("image/jpeg", content.getvalue())
 
 

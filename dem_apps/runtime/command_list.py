@@ -29,20 +29,10 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 
 
-def listing(package: str, prefix: str = "python -m ") -> str:
-    """The commands of a package, one a line.
-
-    Args:
-        package: a key of ``COMMANDS``.
-        prefix: how a command line begins; with a space between package and command where it is no ``python -m``.
-    """
-    dot = "." if prefix.startswith("python") else " "
-    lines = {f"{prefix}{package}{dot}{name}": what for name, what in COMMANDS[package].items()}
-    width = max(map(len, lines))
-    return "\n".join(f"{line:{width}}  {what}" for line, what in lines.items())
-
-
-def print_listing(package: str) -> None:
-    """What ``python -m PACKAGE`` does."""
-    print(listing(package))
-    print("\n--help behind a command lists its settings.")
+def print_listing(*packages: str) -> None:
+    """What ``python -m PACKAGE`` does: the commands of the packages, one a line."""
+    for package in packages:
+        lines = {f"python -m {package}.{name}": what for name, what in COMMANDS[package].items()}
+        width = max(map(len, lines))
+        print("\n".join(f"{line:{width}}  {what}" for line, what in lines.items()), end="\n\n")
+    print("--help behind a command lists its settings.")
