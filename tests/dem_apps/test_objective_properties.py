@@ -195,27 +195,6 @@ def test_masked_elements_have_no_gradient_and_no_effect(name: str, data: st.Data
         assert all(torch.equal(table, moved[name]) for name, table in tables.items())
 
 
-@given(cases(dtypes=(torch.float32, torch.float64)), st.integers(0, 2**32))
-def test_the_order_of_the_elements_does_not_matter(case: Case, seed: int) -> None:
-    assume(case.reduction != "none")
-    rows = case.logits.movedim(case.dim, -1).reshape(-1, case.logits.shape[case.dim])
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    mask = None if case.mask is None else case.mask.reshape(-1)
-    class_mask = None
-    if case.class_mask is not None:
-        class_mask = case.class_mask.expand_as(case.logits).movedim(case.dim, -1).reshape(rows.shape)
-    straight = dataclasses.replace(case, logits=rows, dim=1, mask=mask, class_mask=class_mask)
-    mixed = dataclasses.replace(
-        straight, logits=rows[order], mask=None if mask is None else mask[order],
-        class_mask=None if class_mask is None else class_mask[order],
-    )  # fmt: skip
-    sizes = dataclasses.replace(straight, reduction="none").run("reference")[0].abs()
-    scale = float(sizes.sum() if case.reduction == "sum" else sizes.amax()) if sizes.numel() else 0.0
-    (value, gradient), (other, other_gradient) = straight.run(), mixed.run()
-    assert_close(case, other, value.double(), "the value", scale)
-    assert_close(case, other_gradient, gradient[order].double(), "the gradient")
-
-
 @given(cases(masks=False), st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(0, 10**6))
 def test_nan_is_never_silent(case: Case, poison: float, position: int) -> None:
     assume(case.logits.numel())
