@@ -49,18 +49,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty") / "venv"
     venv.create(folder, with_pip=False, symlinks=True)
     interpreter = folder / "bin" / "python"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(interpreter),
-        "install",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    install = ["--python", str(interpreter), "install", "--no-deps", "--no-index", str(wheel)]
+    done = subprocess.run([sys.executable, "-m", "pip", *install], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     packages = next(folder.glob("lib/python*/site-packages"))
     # a path in a .pth is searched after the folder itself, and no .pth of that path is followed: not the clone
