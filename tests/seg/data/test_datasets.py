@@ -93,20 +93,6 @@ def test_wrong_folders_are_named(tmp_path, source):
         SegmentationDataset(source, "gta5", "train", labelled=True)
 
 
-def test_an_unknown_label_id_is_named(source):
-    Image.fromarray(np.full((48, 96), 77, np.uint8)).save(source / "labels" / "00001.png")
-    with pytest.raises(InputError, match=r"00001.png: label id 77 is not in the table, which has 0 to 33 and 255"):
-        SegmentationDataset(source, "gta5", "train", labelled=True)[0]
-
-
-@pytest.mark.parametrize(("folder", "kept"), [("images", 400), ("labels", 0)])
-def test_a_file_cut_short_is_named(source, folder, kept):
-    file = source / folder / "00002.png"
-    file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(InputError, match=r"00002.png: the image cannot be read, it is damaged or cut short"):
-        SegmentationDataset(source, "gta5", "train", labelled=True)[1]
-
-
 def test_a_pair_needs_both_roots_and_two_sides(source):
     with pytest.raises(InputError, match=r"--target.root is missing: --source.root is given"):
         open_pair(SourceConfig(root=str(source), layout="gta5"), TargetDataConfig())
@@ -147,11 +133,7 @@ def test_a_wrong_synthia_label_is_named(synthia):
     synthia_label(file, np.full((4, 23), 300))
     with pytest.raises(InputError, match="label id 300 is not in the table, which has 0 to 22"):
         dataset[0]
-    synthia_label(file, np.full((4, 23), 23))
-    with pytest.raises(InputError, match="label id 23 is not in the table, which has 0 to 22 and 255"):
-        dataset[0]
-    content = file.read_bytes()
-    file.write_bytes(content[:-30])
+    file.write_bytes(file.read_bytes()[:-30])
     with pytest.raises(InputError, match=r"0000000.png: the image cannot be read, it is damaged or cut short"):
         dataset[0]
     save(file, np.zeros((4, 23), np.uint8))
@@ -161,12 +143,9 @@ def test_a_wrong_synthia_label_is_named(synthia):
 
 def test_plain_folders_are_training_data(tmp_path):
     save(tmp_path / "images" / "b.jpg", picture())
-    save(tmp_path / "images" / "more" / "a.PNG", picture())
-    for name in ("b", "more/a"):
-        save(tmp_path / "labels" / f"{name}.png", np.full((6, 8), [4, 2, 9, 255] * 2, np.uint8))
+    save(tmp_path / "labels" / "b.png", np.full((6, 8), [4, 2, 9, 255] * 2, np.uint8))
     dataset = SegmentationDataset(tmp_path, "folders", "train", labelled=True, classes=OWN)
-    assert names(dataset) == ["images/b.jpg", "images/more/a.PNG"]
-    assert dataset[1].label[0].tolist() == [0, 1, 255, 255] * 2
+    assert dataset[0].label[0].tolist() == [0, 1, 255, 255] * 2
     # without a split the same images are scored
     assert SegmentationDataset(tmp_path, "folders", "val", labelled=True, classes=OWN).files == dataset.files
     save(tmp_path / "labels" / "b.png", np.full((6, 8), 3, np.uint8))
@@ -180,14 +159,12 @@ def test_a_class_that_the_layout_does_not_have_is_named(source):
         SegmentationDataset(source, "gta5", "train", labelled=True, classes=classes)
 
 
-def test_excluded_images_are_left_out(source, tiny_pair):
+def test_excluded_images_are_left_out(source):
     whole = names(SegmentationDataset(source, "gta5", "train", labelled=True))
     (source / "labels" / "00004.png").unlink()
     exclude = ["00001", "00003.png", "images/00004.png", "0000"]
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True, exclude=exclude)
     assert names(dataset) == [whole[1], *whole[4:]]
-    config = SourceConfig(root=str(source), layout="gta5", exclude=exclude)
-    assert len(open_pair(config, TargetDataConfig(root=str(tiny_pair.target_root))).source_train) == 3
     with pytest.raises(InputError, match="every image is excluded"):
         SegmentationDataset(source, "gta5", "train", labelled=True, exclude=[Path(name).stem for name in whole])
 
