@@ -8,21 +8,24 @@ A SPEC is a run folder, a folder of segmentation-models-pytorch's ``save_pretrai
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import nn
 
-from dem_apps.errors import InputError, passed_on
+from dem_apps.errors import InputError, nearest, passed_on
 from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import read_json, required
 from dem_apps.runtime.settings import to_dict
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PIXELS_FILE, read_format
-from seg.models import build_model
+from seg.models import build_model, smp_network, transformers_network
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.description import (
     CLASSES_FILE,
@@ -33,17 +36,21 @@ from seg.models.description import (
     usual_normalisation,
     write_json,
 )
-from seg.models.function import is_function, read_function
 from seg.models.pretrained import NETWORK_FILE
 from seg.models.run_network import build_network, only_encoder, read_run
-from seg.models.smp_network import network_of_folder as smp_network_of_folder
+from seg.models.smp_network import SmpNetwork
 from seg.models.trained_network import TrainedNetwork, Training
-from seg.models.transformers_network import network_of_folder as transformers_network_of_folder
-from seg.models.weights_file import load_weights, read_weights, weights_content
+from seg.models.transformers_network import TransformersNetwork
+from seg.models.weights_file import SAFETENSORS, load_weights, read_weights, weights_content, without_prefix
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 #: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+#: What a function may say of its network: all of a description but its bands.
+_FACTS = [field.name for field in dataclasses.fields(Description) if field.name != "pixels"]
+#: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
+_SIZE = (224, 224)
 #: How a name begins that transformers gives a class where it has none.
 _NO_NAME = "LABEL_"
 
@@ -57,11 +64,10 @@ def load(
     tile: int | None = None,
     tile_overlap: int | None = None,
 ) -> TrainedNetwork:
-    """A trained network that predicts images, see :meth:`seg.models.trained_network.TrainedNetwork.predict`.
+    """A trained network that predicts images, see :meth:`TrainedNetwork.predict`.
 
     Args:
-        spec: a run folder, a folder of segmentation-models-pytorch's or transformers' ``save_pretrained``, one of
-            ``seg.export_model``, or ``package.module:function``.
+        spec: see :mod:`seg.models.trained`.
         weights: file for ``package.module:function``.
         device: ``cpu``, ``cuda``, or ``auto``.
         size: (width, height) that the network sees; ``own`` is what its folder says, a run's target size; None is
@@ -96,8 +102,8 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
         InputError: it is none of these, or what is there cannot be used.
     """
     folder = Path(spec)
-    if is_function(spec) and not folder.exists():
-        return read_function(spec, None if weights is None else Path(weights))
+    if _FUNCTION.fullmatch(spec) and not folder.exists():
+        return _read_function(spec, None if weights is None else Path(weights))
     if weights is not None:
         raise InputError(f"--weights: {spec} brings its own; a file of weights goes with package.module:function")
     if not folder.is_dir():
@@ -111,17 +117,11 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
         raise InputError(f"{folder}: holds neither config.yaml, as a run does, nor {CONFIG_FILE}")
     config = read_json(folder / CONFIG_FILE)
     required(config, str(folder / CONFIG_FILE))
-    if OUR_KEY in config:
-        return _read_exported(folder, config)
-    return _read_transformers(folder, config) if "model_type" in config else _read_smp(folder, config)
+    return _read_exported(folder, config) if OUR_KEY in config else _read_saved(folder, config)
 
 
 def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:
-    """The network of a run folder, and how it was trained.
-
-    Raises:
-        InputError: another kind of folder, no such checkpoint, or weights that do not fit the settings.
-    """
+    """The network of a run folder, and how it was trained."""
     config, classes, checkpoint, state = read_run(run, checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     if only_encoder(state["model"]):
@@ -169,36 +169,27 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
 
 
-def _read_smp(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
-    """smp's ``save_pretrained``. One output a pixel (``classes=1``) becomes two classes, no and yes."""
-    description, bands, outputs = read_description(folder), config.get("in_channels", 3), config.get("classes", 1)
-    if bands != description.channels:
-        raise InputError(
-            f"{folder}: in_channels is {bands!r:.50}, and nothing says what becomes 0 and 1 of each band; write "
-            f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
-        )
-    network = smp_network_of_folder(folder, config)
+def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
+    """A folder of a library's ``save_pretrained``. One output per pixel becomes two classes, no and yes."""
+    network: SmpNetwork | TransformersNetwork
+    if "model_type" in config:
+        network = transformers_network.network_of_folder(folder)
+        outputs: int = network.network.config.num_labels
+        description = read_description(folder, False, _classes_of_labels(config, outputs))
+    else:
+        network, outputs = smp_network.network_of_folder(folder, config), config.get("classes", 1)
+        description, bands = read_description(folder), config.get("in_channels", 3)
+        if bands != description.channels:
+            raise InputError(
+                f"{folder}: in_channels is {bands}, and nothing says what becomes 0 and 1 of each band; write "
+                f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
+            )
 
     def write(new: Path) -> None:
         network.save_pretrained(new)
         _copy(DESCRIPTION_FILES, folder, new)
 
-    # the network itself takes images of any size, so that it does so too where it is adapted
     whole: nn.Module = network if outputs > 1 else PlainLogits(network, description)
-    return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
-
-
-def _read_transformers(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
-    """transformers' ``save_pretrained`` (extra ``hf``)."""
-    network = transformers_network_of_folder(folder)
-    outputs: int = network.network.config.num_labels
-    description = read_description(folder, False, _classes_of_labels(config, outputs))
-
-    def write(new: Path) -> None:
-        network.save_pretrained(new)
-        _copy(DESCRIPTION_FILES, folder, new)
-
-    whole = PlainLogits(network, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
@@ -209,6 +200,65 @@ def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | No
     if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith(_NO_NAME) for name in ordered):
         return None
     return named_classes(ordered)
+
+
+def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
+    """The network that a function of the user returns, with the weights of a file.
+
+    The function takes no argument and returns a module, or a module and a mapping of facts, which are the fields of
+    :class:`seg.models.description.Description`, ``classes`` as names. Its code is run; the file's is not.
+    """
+    network, facts = _called_function(spec)
+    prefix, key = "", None
+    if file is not None:
+        tensors, key = read_weights(file)
+        tensors, prefix = without_prefix(tensors, network)
+        load_weights(network, tensors, f"--weights: {file} does not fit the network of {spec}")
+    network.eval()
+    description = _said(spec, facts)
+    width, height = description.size or _SIZE
+    with passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another"):
+        with torch.no_grad():
+            output = network(torch.zeros(1, 3, height, width))
+        logits = description.logits(output)
+    if logits.ndim != 4:
+        raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
+
+    def write(new: Path) -> None:
+        """A file of the same name, kind, key and prefix."""
+        written = new / ("weights.safetensors" if file is None else file.name)
+        state = {f"{prefix}{name}": value for name, value in network.state_dict().items()}
+        written.write_bytes(weights_content(state, written.suffix == SAFETENSORS, key))
+
+    whole = network if logits is output else PlainLogits(network, description)
+    return TrainedNetwork(spec, whole, logits.shape[1], description, write)
+
+
+def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
+    module_name, _, name = spec.partition(":")
+    with passed_on(f"{spec}: cannot be imported; run the command in the folder that holds the module"):
+        module = importlib.import_module(module_name)
+    if not callable(getattr(module, name, None)):
+        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
+    with passed_on(f"{spec}: cannot be called"):
+        made = getattr(module, name)()
+    network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
+    if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
+        raise InputError(
+            f"{spec}: returned a {type(made).__name__}; expected a torch.nn.Module, or one with a mapping of facts"
+        )
+    return network, facts
+
+
+def _said(spec: str, facts: Mapping[str, Any]) -> Description:
+    for fact in facts:
+        if fact not in _FACTS:
+            raise InputError(f"{spec}: unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}")
+    given: dict[str, Any] = {fact: tuple(value) if isinstance(value, list) else value for fact, value in facts.items()}
+    with passed_on(spec):
+        if given.get("classes") is not None:
+            given["classes"] = named_classes(given["classes"])
+        return Description(**{"align_corners": False} | given)
 
 
 def _copy(names: tuple[str, ...], folder: Path, new: Path) -> None:
