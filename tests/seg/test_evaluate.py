@@ -199,41 +199,19 @@ def test_predictions_hold_the_class_sets_ids(tmp_path):
     assert [file.name for file in files] == ["0_pred_labelIds.png", "1_pred_labelIds.png"]
     picture = Image.open(files[1])
     assert picture.mode == "L"
+    with pytest.raises(InputError, match="holds predictions already"):
+        PredictionWriter(tmp_path / "new", CLASSES)
     assert (np.asarray(picture) == np.array([10, 20, 30])[logits[1].argmax(0)]).all()
 
 
-def test_predictions_are_never_overwritten(tmp_path):
-    logits = torch.zeros(3, 4, 4)
-    writer = PredictionWriter(tmp_path, CLASSES)
-    writer(0, Sample("aachen/one.png", None, None), logits)
-    with pytest.raises(InputError, match=r"aachen/one\.png and bonn/one\.png would both become one_pred_labelIds\.png"):
-        writer(1, Sample("bonn/one.png", None, None), logits)
-    with pytest.raises(InputError, match="holds predictions already"):
-        PredictionWriter(tmp_path, CLASSES)
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(InputError, match="is no folder"):
-        PredictionWriter(file, CLASSES)
-
-
 def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
-    config = TrainConfig(selection="snd", precision="bf16", model=ModelConfig(align_corners=False, batch_norm="frozen"))
-    how = {name: protocol(config, Pixelwise(), name, 7) for name in ("last", "selected", "best")}
-    assert {name: part["used_target_labels"] for name, part in how.items()} == {
-        "last": False, "selected": False, "best": True,
-    }  # fmt: skip
-    assert [how[name]["chosen_by"] for name in how] == ["end of training", "label-free score snd", "target labels"]
+    config = TrainConfig(selection="snd", model=ModelConfig(align_corners=False, start_from="runs/first"))
+    how = {name: protocol(config, Pixelwise(), name, 7, (0.5, 1.0), True) for name in ("last", "selected", "best")}
+    assert [part["used_target_labels"] for part in how.values()] == [False, False, True]
+    assert [part["chosen_by"] for part in how.values()] == ["end of training", "label-free score snd", "target labels"]
     last = how["last"]
-    assert (last["step"], last["precision"], last["scales"], last["flip"]) == (7, "bf16", [1.0], False)
+    assert (last["step"], last["scales"], last["flip"], last["initialisation"]) == (7, [0.5, 1.0], True, "runs/first")
     assert "align_corners=False" in last["upsampling"]
-    assert last["batch_norm"].startswith("frozen")
-    assert last["initialisation"] == "random"
-    started = TrainConfig(model=ModelConfig(start_from="runs/first", encoder_weights="imagenet"))
-    assert protocol(started, Pixelwise(), "last", 1)["initialisation"] == "runs/first"
-    assert torch.__version__.startswith(last["versions"]["torch"])
-    scaled = protocol(config, Pixelwise(), "last", 7, scales=(0.5, 1.0), flip=True)
-    assert (scaled["scales"], scaled["flip"]) == ([0.5, 1.0], True)
-    json.dumps(how)
 
 
 @pytest.fixture(scope="module")
@@ -294,10 +272,8 @@ def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, t
         ((), "--run: is missing; needed: --run RUN"),
         (("--run", "/nowhere"), "/nowhere: no such file or folder"),
         (("--run", "RUN", "--checkpoint", "first"), "--checkpoint: 'first' is not one of auto, last, selected, best"),
-        (("--run", "RUN", "--scales", "[0.0]"), "--scales: expected more than 0, got 0.0"),
         (("--run", "RUN", "--scales", "[]"), "--scales: expected factors such as"),
         (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
-        (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
         (("--run", "RUN", "--target.root", "/nowhere"), "/nowhere: no such file or folder"),
         (("--run", "RUN", "--target.layout", "gta6"), "--target.layout: 'gta6' is not one of"),
     ],
