@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -12,11 +11,7 @@ from PIL import Image
 
 from dem_apps.runtime.run_reader import read_metrics
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
-from seg.data.domains import open_validation
 from seg.export import ExportConfig, export
-from seg.models.trained import open_run
-from seg.scores.evaluation import evaluate
-from seg.scores.protocol import protocol
 from seg.train import train
 
 #: Its normalisations are of layers and groups.
@@ -25,16 +20,13 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def config(tiny_pair) -> TrainConfig:
-    return TrainConfig(
+def run(tiny_pair, tmp_path_factory) -> Path:
+    config = TrainConfig(
         method="advent", model=MODEL, max_steps=2, eval_every=1, log_every=1, maps=1, device="cpu",
+        run_dir=str(tmp_path_factory.mktemp("runs") / "run"),
         source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def run(config, tmp_path_factory) -> Path:
-    return train(dataclasses.replace(config, run_dir=str(tmp_path_factory.mktemp("runs") / "run")))
+    return train(config)
 
 
 def test_the_loop_works_with_the_head_that_there_is(run):
@@ -48,14 +40,7 @@ def test_the_loop_works_with_the_head_that_there_is(run):
     assert list((run / "entropy_maps").glob("*.png"))
 
 
-def test_it_is_scored_and_exported(run, tiny_pair, tmp_path):
-    loaded = open_run(run, "last")[0]
-    config = loaded.training.config
-    assert protocol(config, loaded.network, "last", 2)["batch_norm"].startswith("none")
-    scores = evaluate(
-        loaded.network, open_validation(config.target, loaded.description.classes), loaded.description.classes, CPU
-    )
-    assert scores["miou"] == json.loads((run / "eval.json").read_text())["miou"]
+def test_it_is_exported(run, tmp_path):
     (tmp_path / "images").mkdir()
     Image.new("RGB", (50, 31), (90, 120, 60)).save(tmp_path / "images" / "a.png")
     assert export(ExportConfig([str(run)], str(tmp_path / "images"), str(tmp_path / "out"), device="cpu")) == 0
