@@ -1,4 +1,4 @@
-"""``python -m seg.adapt``: a trained network and a folder of images without labels, and whether adapting it helps."""
+"""``python -m seg.adapt``: adapt a trained network to a folder of unlabelled images, and judge whether it helped."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from seg.models.trained_network import TrainedNetwork
 
 MODES = ("epochs", "online", "episodic")
-#: Methods that need images of the kind that the network was trained for, and how many of them are looked at.
+#: Methods that need source images, and how many of them are read.
 NEED_SOURCE, SOURCE_IMAGES = ("lab", "eata"), 64
-#: bn where batch norm is what normalises, else tent: its statistics are most of what can be had, and learning is slow.
+#: bn for networks with batch norm, else tent: new statistics give most of the gain, and learning is slow.
 AUTO = "auto"
-#: What learning does where nothing is said; docs/appendix.md has what other objectives and rates do.
+#: Defaults of methods that learn; docs/appendix.md compares objectives and rates.
 LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
 
 
 @dataclass(frozen=True)
 class AdaptConfig(ObjectiveSettings):
-    """Adapt a trained network to a folder of images without labels, and say whether that helped."""
+    """Adapt a trained network to a folder of unlabelled images, and say whether that helped."""
 
     loss: str | None = option(
         None, f"objective that is minimised; default: {LEARNING['loss']}", OBJECTIVE_NAMES, value="NAME",
@@ -85,25 +85,21 @@ class AdaptConfig(ObjectiveSettings):
     device: str = option("auto", "cpu, cuda, or auto")
 
     def check(self) -> None:
-        """Raises an InputError for flags that do not fit together, which names one of them and what would be right."""
+        """Raises an InputError for flags that do not fit together."""
         check_settings(self)
         if (self.model is None) != (self.images is None):
             missing = "model" if self.model is None else "images"
-            raise InputError(
-                f"--{missing}: is missing; give --model SPEC and --images DIR, or none of them for the demo"
-            )
+            raise InputError(f"--{missing}: is missing; give --model SPEC and --images DIR, or neither for the demo")
         if self.size is not None and len(self.size) != 2:
             raise InputError(f"--size: expected W,H such as 1024,512, got {self.size}")
         if (self.method in NEED_SOURCE) != (self.source is not None):
-            needed = "needs a folder of images of the kind that the network was trained for, without labels"
-            raise InputError(
-                f"--source: --method {self.method} {needed if self.source is None else 'reads no source images'}"
-            )
+            what = "needs a folder of unlabelled source images" if self.source is None else "reads no source images"
+            raise InputError(f"--source: --method {self.method} {what}")
         for name in ("images", "labels", "source"):
             if (folder := getattr(self, name)) is not None and not Path(folder).exists():
                 raise InputError(f"--{name}: {folder} is no folder")
         if self.out and self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
-            raise InputError(f"--out: {self.out} lies in --images, where its pictures would be taken for images")
+            raise InputError(f"--out: {self.out} lies in --images, where its pictures would count as images")
         may_learn = self.method == AUTO or METHODS[self.method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
@@ -113,15 +109,14 @@ class AdaptConfig(ObjectiveSettings):
         check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=may_learn)
 
     def _asked_of_learning(self) -> list[str]:
-        """The settings that were given and say how something learns."""
+        """The given settings of learning."""
         given = [name for name in LEARNING if getattr(self, name) is not None]
         return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
 
     def resolved(self, batch_norm: bool) -> AdaptConfig:
-        """With the method that ``auto`` stands for, and with the defaults of learning where the method learns.
+        """With the method that ``auto`` stands for, and the defaults of learning if it learns.
 
-        Args:
-            batch_norm: whether most layers that normalise are batch norm.
+        ``batch_norm`` is whether most normalisation layers are batch norm.
         """
         method = self.method
         if method == AUTO:
@@ -130,7 +125,7 @@ class AdaptConfig(ObjectiveSettings):
         return dataclasses.replace(self, method=method, **(filled if METHODS[method].learns else {}))
 
     def adapter_options(self, num_classes: int) -> dict[str, Any]:
-        """Of :class:`dem_apps.TestTimeAdapter`, besides the method."""
+        """Arguments of :class:`dem_apps.TestTimeAdapter` besides the method."""
         options: dict[str, Any] = {"predict": "after"} if self.mode == "episodic" else {}
         if METHODS[self.method].learns:
             options |= {"objective": self.loss, "objective_options": given_options(self), "num_classes": num_classes}

@@ -12,15 +12,14 @@ from dem_apps.report.page import Section, render
 from dem_apps.report.pictures import Gallery, Picture, gallery
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
-from dem_apps.runtime.metrics_info import View
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.predictions import STAGES, Predictions
 from seg.adaptation.result import Result
 from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
 
-#: Images in the page, and bytes of their pictures.
-_IMAGES, _BYTES = 8, 8_000_000
+#: Images in the page.
+_IMAGES = 8
 
 
 def write_result(folder: Path, result: Result, predictions: Predictions, trained: TrainedNetwork) -> None:
@@ -38,7 +37,6 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     labels = "Decided without labels. With a few labelled images, --labels gives a score with its 95 % CI."
     if result.score:
         labels = f"With labels: {result.score.sentence}."
-    pictures, notes = _gallery(predictions)
     shares = Table("Predicted share of the pixels, %", ["class", *STAGES, "difference"])
     shares.rows.extend((name, list(map(Cell, texts))) for name, *texts in result.shown_shares())
     colours = zip(result.classes.names, result.classes.colors, strict=True)
@@ -46,9 +44,9 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         Section("Answer", "notes", [result.answer, labels]),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
-        Section("Before and after", "gallery", pictures),
+        Section("Before and after", "gallery", _gallery(predictions)),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
-        Section("About the pictures", "notes", notes),
+        Section("", "text", [f"At most {_IMAGES} images, evenly from the folder."]),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
         Section("Settings", "folded", list(flat(result.settings).items())),
@@ -89,20 +87,16 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
     return [Cell(f"{value:.3f}") for value in values]
 
 
-def _gallery(predictions: Predictions) -> tuple[Gallery, list[str]]:
-    folder, shown = predictions.folder, predictions.folder.spread(_IMAGES)
+def _gallery(predictions: Predictions) -> Gallery:
+    folder = predictions.folder
     pictures: list[Picture] = []
-    views: tuple[View, ...] = VIEWS[:3]  # image, prediction, entropy
     with TemporaryDirectory() as previews:
-        for index in shown:
+        for index in folder.spread(_IMAGES):
             name, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
             picture = folder.picture(index)
             Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
-            for view in views:
+            for view in VIEWS[:3]:  # image, prediction, entropy
                 for stage in STAGES:
                     file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")
                     pictures.append(Picture(name, view, stage, file))
-        images, _, notes = gallery(pictures, _BYTES)
-    if len(shown) < len(folder):
-        notes.append(f"{len(shown)} of {len(folder)} images, evenly from the folder.")
-    return images, notes
+        return gallery(pictures)

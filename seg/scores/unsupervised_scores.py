@@ -13,8 +13,6 @@ from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
 
-CRITERIA = ("entropy", "im", "snd")
-
 #: Temperature of Soft Neighborhood Density, as published.
 _TEMPERATURE = 0.05
 #: Pixels per image that are compared; the public code of the paper takes 100 at random.
