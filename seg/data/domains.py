@@ -75,17 +75,9 @@ def open_pair(
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
-    Args:
-        source: the labelled domain; not opened where the labelled part of the target replaces it.
-        target: the domain that is adapted to, and how much of it is labelled.
-        classes_file: see :func:`seg.data.labels.load_classes`.
-        validation_part: see :func:`open_validation`.
-        labels_must_exist: False leaves a missing label to be found when it is read.
-        demo: which built-in world, where no root is given; None is the demo's own.
-        bands: how many are asked for, and which are shown; None leaves both to the images.
-        pixels: what the network sees; None looks at the images, and measures those that are no 8-bit RGB.
-        measure: False measures and refuses nothing.
-        workers: processes that measure.
+    The source is not opened where the labelled part of the target replaces it. ``labels_must_exist=False`` leaves a
+    missing label to be found when it is read, and ``measure=False`` refuses no other kinds of images. Without
+    ``pixels``, the images say what the network sees, and those that are no 8-bit RGB are measured.
 
     Raises:
         InputError: one root without the other, a folder that is missing or empty, an image without its label, a
@@ -132,13 +124,8 @@ def open_validation(
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels, if any, at their own.
 
-    Args:
-        target: names root, layout and size.
-        classes: what label ids are mapped to.
-        part: share of the images to use, (from, to) of a fixed shuffle; (0, 1) is all of them. Parts that share no
-            number share no image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
-        labels_must_exist: see :func:`open_pair`.
-        demo: see :func:`open_pair`.
+    ``part`` is the share of the images to use, (from, to) of a fixed shuffle. Parts that share no number share no
+    image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")

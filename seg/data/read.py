@@ -147,12 +147,8 @@ def read_label(
 ) -> NDArray[np.uint8]:
     """(H, W) uint8 train ids of a label image, 255 where nothing counts.
 
-    Args:
-        file: to read.
-        classes: the classes that are counted.
-        numbering: see :func:`seg.data.labels.id_tables`.
-        read_ids: reads the ids of that data set; None is :func:`read_index_image`.
-        size: (width, height) to resize it to, nearest; None keeps its own.
+    ``numbering`` is that of :func:`seg.data.labels.id_tables`, ``read_ids`` the data set's own reader, and ``size``
+    (width, height) to resize to, nearest.
     """
     ids = label_ids(file, classes, read_ids)
     if size is not None and size != (ids.shape[1], ids.shape[0]):

@@ -117,13 +117,8 @@ def labelled_sampler(
 ) -> Sampler:
     """The sampler of the labelled stream, over the parts joined.
 
-    Args:
-        parts: the source, or what takes its place, and then the labelled part of the target where it stands beside. Of
-            two, even positions are the first one's and odd positions the second one's.
-        seed: the run's seed and the stream's number.
-        temperature: of :class:`RareClasses` for the first part; None is :class:`Epochs`, as for the second part.
-        enough: see there.
-        workers: processes that count the pixels of each class.
+    The first part is the source, or what takes its place; with a temperature it is sampled by :class:`RareClasses`. A
+    second part, the labelled target images, takes every other position. ``seed`` is the run's and the stream's number.
     """
     first, *rest = parts
     sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))

@@ -76,13 +76,8 @@ def spread_batches(
     """Yields (B, 3, H, W) normalised images on the device, each once, B at most ``IMAGES``.
 
     Batch k of n has the images k, k + n, k + 2n, …: neighbours, often frames of one drive, are in different batches,
-    and no batch is left with the rest. Within it, images of different sizes come apart.
-
-    Args:
-        read: gives image i, (3, H, W) normalised, or None to leave it out.
-        count: how many images there are.
-        device: where the batches go.
-        process: (rank, number of processes); together they yield every batch once.
+    and no batch is left with the rest. Within it, images of different sizes come apart. ``read`` gives image i, or None
+    to leave it out; processes, (rank, number), together yield every batch once.
     """
     number = -(-count // IMAGES)
     rank, processes = process

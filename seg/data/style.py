@@ -29,14 +29,10 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
 
     FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
     from −b to b on both axes, b = ⌊β · the shorter side⌋. With b = 0 each channel's mean is exchanged and nothing else.
+    Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size.
 
     The window of albumentations' FDA (2.0.8) lies one frequency off the centre where a side is even, so that the mean
     stays the source's up to b = 1; it also cuts decimals off.
-
-    Args:
-        image: (H, W, 3) uint8 RGB, or (H, W, B) float32 in the files' units.
-        reference: likewise, of any size.
-        beta: from 0 to 0.5, where every amplitude is exchanged along the shorter side.
     """
     height, width = image.shape[:2]
     if reference.shape != image.shape:
@@ -79,13 +75,10 @@ def check_style(name: str, pixels: PixelFormat) -> None:
 
 
 class TargetStyle:
-    """Gives a source image the style of a target training image that is drawn for it.
+    """Gives a source image the style, ``fourier`` or ``lab``, of a random target training image.
 
-    Args:
-        name: ``fourier``, ``lab`` or ``histogram``.
-        references: the target's training images.
-        beta: of ``fourier``, whose β is drawn uniformly from 0 to this, as albumentations does.
-        probability: share of the images that get a style; the others stay as they are.
+    β of ``fourier`` is drawn uniformly from 0 to ``beta``, as albumentations does; ``probability`` is the share of the
+    images that get a style.
     """
 
     def __init__(self, name: str, references: SegmentationDataset, beta: float, probability: float) -> None:

@@ -46,17 +46,9 @@ def write_demo_pair(
 ) -> DemoPair:
     """Draw the pair into ``root``, which appears only when the last picture is written.
 
-    A pair that is there is kept; one of other arguments or of another world version, or with a picture missing, is
-    replaced. Of several processes one draws.
-
-    Args:
-        root: folder to create; gets ``gta5``, ``cityscapes`` and ``manifest.json``.
-        seed: of the world, from 0: of every picture, and of how the target looks.
-        gap: how far the target's look is from the source's, see :func:`seg.demo.street.looks.target_look`.
-        size: (width, height) of every picture in pixels.
-        source_train: number of labelled source pictures.
-        target_train: number of target training pictures (their labels serve oracles only).
-        target_val: number of target validation pictures.
+    The folder gets ``gta5``, ``cityscapes`` and ``manifest.json``. A pair that is there is kept; one of other arguments
+    or of another world version, or with a picture missing, is replaced. Of several processes one draws. ``seed`` and
+    ``gap`` make the world, see :func:`seg.demo.street.looks.target_look`; ``size`` is (width, height) of every picture.
 
     Raises:
         ValueError: for a negative seed, a gap out of range, a count below 1 or a size too small for a street.
@@ -90,16 +82,7 @@ def write_demo_pair(
 
 
 def finer_picture(image: Path, *, seed: int = 0, gap: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """A validation image of the target as :func:`seg.demo.street.world.draw_street` draws it with more pixels.
-
-    Args:
-        image: its file, of a pair of this seed and gap.
-        seed: of the pair.
-        gap: likewise.
-
-    Returns:
-        the picture, (384, 768, 3) RGB uint8, and its label ids, (384, 768) uint8.
-    """
+    """A validation image of the target, drawn finer, (384, 768, 3) RGB uint8, and its label ids, (384, 768) uint8."""
     index = int(image.name.split("_")[1])
     return draw_street(target_look(seed, gap), "val", index, seed=seed, size=SIZE, finer=FINER)
 

@@ -160,12 +160,8 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Domain:
     """The target's look in the world of a seed.
 
     Every number of it lies on the line from the game through the demo's camera: at the game for a gap of 0, at the
-    camera for 1, beyond for more. Worlds of another seed than 0 draw a factor from 0.5 to 1.5 for each number, so that
-    their gaps differ in kind as well: here colours, there haze or noise.
-
-    Args:
-        seed: of the world; 0 with a gap of 1 is the demo's camera itself.
-        gap: 0 to 2.
+    camera for 1, beyond for more, up to 2. Worlds of another seed than 0 draw a factor from 0.5 to 1.5 for each number,
+    so that their gaps differ in kind as well: here colours, there haze or noise.
 
     Raises:
         ValueError: a gap out of this range.

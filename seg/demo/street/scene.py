@@ -45,11 +45,7 @@ class Street:
 
 
 def plan_street(rng: np.random.Generator, index: int) -> Street:
-    """Draw a plan.
-
-    Trams, buses and trucks are dealt out by the scene's index rather than by chance, so that a
-    small data set holds every class.
-    """
+    """Draw a plan; the index deals out trams, buses and trucks, so that a small data set holds every class."""
     tram = index % 22 == 3
     left = rng.uniform(5.6, 8.2)
     right = rng.uniform(2.2, 4.7)

@@ -37,7 +37,9 @@ TEXTURES = {
 def draw_street(
     domain: Domain, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96), finer: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw one street.
+    """Draw one street: the picture, (height, width, 3) RGB uint8, and its Cityscapes label ids, (height, width) uint8.
+
+    They are the same bytes for the same arguments.
 
     Args:
         domain: the look, such as ``GAME_STREET`` or ``CAMERA_STREET``.
@@ -45,11 +47,7 @@ def draw_street(
         index: number of the scene, from 0.
         seed: seed of the whole data set, from 0.
         size: (width, height) in pixels; at least (32, 16). Twice as wide as high looks best.
-        finer: how many times as wide and as high the same street is drawn, for people to look at.
-
-    Returns:
-        The picture, (height, width, 3) RGB uint8, and its Cityscapes label ids, (height, width)
-        uint8, both ``finer`` times as large. They are the same bytes for the same arguments.
+        finer: how many times as wide and as high the same street is drawn.
 
     Raises:
         ValueError: for an unknown split or a size too small for a street.
