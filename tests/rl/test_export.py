@@ -36,7 +36,7 @@ def arguments(folder: Path, *more: str, algo: str = "ppo", normalize: bool = Tru
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[("ppo", True), ("ppo", False), ("a2c", True)], ids=lambda p: f"{p[0]} {p[1]}")
+@pytest.fixture(scope="module", params=[("ppo", False), ("a2c", True)], ids=lambda p: f"{p[0]} {p[1]}")
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bool, Path]:
     """Algorithm, whether it was normalised, and the run folder."""
     algo, normalize = request.param

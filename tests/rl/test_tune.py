@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import os
 import re
-import shlex
-import signal
-import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +13,6 @@ import yaml
 
 import rl.tune
 from dem_apps.errors import InputError
-from dem_apps.runtime.command import run_command
 from rl.config import TrainConfig, resolve
 from rl.tune import TuneConfig, search_space, settings_of, tune
 
@@ -131,25 +124,3 @@ def test_mistakes_are_one_sentence(arguments: list[str], message: str, tmp_path:
     with pytest.raises(InputError, match=re.escape(message)):
         rl.tune.main([*arguments, "--study-dir", str(tmp_path / "study")])
     assert not (tmp_path / "study").exists()
-
-
-def test_an_interrupted_search_names_the_folder_that_it_made_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PACE", "0.3")
-    monkeypatch.setattr(rl.tune, "tune", partial(tune, module="stand_in"))
-    arguments = ["--train.env", ENV, "--train.timesteps", "64", "--trials", "1", "--seeds", "1", "--final-seeds", "1"]
-    searching = multiprocessing.get_context("fork").Process(target=run_command, args=(lambda: rl.tune.main(arguments),))
-    searching.start()
-    while not list(tmp_path.rglob("starts")):
-        assert searching.is_alive()
-        time.sleep(0.002)
-    os.kill(searching.pid, signal.SIGTERM)  # type: ignore[arg-type]
-    searching.join()
-    assert searching.exitcode == 143
-    (study,) = Path("runs").iterdir()
-    command = shlex.join(["python", "-m", "rl.tune", *arguments, "--study-dir", str(study)])
-    assert capfd.readouterr().err == f"interrupted; the same command continues: {command}\n"
-    rl.tune.main(shlex.split(command)[3:])
-    assert json.loads((study / "final.json").read_text())["trials"] == 1

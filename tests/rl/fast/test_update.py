@@ -93,7 +93,7 @@ def test_every_setting_means_what_it_means_in_sb3(arguments: dict[str, Any]) -> 
         assert one[name] == pytest.approx(two[name], rel=2e-3, abs=2e-5), name
 
 
-@pytest.mark.parametrize("loss", [*OBJECTIVE_NAMES, "none"])
+@pytest.mark.parametrize("loss", [*OBJECTIVE_NAMES, *hook.POLICY_TERMS, "none"])
 def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
     stock, fast = (
         trained(with_entropy_objective(algorithm, loss), "CartPole-v1", 512, ent_coef=0.1)

@@ -46,28 +46,6 @@ def test_the_promised_name_is_the_same() -> None:
     assert done.stdout == "True\n", done.stderr
 
 
-def test_other_algorithms_are_refused_there_in_a_sentence() -> None:
-    done = run_alone(
-        "from stable_baselines3 import DQN\nfrom rl.hook import with_entropy_objective\nwith_entropy_objective(DQN)"
-    )
-    assert "supports PPO and A2C of stable_baselines3" in done.stderr.splitlines()[-1]
-
-
-def test_the_warning_about_cut_observations_needs_nothing_else() -> None:
-    program = """
-import gymnasium as gym, numpy as np
-from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from rl.hook import with_entropy_objective
-
-class Pixels(gym.Env):
-    observation_space, action_space = gym.spaces.Box(0, 255, (4,), np.uint8), gym.spaces.Discrete(2)
-
-with_entropy_objective(PPO)("MlpPolicy", VecNormalize(DummyVecEnv([Pixels])), ent_coef=0.01, device="cpu")
-"""
-    assert "normalised values will be cut to whole numbers" in run_alone(program).stderr
-
-
 def test_sb3_contribs_algorithms_need_sb3_contrib_only() -> None:
     pytest.importorskip("sb3_contrib")
     program = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +11,10 @@ from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
 from rl import with_entropy_objective
-from rl.config import TrainConfig, resolve
 from rl.fast.ppo import by_equations
 from rl.hook import adaptive_entropy
 from rl.hook.algorithm import POLICY_TERMS, build_term
 from rl.hook.complexity import Complexity, complexity
-from rl.training.run import untrained_model
 
 C = 5
 
@@ -83,22 +80,6 @@ def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch: pyt
     assert term.multiplier.item() == 0.0
     term.reset()
     assert term.multiplier.item() == 1.0
-
-
-@pytest.mark.parametrize("name", POLICY_TERMS)
-def test_they_train_through_the_hook_and_on_the_fast_path(name: str) -> None:
-    settings: dict[str, Any] = {"loss": name, "ent_coef": 0.3, "timesteps": 1024, "eval_freq": 1024}
-
-    def trained(**changed: Any) -> dict[str, torch.Tensor]:
-        model = untrained_model(resolve(TrainConfig(**{**settings, **changed})))
-        assert changed.get("update") == "sb3" or model.not_fast is None
-        return model.learn(1024, log_interval=None).policy.state_dict()
-
-    ours, theirs, without = trained(), trained(update="sb3"), trained(ent_coef=0.0)
-    assert max((ours[key] - theirs[key]).abs().max().item() for key in ours) < 1e-5
-    moved = max((ours[key] - without[key]).abs().max().item() for key in ours if "action_net" in key)
-    # a policy that has just begun has all the entropy that is asked for
-    assert moved > 1e-4 or (name, moved) == ("adaptive-entropy", 0.0)
 
 
 def test_options_are_the_hooks() -> None:
