@@ -74,16 +74,10 @@ def inside_backward() -> bool:
 
 def _check_logits(logits: Any) -> None:
     if not isinstance(logits, Tensor):
-        held = logits if isinstance(logits, dict) else vars(logits) if hasattr(logits, "__dict__") else {}
-        names = [name for name, value in held.items() if isinstance(value, Tensor)]
-        advice = "pass a tensor of scores before softmax"
-        if isinstance(getattr(logits, "logits", None), Tensor):
-            advice = "pass its .logits"
-        elif names:
-            advice = f"pass one of its tensors: {', '.join(f'[{name!r}]' for name in names)}"
-        elif isinstance(logits, (list, tuple)) and any(isinstance(value, Tensor) for value in logits):
-            advice = "pass one of its tensors, such as the first, [0]"
-        raise InputError(f"logits: expected a tensor, got {_shown(logits)}; {advice}")
+        raise InputError(
+            f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits, or the tensor "
+            "in it"
+        )
     if not logits.is_floating_point():
         raise InputError(f"logits: expected a floating dtype, got {logits.dtype} (scores before softmax, not labels)")
 
