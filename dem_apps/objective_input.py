@@ -75,7 +75,7 @@ def inside_backward() -> bool:
 def _check_logits(logits: Any) -> None:
     if not isinstance(logits, Tensor):
         raise InputError(
-            f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits, or the tensor "
+            f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits, or a tensor "
             "in it"
         )
     if not logits.is_floating_point():

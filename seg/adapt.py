@@ -145,9 +145,8 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.files import new_folder, new_run_dir
     from seg.adaptation.flow import Flow, batch_norm_normalises, colours_of
     from seg.adaptation.images import ImageFolder, Labels
-    from seg.adaptation.page import write_result
     from seg.adaptation.predictions import Predictions
-    from seg.adaptation.result import Result
+    from seg.adaptation.result import Result, write_result
     from seg.models.trained import open_trained
 
     config = _with_demo(config)

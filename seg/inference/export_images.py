@@ -25,8 +25,7 @@ from seg.data.read import first_header, left_out, read_image, seen
 from seg.data.statistics import spread_batches
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
-from seg.maps.entropy_tables import ENTROPY_TABLE, EntropyTables
-from seg.maps.run_pictures import RunPictures, output_path
+from seg.maps.run_pictures import ENTROPY_TABLE, EntropyTables, RunPictures, output_path
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.trained import open_run
 from seg.models.trained_network import TrainedNetwork

@@ -26,7 +26,7 @@ from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.pixel_format import normalised
 from seg.evaluate import main
-from seg.maps.label_ids import PredictionWriter
+from seg.inference.evaluate_run import PredictionWriter
 from seg.models.predictor import upsampled
 from seg.scores.evaluation import evaluate, predicted
 from seg.scores.protocol import protocol
