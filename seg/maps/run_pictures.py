@@ -36,7 +36,7 @@ class EntropyTables:
         self._per_image: list[dict[str, Any]] = []
         self._per_class: list[dict[str, Any]] = []
 
-    def add(self, image: str, prediction: Prediction) -> NDArray[np.int64]:
+    def add(self, image: str, prediction: entropy_maps.Prediction) -> NDArray[np.int64]:
         """Add the rows of one image; returns (C,) the pixels of each class that hold data."""
         height, width = prediction.classes.shape
         classes, entropy = prediction.counted
