@@ -90,7 +90,7 @@ class SegmentationDataset(Dataset[Sample]):
         if classes.by_color and self.layout.ids is not None:
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
         self.train_ids, self.known_ids = id_tables(classes, self.layout.ids)
-        pairs = _part(_without(_found(root, layout, split), exclude, root), part, root)
+        pairs = _chosen(_found(root, layout, split), exclude, part, root)
         missing = [(image, label) for image, label in pairs if labelled is not False and not label.is_file()]
         if labelled is None:
             labelled = len(missing) < len(pairs)
@@ -155,22 +155,16 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
         ) from error
 
 
-def _without(pairs: Pairs, exclude: Sequence[str], root: Path) -> Pairs:
-    def named(image: Path) -> bool:
-        return not {image.relative_to(root).as_posix(), image.name, image.stem}.isdisjoint(exclude)
-
-    kept = [(image, label) for image, label in pairs if not named(image)]
+def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], root: Path) -> Pairs:
+    """Those not excluded, and a share of them in a shuffled order that depends on their names alone; in file order."""
+    names = {image: image.relative_to(root).as_posix() for image, _ in pairs}
+    kept = [pair for pair in pairs if {names[pair[0]], pair[0].name, pair[0].stem}.isdisjoint(exclude)]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
-    return kept
-
-
-def _part(pairs: Pairs, part: tuple[float, float], root: Path) -> Pairs:
-    """A share of the files in a shuffled order that depends on their names alone; returned in file order."""
     if part == (0.0, 1.0):
-        return pairs
+        return kept
     # by a hash and not by a random generator, whose stream may change with its library
-    order = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].relative_to(root).as_posix().encode()).digest())
+    order = sorted(kept, key=lambda pair: hashlib.sha256(names[pair[0]].encode()).digest())
     chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
     if not chosen:
         raise InputError(f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all")

@@ -100,7 +100,14 @@ def open_pair(
             target_labelled = _open("target", target, "train", classes, world, part=part, **train)
         except InputError as error:
             raise InputError(f"--target.labelled-part: {error}") from error
-        _refuse_scored(target_labelled, target_val, target.labelled_part)
+        # a target without a validation split is scored on its training images
+        both = {image for image, _ in target_labelled.files} & {image for image, _ in target_val.files}
+        if both:
+            raise InputError(
+                f"--target.labelled-part: {len(both)} of the {len(target_labelled)} images with labels would be scored "
+                f"as well, such as {min(both)}; score the others with --validation-part {target.labelled_part:g},1 or "
+                "keep images apart in a validation split"
+            )
     finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
     pair = DomainPair(source_train, target_train, target_val, classes, target_labelled, finer=finer)
     if pixels is None:
@@ -175,17 +182,6 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) ->
         if found is not None:
             refuse_other(*found, wanted)
     return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
-
-
-def _refuse_scored(labelled: SegmentationDataset, scored: SegmentationDataset, part: float) -> None:
-    """Refuse to score images that are trained with labels: a target without validation split scores its training."""
-    both = {image for image, _ in labelled.files} & {image for image, _ in scored.files}
-    if both:
-        raise InputError(
-            f"--target.labelled-part: {len(both)} of the {len(labelled)} images with labels would be scored as well, "
-            f"such as {min(both)}; score the others with --validation-part {part:g},1 or keep images apart in a "
-            "validation split"
-        )
 
 
 def _demo_pair(world: DemoConfig) -> DemoPair:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,10 +205,10 @@ def load_classes(file: str | None) -> ClassSet:
     if file is None:
         return CITYSCAPES_CLASSES
     if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
-        names = [name.strip() for name in file.split(",")]
-        if "" in names or len(names) != len(set(names)) or len(names) > IGNORE_INDEX:
+        given = [name.strip() for name in file.split(",")]
+        if "" in given or len(given) != len(set(given)) or len(given) > IGNORE_INDEX:
             raise InputError(f"--classes: expected a file, or different names such as a,b,c, got '{file}'")
-        return named_classes(names)
+        return named_classes(given)
     path = found(file)
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
     document = read_json(path) if path.suffix == ".json" else read_yaml(path)
@@ -220,36 +220,34 @@ def load_classes(file: str | None) -> ClassSet:
     what = "a list of colours [R, G, B]" if by_color else "a list of ids from 0 to 255"
     fits = isinstance(ignored, list) and all(map(_is_color if by_color else _is_byte, ignored))
     _expect(fits, f"{file}, ignored", what, ignored)
-    return _class_set(file, [{"name": row} if isinstance(row, str) else row for row in rows], by_color, ignored)
-
-
-def _class_set(file: str, rows: list[Any], by_color: bool, ignored: list[Any]) -> ClassSet:
+    rows = [{"name": row} if isinstance(row, str) else row for row in rows]
     for index, row in enumerate(rows):
-        where = f"{file}, classes[{index}]"
-        _known_keys(where, row, ("name", "color", "id"))
-        name, label_id = row.get("name"), row.get("id", index)
-        fits = isinstance(name, str) and name.strip() and len(name) <= _LONGEST_NAME and name.isprintable()
-        _expect(bool(fits), f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
-        _expect(_is_byte(label_id), f"{where}, id", "a number from 0 to 255", label_id)
-    names, ids = tuple(row["name"] for row in rows), tuple(row.get("id", index) for index, row in enumerate(rows))
-    colors = named_classes(names).colors
-    if any("color" in row for row in rows):
-        for index, row in enumerate(rows):
-            color = row.get("color")
-            _expect(_is_color(color), f"{file}, classes[{index}], color", "3 numbers from 0 to 255", color)
-        colors = tuple((row["color"][0], row["color"][1], row["color"][2]) for row in rows)
-    for what, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
-        twice = next((value for value, count in Counter(values).items() if count > 1), None)
-        if twice is not None:
-            raise InputError(f"{file}, classes: the {what} {twice!r} is given to more than one class")
+        _known_keys(f"{file}, classes[{index}]", row, ("name", "color", "id"))
+    names = _column(file, rows, "name", _is_name, f"a text of 1 to {_LONGEST_NAME} characters")
+    ids = _column(file, rows, "id", _is_byte, "a number from 0 to 255", range(len(rows)))
+    chosen = None if any("color" in row for row in rows) else [list(color) for color in named_classes(names).colors]
+    colors = _column(file, rows, "color", _is_color, "3 numbers from 0 to 255", chosen, by_color)
     if by_color:
-        return ClassSet(
-            names, colors, ids, (), True, tuple(sorted({(red, green, blue) for red, green, blue in ignored}))
-        )
+        return ClassSet(names, colors, ids, (), True, tuple(sorted({tuple(color) for color in ignored})))
     both = sorted(set(ids) & set(ignored))
     if both:
         raise InputError(f"{file}, ignored: the id {both[0]} is that of class '{names[ids.index(both[0])]}'")
     return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
+
+
+def _column(
+    file: str, rows: list[dict[str, Any]], key: str, fits: Callable[[Any], bool], expected: str,
+    defaults: Sequence[Any] | None = None, distinct: bool = True,
+) -> tuple[Any, ...]:  # fmt: skip
+    """One value of each class, checked; lists as tuples."""
+    values = [row.get(key, None if defaults is None else defaults[index]) for index, row in enumerate(rows)]
+    for index, value in enumerate(values):
+        _expect(fits(value), f"{file}, classes[{index}], {key}", expected, value)
+    column = tuple(tuple(value) if isinstance(value, list) else value for value in values)
+    twice = next((value for value, count in Counter(column).items() if count > 1), None)
+    if distinct and twice is not None:
+        raise InputError(f"{file}, classes: the {key} {twice!r} is given to more than one class")
+    return column
 
 
 def _expect(fits: bool, where: str, expected: str, value: object) -> None:
@@ -262,6 +260,10 @@ def _known_keys(where: str, mapping: Any, known: tuple[str, ...]) -> None:
     for key in mapping:
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.strip() != "" and len(value) <= _LONGEST_NAME and value.isprintable()
 
 
 def _is_color(value: object) -> bool:
