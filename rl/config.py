@@ -163,14 +163,9 @@ def read_run(run_dir: Path) -> TrainConfig:
 
 
 def import_environments(modules: str | None, env_ids: Sequence[str] = (), arguments: Sequence[str] = ()) -> None:
-    """Import the modules of ``--import``, and of an ``--env module:Id`` that stands on the command line.
+    """Import the modules of ``--import``, and of ids ``module:Id`` that stand in the command line ``arguments``.
 
-    Run folders and files of settings may be anybody's: ``module:Id`` in them has no module imported.
-
-    Args:
-        modules: with commas between.
-        env_ids: the environments of the settings.
-        arguments: the command line.
+    A run folder or a file of settings may be another person's: ``module:Id`` in it has no module imported.
 
     Raises:
         InputError: a module that cannot be imported, or the module of an environment that stands in a file only.

@@ -84,12 +84,8 @@ def tune(
 ) -> Path:  # fmt: skip
     """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
 
-    Args:
-        config: of the study.
-        train: what every trial trains with, apart from the point and the seed.
-        train_flags: the flags that made ``train``.
-        arguments: of the command, to say how it is continued.
-        module: what trains.
+    ``train``, made from ``train_flags``, is what every trial trains with apart from the point and the seed. The command
+    with ``arguments`` continues the study.
 
     Raises:
         InputError: settings that do not fit, a folder of another study, no trial with a score.

@@ -98,8 +98,6 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._where = f"--env {env_id}"
         observations, actions = env.observation_space, env.action_space
-        if isinstance(observations, spaces.Box) and 0 in observations.shape:
-            raise InputError(f"{self._where}: its observations have the shape {observations.shape}, which is empty")
         if np.any(getattr(actions, "start", 0)):
             raise InputError(
                 f"{self._where}: its actions are {actions}, and Stable-Baselines3 counts actions from 0; wrap it so "

@@ -95,14 +95,9 @@ def load_mlp_kernel() -> ctypes.CDLL | None:
 
 
 class KernelChain:
-    """As :class:`Chain`, in C++.
+    """As :class:`Chain`, in C++, with tanh or ReLU; ``widths`` are D, those of the hidden layers, and the outputs'.
 
-    Args:
-        kernel: of :func:`load_mlp_kernel`.
-        is_tanh: whether the activation is tanh; else it is ReLU.
-        widths: D, those of the hidden layers, and that of the outputs.
-        weights: flat float32: per layer (out, in) and (out,).
-        gradient: likewise.
+    ``weights`` and ``gradient`` are flat float32: per layer (out, in) and (out,).
     """
 
     def __init__(

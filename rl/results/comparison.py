@@ -65,13 +65,9 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
 
 
 def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: str | None) -> str:
-    """Write the figures, ``table.md`` and ``runs.csv``; equal runs write equal bytes. Returns the table.
+    """Write the figures, ``table.md`` and ``runs.csv`` of finished runs, and return the table.
 
-    Args:
-        runs: finished runs.
-        arms: a name for each.
-        out: folder; made if missing, an earlier report in it is replaced.
-        baseline: the arm that the table compares with, or None.
+    Equal runs write equal bytes; an earlier report in ``out`` is replaced.
 
     Raises:
         InputError: a baseline that is no arm of these runs, or two runs of one environment, arm and seed.

@@ -66,12 +66,9 @@ def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int]
 
     Args:
         model: its policy acts, and the normalisation it was trained with is used and not moved.
-        envs: at least one; as many as there are play side by side.
-        seeds: of the episodes.
+        envs: at least one; they play side by side.
+        seeds: of the episodes, in whose order they are returned.
         greedy: take the most probable action instead of drawing one from torch's global generator.
-
-    Returns:
-        the episodes, in the order of the seeds.
     """
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
@@ -116,13 +113,7 @@ def stacked(observations: Sequence[Any]) -> Any:
 class Evaluator:
     """Plays a fixed set of episodes, the same ones at every call, without touching anything that training uses.
 
-    Args:
-        env_id: the environment.
-        wrapper: as in :func:`rl.envs.make.make_env`.
-        episodes: how many.
-        seed: the run's seed.
-        purpose: :data:`DURING_TRAINING` or :data:`FINAL`; the two play different episodes.
-        goal: the return that counts as reached, as in :func:`summary`.
+    ``purpose`` is :data:`DURING_TRAINING` or :data:`FINAL`; the two have different episodes, both from the run's seed.
     """
 
     def __init__(

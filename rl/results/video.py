@@ -48,15 +48,9 @@ def check_video_file(file: Path) -> None:
 def record_episodes(
     model: OnPolicyAlgorithm, env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None
 ) -> None:
-    """Write the best, the worst and two episodes in between, by return, to a video.
+    """Write the best, the worst and two episodes in between, by return, to a new GIF with the title ``about``.
 
-    Args:
-        model: the policy that played the episodes.
-        env_id: their environment.
-        episodes: to choose from, as :func:`rl.results.evaluator.play` returned them.
-        file: ends in ``.gif`` and must not exist.
-        about: the title.
-        wrapper: as in :func:`rl.envs.make.make_env`.
+    ``model`` has played the episodes in ``env_id`` with ``wrapper``, as in :func:`rl.envs.make.make_env`.
 
     Raises:
         InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.

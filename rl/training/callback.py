@@ -34,12 +34,12 @@ class TrainingCallback(BaseCallback):
 
     Args:
         env_id: for errors.
-        timesteps: environment steps of the whole training, for the progress bar.
+        timesteps: of the whole training, for the progress bar.
         eval_freq: environment steps between two evaluations.
-        evaluator: of episodes that the final scores do not see.
+        evaluator: of episodes that the final scores do not have.
         run: gets the log and the checkpoints ``last`` and ``best``.
-        stop: says when to save and end.
-        best: the mean return of the best evaluation of a resumed run, in a list; None where there is none.
+        stop: the request to save and end.
+        best: ``[mean return]`` of the best evaluation of a resumed run, or None.
 
     Raises:
         NotFiniteError: a reward, an observation or a weight is NaN or infinite. NaN spreads: one reward makes the

@@ -51,15 +51,10 @@ NAMES: dict[str, type[nn.Module]] = {
 
 
 def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
-    """The environment's entry, and where it was found; with ``ent_coef`` in files of ours only.
+    """The environment's entry, and where it was found.
 
-    The Zoo's is mostly 0, which would switch off every entropy term.
-
-    Args:
-        env_id: the environment.
-        algo: a key of :data:`ALGORITHMS`.
-        file: to look in. None: ``configs/rl/ALGO.yaml``, then the hyperparameters of the environment's family, then
-            SB3's defaults with the policy that fits the observations.
+    Without ``file`` it is in ``configs/rl/ALGO.yaml``, or of the environment's family, or SB3's defaults with the
+    policy that fits the observations. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0.
 
     Raises:
         InputError: an unreadable file, or no entry in a file that was named.
@@ -93,11 +88,6 @@ def _sb3_defaults(env_id: str) -> dict[str, Any]:
 
 def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
     """Check the keys and the numbers of an entry; SB3 checks the rest when the model is made.
-
-    Args:
-        entry: what :func:`find_entry` returned, perhaps with keys of the command line.
-        algo: a key of :data:`ALGORITHMS`.
-        where: the entry's name in errors.
 
     Raises:
         InputError: naming the key and what was expected.
@@ -169,11 +159,9 @@ def hyperparameter(key: str, value: Any) -> Any:
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:
-    """Whether observations and rewards are normalised; None if neither.
+    """Whether observations and rewards are normalised, of an entry's ``normalize``; None if neither.
 
-    Args:
-        value: of the entry's ``normalize``: a truth value, or a mapping with ``norm_obs`` and ``norm_reward``, both
-            true where they are not given; it may be an expression too.
+    It is a truth value, or a mapping, or an expression of one, with ``norm_obs`` and ``norm_reward``, true by default.
 
     Raises:
         InputError: anything else.

@@ -59,11 +59,9 @@ def train(config: TrainConfig) -> None:
 
 
 def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm:
-    """The algorithm with the objective as its entropy term, on its environments; it has not learnt anything yet.
+    """The algorithm of resolved settings with the objective as its entropy term, on its environments.
 
-    Args:
-        config: resolved.
-        fast: take :class:`rl.fast.ppo.FastPPO` where the settings allow it.
+    It is :class:`rl.fast.ppo.FastPPO` with ``fast`` and where the settings allow it.
     """
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
@@ -86,15 +84,7 @@ def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
 def build_model(
     algorithm: type[Algorithm], envs: VecEnv, entry: dict[str, Any], ent_coef: float | str, seed: int, device: str
 ) -> Algorithm:
-    """An algorithm of SB3, with the hook or without, on its environments, everything seeded.
-
-    Args:
-        algorithm: takes the entry's arguments.
-        envs: of :func:`build_envs` with the same entry.
-        entry: checked hyperparameters of the environment.
-        ent_coef: weight of the entropy term, or ``lin_`` and a number.
-        seed: of weights, sampling and environments.
-        device: of the policy and its updates.
+    """An algorithm of SB3, with the hook or without, on the environments of its entry, everything seeded.
 
     Raises:
         InputError: a hyperparameter that SB3 refuses.
@@ -193,15 +183,10 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
 
 
 def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
-    """The keys of ``eval.json`` about the time to the goal.
+    """The keys of ``eval.json`` about the time to the goal, from the return at each step of an evaluation.
 
-    Args:
-        returns: step → mean return under sampled actions, of each evaluation during training.
-        goal: the return that has to be reached; None without one.
-
-    Returns:
-        ``steps_to_goal`` is None for a run that was never at the goal: censored at ``steps_without_goal``, its last
-        evaluation. For any other run both are the step of the first evaluation there.
+    ``steps_to_goal`` is None for a run that was never at the goal: censored at ``steps_without_goal``, its last
+    evaluation. For any other run both are the step of the first evaluation there.
     """
     first = None if goal is None else min((step for step, value in returns.items() if value >= goal), default=None)
     last = max(returns, default=None) if goal is not None else None
@@ -209,14 +194,7 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
 
 
 def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]) -> list[str]:
-    """Lines for a terminal: when the run reached its goal, and a warning where it ended at its worst.
-
-    Args:
-        config: of the run.
-        returns: as for :func:`goal_figures`.
-        last: mean return of the last policy in the scores at the end.
-        figures: of :func:`goal_figures`.
-    """
+    """Lines for a terminal: when the run reached its goal, and a warning where its ``last`` return is its worst."""
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
     lines = []
     if goal is not None:
