@@ -57,10 +57,10 @@ class LabelScore:
 
     @property
     def sentence(self) -> str:
-        """Both scores and the interval of their difference."""
-        ends = "no interval of one image"
+        """Both scores and the CI of their difference."""
+        ends = "one image has no CI"
         if self.low is not None and self.high is not None:
-            ends = f"{LEVEL:.0%} interval {100 * self.low:+.1f} to {100 * self.high:+.1f}"
+            ends = f"{LEVEL:.0%} CI {100 * self.low:+.1f} to {100 * self.high:+.1f}"
         images = f"{self.images} labelled image{'s' * (self.images > 1)}"
         return (
             f"on {images} mIoU goes from {100 * self.before:.1f} to {100 * self.after:.1f} % "
@@ -76,13 +76,13 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
     if after.effective_classes < LEAST_CLASSES * before.effective_classes:
         return Verdict(False, f"it predicts fewer classes ({classes} after)")
     if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
-        return Verdict(True, f"it predicts classes again that were lost ({classes} after)")
+        return Verdict(True, f"it predicts lost classes again ({classes} after)")
     if new < LEAST_STABILITY * old:
-        return Verdict(False, f"its classes hold less when an image is mirrored or made smaller ({steady})")
+        return Verdict(False, f"its predictions are less stable under mirroring and resizing ({steady})")
     if after.entropy < LEAST_ENTROPY * before.entropy:
-        certain = f"it is certain of all (mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after)"
+        certain = f"it is certain everywhere (mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after)"
         return Verdict(False, certain)
-    return Verdict(True, f"its classes hold when an image is mirrored or made smaller ({steady}), and none are lost")
+    return Verdict(True, f"its predictions are stable under mirroring and resizing ({steady}), and no class is lost")
 
 
 def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:

@@ -55,12 +55,14 @@ class Result:
         """One sentence, and another on classes whose shares have moved far."""
         outcome, used = self.outcome, self.outcome.used
         number = outcome.before.images
-        doubt = "" if number >= _FEW_IMAGES else f", on {number} image{'s' * (number != 1)} only, which tells little"
+        doubt = (
+            "" if number >= _FEW_IMAGES else f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
+        )
         if used is None or not self.adapted:
             last = outcome.checks[-1].verdict
-            why = "no state of it is better than the network as it was" if last.adapt else last.reason
+            why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
             why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
-            return f"Not adapted: {why}; predictions and weights are those of the network as it was."
+            return f"Not adapted: {why}; predictions and weights are those of the unadapted network."
         done = f" up to batch {used.step} of {outcome.planned}" if used.step else " by new batch norm statistics alone"
         if not outcome.stopped and used.step == outcome.batches and self.settings["method"] != "bn":
             done = ""
@@ -73,7 +75,7 @@ class Result:
             for row in self.shares()
             if abs(row["difference"]) > _MOVED
         ]
-        return said + (f" Look at what has moved most: {', '.join(moved)}." if moved else "")
+        return said + (f" Largest changes: {', '.join(moved)}." if moved else "")
 
     @property
     def score(self) -> LabelScore | None:

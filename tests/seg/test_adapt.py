@@ -210,8 +210,8 @@ def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
         },
     )
     assert few.answer == (
-        "Adapted by new batch norm statistics alone: the test says so, on 3 images only, which tells little. Look at "
-        "what has moved most: class 0 from 50.0 % of the pixels to 39.0 %."
+        "Adapted by new batch norm statistics alone: the test says so, on 3 images only, which is weak evidence. "
+        "Largest changes: class 0 from 50.0 % of the pixels to 39.0 %."
     )
 
 

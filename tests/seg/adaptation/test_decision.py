@@ -34,10 +34,10 @@ def with_(**changes: object) -> Evidence:
     [
         ({}, ""),
         ({"entropy": 0.3 * LEAST_ENTROPY + 0.01}, ""),
-        ({"entropy": 0.3 * LEAST_ENTROPY - 0.01}, "certain of all"),
+        ({"entropy": 0.3 * LEAST_ENTROPY - 0.01}, "certain everywhere"),
         ({"entropy": 0.9}, ""),
         ({"stability": (0.6 * LEAST_STABILITY + 0.01,) * 3}, ""),
-        ({"stability": (0.6 * LEAST_STABILITY - 0.01,) * 3}, "hold less"),
+        ({"stability": (0.6 * LEAST_STABILITY - 0.01,) * 3}, "less stable"),
         ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
         (
             {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
@@ -58,7 +58,7 @@ def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share:
     after = with_(shares=(0.7, 0.15, 0.15), stability=(0.6, 0.3, 0.3))
     verdict = decide(constant, after)
     assert verdict.adapt == adapt
-    assert ("classes again that were lost (an effective number of 1." in verdict.reason) == adapt
+    assert ("lost classes again (an effective number of 1." in verdict.reason) == adapt
     assert not decide(after, constant).adapt
 
 
@@ -96,4 +96,4 @@ def test_the_interval() -> None:
     torn = label_score([wrong, right, wrong, right], [right, wrong, right, wrong])
     assert torn.low < 0 < torn.high
     assert label_score([wrong], [right]).low is None
-    assert "no interval" in label_score([wrong], [right]).sentence
+    assert "no CI" in label_score([wrong], [right]).sentence
