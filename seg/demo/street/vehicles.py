@@ -68,11 +68,8 @@ def _wheels(canvas: Canvas, block: _Block, label: str, radius: float, spots: tup
     left, right = block.near[0], block.near[1]
     top = float(left[1]) + 0.05
     for side, inward in ((left[0], 0.22), (right[0], -0.22)):
-        canvas.fill(
-            [(side, 0, left[2]), (side + inward, 0, left[2]), (side + inward, top, left[2]), (side, top, left[2])],
-            label,
-            RUBBER,
-        )
+        tyre = [(side, 0, left[2]), (side + inward, 0, left[2]), (side + inward, top, left[2]), (side, top, left[2])]
+        canvas.fill(tyre, label, RUBBER)
 
 
 def _lamps(canvas: Canvas, face: np.ndarray, up: Pair, oncoming: bool) -> None:
@@ -92,13 +89,8 @@ def draw_car(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     boot = 0.1 if is_van else rng.uniform(0.1, 0.8)
     _ground_shadow(canvas, x, z, width, length)
     body = _Block(x, (width, width * 0.96), (0.24, waist), (z, z + length))
-    cabin = _Block(
-        x,
-        (width * 0.94, width * 0.74),
-        (waist, roof),
-        (z + boot, z + length * 0.76),
-        (z + boot + 0.35, z + length * 0.62),
-    )
+    sill, top = (z + boot, z + length * 0.76), (z + boot + 0.35, z + length * 0.62)
+    cabin = _Block(x, (width * 0.94, width * 0.74), (waist, roof), sill, top)
     body.paint(canvas, "car", paint)
     _wheels(canvas, body, "car", 0.32, (0.2, 0.8))
     cabin.paint(canvas, "car", paint)

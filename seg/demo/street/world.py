@@ -118,10 +118,7 @@ def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator, fine
 def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     """The picture after JPEG compression; OpenCV wants and returns BGR."""
     _, stream = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    decoded = cv2.imdecode(stream, cv2.IMREAD_COLOR)
-    if decoded is None:
-        raise RuntimeError("OpenCV could not read back its own JPEG: is it built without JPEG support?")
-    return np.ascontiguousarray(decoded[..., ::-1])
+    return np.ascontiguousarray(np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))[..., ::-1])
 
 
 def _mark_border(picture: np.ndarray, labels: np.ndarray, finer: int) -> None:
