@@ -21,7 +21,7 @@ PROJECT: dict[str, Any] = PYPROJECT["project"]
 CORE = {"torch", "torchvision", "numpy"}
 #: Extras of their own, and packages that come with optuna and transformers.
 NOT_NAMED = {
-    "imageio-ffmpeg", "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub",
+    "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub",
     "onnx", "onnxruntime", "onnxscript",
 }  # fmt: skip
 
@@ -36,7 +36,7 @@ def test_every_dependency_has_its_lower_bound_as_constraint() -> None:
 
 def test_the_extras_are_the_promised_ones() -> None:
     assert {Requirement(line).name for line in PROJECT["dependencies"]} == CORE
-    names = {"seg", "rl", "cluster", "hf", "geo", "video", "dev", "all"}
+    names = {"seg", "rl", "cluster", "hf", "geo", "dev", "all"}
     assert names <= set(PROJECT["optional-dependencies"])
 
 
