@@ -42,23 +42,18 @@ class TrainConfig(ObjectiveSettings):
         LOSSES, value="NAME", group="environment and objective",
     )  # fmt: skip
     ent_coef: float | str | None = option(
-        None,
-        "weight of the entropy term, or lin_0.001 to let it fall to 0; default: the environment's in "
-        "configs/rl/ALGO.yaml, else the paper's 0.001 (that of a --hyperparameters-file is not used)",
-    )
+        None, "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
+        "else the paper's 0.001 (that of a --hyperparameters-file is not used)",
+    )  # fmt: skip
     env: str = option("MiniGrid-DoorKey-5x5-v0", "id of an environment in gymnasium, or MODULE:ID to import it from")
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=("ppo", "a2c"), group="training")
-    update: str = option("auto", "auto: fast where it can serve; sb3: SB3's own code", choices=("auto", "sb3"))
-    timesteps: int | None = option(
-        None, "environment steps; default: n_timesteps of the hyperparameter entry", at_least=1
-    )
+    update: str = option("auto", "auto: fast where possible; sb3: SB3's own code", choices=("auto", "sb3"))
+    timesteps: int | None = option(None, "environment steps; default: n_timesteps of the entry", at_least=1)
     seed: int = option(0, "seed of weights, sampling and environments", at_least=0, at_most=LARGEST_SEED)
     device: str = option("cpu", "torch device; for these small networks a CPU is faster")
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
-    threads: int = option(
-        1, "torch threads; one is faster than several on these small networks", at_least=1, at_most=1024
-    )
+    threads: int = option(1, "torch threads; for these small networks one is the fastest", at_least=1, at_most=1024)
     hyperparameters_file: str | None = option(
         None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"
     )
@@ -66,23 +61,16 @@ class TrainConfig(ObjectiveSettings):
         {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}"
     )
     eval_freq: int | None = option(
-        None,
-        "steps between evaluations; default: a twentieth of --timesteps, or so many that they take half as many "
-        "steps as the training at most",
-        at_least=1,
-        group="scores and videos",
-    )
+        None, "steps between evaluations; default: a twentieth of --timesteps, more where episodes are long",
+        at_least=1, group="scores and videos",
+    )  # fmt: skip
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1, at_most=10**6)
     final_episodes: int | None = option(
-        None,
-        "episodes of the scores at the end; default: 100, or so many that they take a quarter of --timesteps at most; "
-        "--eval-episodes at least",
-        at_least=1,
-        at_most=10**6,
-    )
+        None, "episodes of the scores at the end; default: 100, fewer where they take over a quarter of --timesteps",
+        at_least=1, at_most=10**6,
+    )  # fmt: skip
     goal_return: float | None = option(
-        None,
-        "mean return at which the task counts as reached, for the time to the goal; default: the environment's own",
+        None, "mean return at which the task counts as reached; default: the environment's own"
     )
     video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
     run_dir: str | None = option(
