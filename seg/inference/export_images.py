@@ -112,7 +112,6 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
             EntropyTables(trained.class_set.names),
             frozenset(config.raw),
             config.label_ids,
-            config.legend,
         )
         for own, (trained, _), folder in zip(titles, opened, folders, strict=True)
     ]
@@ -191,7 +190,7 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
         rows.append(run.write(name, shown, prediction, own, place))
         pixels += own
     if len(runs) > 1:
-        picture = panels.comparison(shown, rows, runs[0].names(pixels))
+        picture = panels.comparison(shown, rows, panels.legend(pixels, classes))
         panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
 

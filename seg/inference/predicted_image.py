@@ -62,13 +62,14 @@ class PredictedImage:
     @property
     def shares(self) -> dict[str, float]:
         """The share of the pixels that each predicted class has, by name, the largest first."""
-        order = self._pixels.argsort(kind="stable")[::-1]
-        total = self._pixels.sum()
-        return {self.names[index]: float(self._pixels[index] / total) for index in order if self._pixels[index]}
+        pixels = self._maps.pixels(len(self.names))
+        order = pixels.argsort(kind="stable")[::-1]
+        return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
-        tiles, names = self._maps.tiles(self.class_set.colors), panels.legend(self._pixels, self.class_set)
+        tiles = self._maps.tiles(self.class_set.colors)
+        names = panels.legend(self._maps.pixels(len(self.names)), self.class_set)
         return panels.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
 
     def __repr__(self) -> str:
@@ -84,11 +85,6 @@ class PredictedImage:
     @property
     def _size(self) -> tuple[int, int]:
         return self.image.shape[0], self.image.shape[1]
-
-    @property
-    def _pixels(self) -> NDArray[np.int64]:
-        """(C,) of each class, where the image holds data."""
-        return np.bincount(self._maps.counted[0].ravel(), minlength=len(self.names))
 
     @cached_property
     @torch.inference_mode()

@@ -41,7 +41,6 @@ class ExportConfig:
         value="{png16,npz}", group="more pictures and numbers",
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
-    legend: bool = option(True, "list the predicted classes below each panel")
 
 
 @dataclass(frozen=True)

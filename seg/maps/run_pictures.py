@@ -89,7 +89,6 @@ class RunPictures:
         tables: of its images.
         raw: ``png16``, ``npz`` for entropy as numbers.
         label_ids: whether label ids are written as well.
-        legend: whether panels name the predicted classes.
     """
 
     title: str
@@ -98,7 +97,6 @@ class RunPictures:
     tables: EntropyTables
     raw: frozenset[str] = frozenset()
     label_ids: bool = False
-    legend: bool = True
 
     def write(
         self,
@@ -122,7 +120,9 @@ class RunPictures:
         row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
         pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
         pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
-        pictures["panel"] = panels.panel(image, row.prediction, row.entropy, row.caption, self.names(pixels))
+        pictures["panel"] = panels.panel(
+            image, row.prediction, row.entropy, row.caption, panels.legend(pixels, classes)
+        )
         if "png16" in self.raw:
             pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
         if self.label_ids:
@@ -139,10 +139,6 @@ class RunPictures:
             )
             write_atomically(output_path(self.folder, name, "entropy.npz"), content.getvalue())
         return row
-
-    def names(self, pixels: NDArray[np.int64]) -> list[tuple[str, entropy_maps.Colour]]:
-        """A legend of the predicted classes, (C,) pixels each; empty without ``legend``."""
-        return panels.legend(pixels, self.trained.class_set) if self.legend else []
 
 
 def write_geotiffs(

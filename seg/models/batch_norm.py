@@ -124,10 +124,7 @@ def describe(policy: str, model: nn.Module, whose: str | None = None) -> str:
         return whose
     affine = "fixed" if policy in _AFFINE_FROZEN else "trained"
     normalised_by = "no batch statistics" if policy == "frozen" else "batch statistics"
-    encoder = getattr(model, "encoder", model)
-    return f"{policy}: affine parameters {affine}, {normalised_by} in training, running statistics {whose}" + (
-        "" if layers_of(encoder) else "; the encoder has none"
-    )
+    return f"{policy}: affine parameters {affine}, {normalised_by} in training, running statistics {whose}"
 
 
 def layers_of(model: nn.Module) -> list[_BatchNorm]:

@@ -129,12 +129,7 @@ class Description:
 
 
 class PlainLogits(nn.Module):
-    """A network that returns logits alone, as its description finds them.
-
-    Args:
-        network: returns anything that :meth:`Description.logits` takes.
-        description: of the network.
-    """
+    """A network that returns logits alone, as its description finds them."""
 
     def __init__(self, network: nn.Module, description: Description) -> None:
         super().__init__()
@@ -148,8 +143,7 @@ class PlainLogits(nn.Module):
 def read_description(folder: Path, align_corners: bool = True, classes: ClassSet | None = None) -> Description:
     """The description of a folder of ``save_pretrained``: ImageNet's normalisation where no file says another.
 
-    Resizing to a fixed width and height is kept as ``size``. Resizing to a shortest edge and cropping are left out,
-    since a segmentation is of the whole image.
+    Resizing to a shortest edge and cropping are left out, since a segmentation is of the whole image.
 
     Args:
         folder: may hold ``preprocessor_config.json`` as transformers has it, ``classes.json`` and ``pixels.json``.

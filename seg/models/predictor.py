@@ -52,17 +52,14 @@ class Predictor:
 
 
 def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
-    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does unless told otherwise; in float32."""
+    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does by default; in float32."""
     return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)
 
 
 def upsampled_bands(
     logits: Tensor, size: tuple[int, int], align_corners: bool = True, rows: int = 128
 ) -> Iterator[Tensor]:
-    """What :func:`upsampled` gives of one image, (1, C, h, w), from top to bottom as bands (1, C, ≤ rows, W).
-
-    All of it never lies in memory. Equal up to rounding.
-    """
+    """What :func:`upsampled` gives of one image, (1, C, h, w), up to rounding, as bands (1, C, ≤ rows, W) top down."""
     height, width = logits.shape[2], size[1]
     every = torch.arange(size[0], dtype=torch.float32, device=logits.device)
     if align_corners:

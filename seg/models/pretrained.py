@@ -18,11 +18,7 @@ NETWORK_FILE = "network.json"
 
 
 def network_document(folder: Path) -> dict[str, Any]:
-    """What describes the network of a folder: of a run, of segmentation-models-pytorch's or transformers'.
-
-    Raises:
-        InputError: there is nothing of the kind.
-    """
+    """What describes the network of a folder: of a run, of segmentation-models-pytorch's or transformers'."""
     file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
     document: dict[str, Any] = read_json(file)
     required(document, str(file))

@@ -69,8 +69,7 @@ class SmpNetwork(SegmentationNetwork):
         """(B, 3, H, W) normalised images → ``main`` (B, C, h, w).
 
         Raises:
-            InputError: a batch that the network cannot take, such as a single image where batch normalisation
-                averages over the batch alone.
+            InputError: a batch that it cannot take, such as one image where batch norm averages over the batch alone.
         """
         padded = self._padded(images)
         try:
@@ -102,20 +101,19 @@ class SmpNetwork(SegmentationNetwork):
 def smp_network(
     architecture: str, encoder: str, num_classes: int, weights: str | None = None, *, bands: int = 3, **options: Any
 ) -> SmpNetwork:
-    """One of the library's architectures, to train.
+    """One of the library's architectures, to train; see :func:`seg.build_model`.
 
     Args:
         architecture: a key of ``segmentation_models_pytorch.MODEL_ARCHITECTURES_MAPPING``.
-        encoder: see :class:`seg.models.deeplabv2.DeepLabV2`; ``dpt`` takes vision transformers of timm alone.
+        encoder: ``dpt`` takes vision transformers of timm alone.
         num_classes: C.
-        weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
+        weights: of the encoder.
         bands: of the images.
         options: ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
-            library's names, such as ``decoder_attention_type="scse"``; the library's defaults for the rest.
+            library's names, such as ``decoder_attention_type="scse"``.
 
     Raises:
-        InputError: an option that the architecture does not have, a value or an encoder that it does not take, or
-            weights that cannot be had.
+        InputError: an option, a value or an encoder that the architecture does not take, or weights that cannot be had.
     """
     arguments = _arguments(architecture, options)
     with encoder_errors(f"model: {architecture} with encoder {encoder}", encoder, weights):
@@ -127,11 +125,7 @@ SMP_NETWORKS = {name: partial(smp_network, name) for name in smp.MODEL_ARCHITECT
 
 
 def network_of_config(config: Mapping[str, Any], num_classes: int, where: str, bands: int) -> SmpNetwork:
-    """The network of the library's ``config.json``, called ``where``, with random weights, so many classes and bands.
-
-    Raises:
-        InputError: an architecture, an encoder or an option that is not known.
-    """
+    """The network of the library's ``config.json``, called ``where``, with random weights for so many classes."""
     library = _library_class(config, where)
     changed = {"classes": num_classes, "in_channels": bands, "encoder_weights": None}
     with passed_on(where):
@@ -139,11 +133,7 @@ def network_of_config(config: Mapping[str, Any], num_classes: int, where: str, b
 
 
 def network_of_folder(folder: Path, config: Mapping[str, Any]) -> SmpNetwork:
-    """The network of a folder of the library's ``save_pretrained``, with its weights.
-
-    Raises:
-        InputError: see :func:`network_of_config`, and weights that do not fit.
-    """
+    """The network of a folder of the library's ``save_pretrained``, with its weights."""
     _library_class(config, str(folder))
     with passed_on(str(folder)), redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the error says
@@ -151,10 +141,7 @@ def network_of_folder(folder: Path, config: Mapping[str, Any]) -> SmpNetwork:
 
 
 def _library_class(config: Mapping[str, Any], where: str) -> Any:
-    """The library's class of a ``config.json`` with settings of its own alone: others would reach timm.
-
-    timm takes the path of a pickle, and names of what it then downloads.
-    """
+    """The library's class of a ``config.json`` with that class's settings alone: timm unpickles paths among others."""
     classes = {architecture.__name__: architecture for architecture in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     named = str(config.get("_model_class"))
     if named not in classes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,7 @@ GRID = 32
 
 @dataclass(frozen=True)
 class Tiling:
-    """How an image is cut.
-
-    Args:
-        side: pixels of a tile's sides.
-        overlap: pixels that neighbours share at least, up to the network's stride.
-    """
+    """How an image is cut: pixels of a tile's sides, and those that neighbours share at least."""
 
     side: int
     overlap: int
@@ -64,11 +59,7 @@ def tiling(side: int | None, overlap: int | None) -> Tiling | None:
 class TilesOfImage:
     """One image whose tiles are normalised when it is their turn: the whole of a 16-bit scene would be twice as large.
 
-    Args:
-        values: (H, W, B) as read.
-        valid: (H, W), False where it holds no data; None is everywhere.
-        description: of the network.
-        device: where tiles go.
+    ``values`` are (H, W, B) as read; ``valid``, (H, W), is False where they hold no data, None for everywhere.
     """
 
     values: NDArray[Any]
@@ -77,7 +68,7 @@ class TilesOfImage:
     device: torch.device
 
     @property
-    def shape(self) -> Sequence[int]:
+    def shape(self) -> tuple[int, ...]:
         """(1, B, H, W)."""
         height, width, bands = self.values.shape
         return (1, bands, height, width)
@@ -90,17 +81,15 @@ class TilesOfImage:
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:
-    """What a network gives on images, by tiles where they are larger than one.
+    """What a network gives on images, (B, C, h, w), by tiles where they are larger than one.
 
-    The network's memory is that of a tile. The logits of the whole, (B, C, h, w), lie in the main memory.
+    The network's memory is that of a tile. The logits of the whole are float32 in the main memory, or as ``forward``
+    returned them where one tile holds the image.
 
     Args:
         forward: (B, 3, H, W) → (B, C, h, w), with one stride k: about H / k rows of logits, and W / k columns.
         images: (B, 3, H, W), normalised, on the network's device.
         cut: None is the whole image at once.
-
-    Returns:
-        float32 on the CPU, or as ``forward`` returned it where one tile holds the image.
     """
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:

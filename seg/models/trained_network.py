@@ -38,13 +38,9 @@ _MOST_CLASSES = 255
 
 @dataclass(frozen=True)
 class Training:
-    """How a run's network was trained.
+    """How a run's network was trained: its settings, the checkpoint that was read (never ``auto``), and its step.
 
-    Args:
-        config: the settings of the run.
-        checkpoint: the name of the checkpoint that was read, never ``auto``.
-        step: the training step that it was saved at.
-        re_estimated_on: the images that batch norm's running statistics were re-estimated on, if they were.
+    ``re_estimated_on`` names the images of AdaBN statistics, if there are such.
     """
 
     config: TrainConfig
@@ -98,13 +94,7 @@ class TrainedNetwork:
     def seeing(
         self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None
     ) -> TrainedNetwork:
-        """The same network, which sees images at another size or by tiles.
-
-        Args:
-            size: (width, height) or ``"W,H"``; ``own`` or ``run`` is what its folder says; None is the images';
-                ``auto`` is ``own``, and None with ``tile``.
-            tile: side of the tiles that larger images go by, see :mod:`seg.models.tiles`.
-            tile_overlap: pixels that tiles share; None is a quarter.
+        """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``.
 
         Raises:
             InputError: a size or a tile that makes no sense.
@@ -129,11 +119,7 @@ class TrainedNetwork:
         return upsampled(self.raw_logits(padded), size, self.description.align_corners)[:, :, :height, :width]
 
     def raw_logits(self, images: Tensor) -> Tensor:
-        """(B, C, h, w) at the network's own resolution, of images whose sides are multiples.
-
-        Raises:
-            InputError: images of a size that the network does not take.
-        """
+        """(B, C, h, w) at the network's own resolution; an InputError for images that it does not take."""
         try:
             output = self.network(images)
         except (AssertionError, RuntimeError, ValueError) as error:
@@ -168,11 +154,7 @@ class TrainedNetwork:
 
     @torch.inference_mode()
     def maps(self, image: ImagePixels) -> Prediction:
-        """Classes and entropy of an image at its own resolution; with ``cut`` of all that is large there is one copy.
-
-        Raises:
-            NotFiniteError: the network gives NaN or infinity, which would look like class 0 everywhere.
-        """
+        """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
         logits, size = self._logits_of(image), (image.values.shape[0], image.values.shape[1])
         if self.cut is None:
             return Prediction.of(upsampled(logits, size, self.description.align_corners)[0], image.valid)
@@ -200,13 +182,7 @@ class TrainedNetwork:
         return dataclasses.replace(self, network=network, training=training), training
 
     def save(self, folder: Path) -> None:
-        """Write the network as it is now to a new folder, in the format that it came in, whole or not at all.
-
-        A folder can be opened as this one was; of a function it holds the file of weights.
-
-        Raises:
-            InputError: a folder that holds something, or a disk that is full.
-        """
+        """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""
         with new_folder(folder, "save") as part:
             self.write(part)
 
@@ -234,11 +210,7 @@ def _listed(images: Any) -> Any:
 
 
 def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
-    """One image as a network sees it: of 8-bit RGB, grey is repeated and an alpha channel is dropped.
-
-    Raises:
-        InputError: something else than an image, numbers of unknown scale, or other bands than the network's.
-    """
+    """One image as a network sees it: of 8-bit RGB, grey is repeated and an alpha channel is dropped."""
     if isinstance(image, (str, Path)):
         return read_image(Path(image), pixels)
     if isinstance(image, Image.Image) and pixels.is_rgb:

@@ -14,11 +14,7 @@ from seg.models.network import SegmentationNetwork
 
 
 class TransformersNetwork(SegmentationNetwork):
-    """One of the library's networks, with the logits of its output alone.
-
-    Args:
-        network: such as :func:`network_of_config` and :func:`network_of_folder` make.
-    """
+    """One of the library's networks, with the logits of its output alone."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -44,11 +40,7 @@ class TransformersNetwork(SegmentationNetwork):
 
 
 def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -> TransformersNetwork:
-    """The network of a ``config.json`` with random weights and as many classes.
-
-    Raises:
-        InputError: the library is not installed, has no such network, or does not take the settings.
-    """
+    """The network of a ``config.json``, called ``where``, with random weights and as many classes."""
     with _library(where) as library:
         settings = library.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
         settings.num_labels = num_classes
@@ -56,11 +48,7 @@ def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -
 
 
 def network_of_folder(folder: Path) -> TransformersNetwork:
-    """The network of a folder of ``save_pretrained``, with its weights, float32.
-
-    Raises:
-        InputError: see :func:`network_of_config`, and for weights that do not fit.
-    """
+    """The network of a folder of ``save_pretrained``, with its weights, float32."""
     with _library(str(folder)) as library:
         network, found = library.AutoModelForSemanticSegmentation.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, output_loading_info=True,
