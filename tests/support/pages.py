@@ -56,7 +56,7 @@ def commands(file: Path) -> list[Command]:
     """The command lines ``python -m seg.train …`` of a page or of the comments of a YAML file."""
     text = re.sub(r"\\\n#?\s*", " ", file.read_text(encoding="utf-8"))
     found: list[Command] = []
-    for match in re.finditer(r"-m (?:-- )?((?:seg|rl|dem_apps)(?:\.\w+)?)([^`\n]*)", text):
+    for match in re.finditer(r"-m (?:-- )?((?:seg|rl|dem_apps)\.\w+)([^`\n]*)", text):
         arguments: list[str] = []
         for word in shlex.split(match[2], comments=True):
             if word.rstrip(";&|)") != word:
