@@ -26,13 +26,12 @@ from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORI
 from rl.tune import TuneConfig as RLTuneConfig
 from seg.adapt import AdaptConfig
 from seg.benchmark import BenchmarkConfig
-from seg.config import OptimizerConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.convert import ConvertConfig
 from seg.evaluate import EvaluateConfig
 from seg.export import ExportConfig
 from seg.export_model import ExportModelConfig
-from seg.methods import METHODS
-from seg.scores.protocol import _optimizer, _weights, protocol
+from seg.scores.protocol import protocol
 from seg.tune import TuneConfig
 
 SETTINGS = (
@@ -138,26 +137,9 @@ def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None
         check_entry({**entry, key: value}, "ppo", "here")
 
 
-def test_a_protocol_names_only_what_the_optimiser_has() -> None:
-    assert {"momentum", "repeats"} & set(_optimizer(TrainConfig())) == set()
-    sgd = TrainConfig(optimizer=OptimizerConfig(name="sgd", repeats="advent"))
-    assert _optimizer(sgd) == dataclasses.asdict(sgd.optimizer)
-
-
 def test_a_protocol_names_no_objective_where_none_is_trained_with() -> None:
     config = TrainConfig(method="source", loss="dem", reduction="balanced")
     names = ("loss", "reduction", "balance", "least_share")
     said = protocol(config, nn.Conv2d(3, 2, 1), "last", 1)
     assert [said[name] for name in names] == [None] * 4
     assert protocol(TrainConfig(loss="dem"), nn.Conv2d(3, 2, 1), "last", 1)["loss"] == "dem"
-
-
-def test_a_protocol_names_only_weights_that_count() -> None:
-    assert set(_weights(TrainConfig(method="source"))) == {"seg_main", "seg_aux"}
-    minent = {"seg_main", "seg_aux", "target_main", "target_aux", "warm_up", "relative", "back_off"}
-    assert set(_weights(TrainConfig(method="minent"))) == minent
-    one_head = {name for name in minent if not name.endswith("_aux")}
-    assert set(_weights(TrainConfig(method="minent"), heads=("main",))) == one_head
-    for name in set(METHODS) - {"source", "minent"}:
-        own = dict(METHODS[name].sections).get("weights")
-        assert set(_weights(TrainConfig(method=name))) == minent | {f.name for f in dataclasses.fields(own) if own}

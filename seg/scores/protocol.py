@@ -79,31 +79,9 @@ def protocol(
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": step,
         **{name: None if name in unused else getattr(config, name) for name in settings},
-        "optimizer": _optimizer(config),
+        "optimizer": dataclasses.asdict(config.optimizer),
         "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
         "options": given_options(config),
-        "weights": _weights(config, getattr(model, "heads", ("main", "aux"))),
+        "weights": dataclasses.asdict(config.weights) | {"relative": config.relative_weights()},
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
-
-
-def _optimizer(config: TrainConfig) -> dict[str, Any]:
-    """The settings of the optimiser's kind."""
-    of_sgd = () if config.optimizer.name == "sgd" else ("momentum", "repeats")
-    return {name: value for name, value in dataclasses.asdict(config.optimizer).items() if name not in of_sgd}
-
-
-def _weights(config: TrainConfig, heads: Sequence[str] = ("main", "aux")) -> dict[str, Any]:
-    """The weights that the method and the network's heads use."""
-    of_methods = {
-        name: {field.name for field in dataclasses.fields(section)}
-        for name, method in METHODS.items()
-        for key, section in method.sections
-        if key == "weights"
-    }
-    unused = set().union(*of_methods.values()) - of_methods.get(config.method, set())
-    if not METHODS[config.method].uses_target:
-        unused |= {"target_main", "target_aux", "warm_up", "relative", "back_off"}
-    weights = dataclasses.asdict(config.weights) | {"relative": config.relative_weights()}
-    unused |= {name for name in weights if name.endswith("_aux") and "aux" not in heads}
-    return {name: value for name, value in weights.items() if name not in unused}
