@@ -1,4 +1,4 @@
-"""What depends on the environment where no flag gives it: the weight of the entropy term, the episodes at the end."""
+"""Defaults that depend on the environment: the weight of the entropy term, the final episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search: what it searches, and that its choice is judged anew. Kills: tests/dem_apps/jobs/test_search.py."""
+"""The search: its space, and the fresh evaluation of its choice. Kills: tests/dem_apps/jobs/test_search.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--batch-norm-after through training, scores and exports, and what the default of --model.batch-norm comes to."""
+"""--batch-norm-after through training, scores and exports, and the default of --model.batch-norm."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_pair):
-    """A run folder with a network nobody trained, as last and, with other weights, as selected checkpoint."""
+    """A run folder with an untrained network as last and, with other weights, as selected checkpoint."""
     config = TrainConfig(target=TargetDataConfig(root=str(tiny_pair.target_root)))
     folder = RunFolder.create(tmp_path_factory.mktemp("run") / "run", to_dict(config), 0, "cpu")
     folder.close()

@@ -1,4 +1,4 @@
-"""A run's network as a folder of others, with the numbers that it has here."""
+"""A run's network as a folder of smp, transformers or ONNX, with the same numbers."""
 
 from __future__ import annotations
 

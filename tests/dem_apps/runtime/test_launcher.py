@@ -1,4 +1,4 @@
-"""Of several processes that a launcher started, one prints what went wrong."""
+"""Of several processes of a launcher, one prints the error."""
 
 from __future__ import annotations
 

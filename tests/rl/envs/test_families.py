@@ -1,4 +1,4 @@
-"""Families of environments: what each brings, and modules that register somebody's own environments."""
+"""Families of environments, and modules that register a user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments: the fault of integer observations and its cure, and episodes that can be replayed."""
+"""Environments: integer observations become float32, and episodes can be replayed."""
 
 from __future__ import annotations
 

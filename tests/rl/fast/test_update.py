@@ -1,4 +1,4 @@
-"""FastPPO trains to SB3's weights, whatever the objective and the settings, and knows what it cannot train."""
+"""FastPPO trains to SB3's weights under every objective and setting, and refuses what it cannot train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hook: it changes the entropy term of PPO and A2C, that alone, and only while the policy trains."""
+"""The hook changes the entropy term of PPO and A2C in training, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hook on a machine that has stable-baselines3, what it requires, and nothing else."""
+"""The hook with stable-baselines3 and its requirements alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hook on sb3-contrib: masked actions and padded rows take no part in the objective, and all else is contrib's."""
+"""The hook on sb3-contrib: masked actions and padded rows do not count in the objective; everything else is contrib's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a training: the time to the goal, and a warning where the last policy is the worst."""
+"""The end of a training: the time to the goal, and a warning if the last policy is the worst."""
 
 from __future__ import annotations
 

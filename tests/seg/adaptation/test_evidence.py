@@ -1,4 +1,4 @@
-"""Evidence: the definitions against numpy, and what each number says of networks that are known."""
+"""Evidence: the definitions against numpy, and the numbers of known networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Early stopping and rollback: what is kept of an adaptation, and when it is stopped."""
+"""Early stopping and rollback: the kept state, and when learning stops."""
 
 from __future__ import annotations
 

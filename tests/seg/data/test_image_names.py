@@ -1,4 +1,4 @@
-"""What is written about an image is named by it, and no two images by one name."""
+"""Names of outputs: derived from the image, and unique."""
 
 from __future__ import annotations
 

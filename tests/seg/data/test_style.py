@@ -1,4 +1,4 @@
-"""Styles against their published definitions, written once more in numpy, and what is drawn for which sample."""
+"""Styles against their published definitions in numpy, and the draw of each sample."""
 
 from __future__ import annotations
 

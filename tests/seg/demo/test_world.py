@@ -1,4 +1,4 @@
-"""The demo pair: deterministic streets, real layouts, honest frequencies, atomic writing."""
+"""The demo pair: deterministic streets, real layouts, class frequencies, atomic writing."""
 
 import dataclasses
 import json

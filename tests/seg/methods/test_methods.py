@@ -1,4 +1,4 @@
-"""Every method of the table, and one that is added to it from a file of its own."""
+"""Every method of the table, and one that is added to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every network of this project's own in the table; whoever enters another finds it tested here."""
+"""Every network of this project in the table, a new one as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the outputs of a run's network mean stays with the run, whatever becomes of the file that its settings name."""
+"""The classes stay with the run when the class file of its settings changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training may start from: networks of strangers, whole, with other classes, or an encoder alone."""
+"""Starts of a training: a whole network, one with other classes, or an encoder alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's pictures are drawn finer than its network sees them; other people's images stay as they are."""
+"""Pictures of the demo are drawn finer than its network's input; other images are not resized."""
 
 from __future__ import annotations
 

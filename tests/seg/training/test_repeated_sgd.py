@@ -1,4 +1,4 @@
-"""ADVENT's optimiser: as many steps per gradient as modules hold a weight."""
+"""ADVENT's optimiser: as many steps per gradient as modules that hold the weight."""
 
 from __future__ import annotations
 

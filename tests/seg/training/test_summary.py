@@ -1,4 +1,4 @@
-"""What a run says of itself in a phrase."""
+"""The phrase that describes a run."""
 
 from __future__ import annotations
 
