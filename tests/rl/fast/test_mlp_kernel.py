@@ -1,4 +1,4 @@
-"""The networks in C++ against autograd in float64, their optimiser against torch's, and the fallback without a compiler."""
+"""The networks in C++ against autograd in float64, their optimiser against torch's, and the way without a compiler."""
 
 from __future__ import annotations
 

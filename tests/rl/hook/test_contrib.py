@@ -1,4 +1,4 @@
-"""The hook on sb3-contrib: masked actions and padded rows do not count in the objective; everything else is contrib's."""
+"""The hook on sb3-contrib: masked actions and padded rows count nowhere in the objective; the rest is contrib's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of the demo are drawn finer than its network's input; other images are not resized."""
+"""Pictures of the demo are drawn finer than its network's input; other images are unchanged."""
 
 from __future__ import annotations
 
