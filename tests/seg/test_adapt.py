@@ -82,11 +82,10 @@ def images(tmp_path: Path) -> Path:
         pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 3), np.uint8)
         image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
         name = f"deep/{index}" if index == 8 else str(index)
-        for folder, suffix in (("images", ".png"), ("labels", ".png")):
+        label = Image.fromarray(np.random.default_rng(index).integers(0, 4, (height, width)).astype(np.uint8))
+        for folder, picture in (("images", image), ("labels", label)):
             (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
-            if folder == "labels":
-                image = Image.fromarray(np.random.default_rng(index).integers(0, 4, (height, width)).astype(np.uint8))
-            image.save(tmp_path / folder / f"{name}{suffix}")
+            picture.save(tmp_path / folder / f"{name}.png")
     return tmp_path / "images"
 
 
@@ -275,12 +274,10 @@ def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp
     assert document["labels"]["low"] <= document["labels"]["gain"] <= document["labels"]["high"]
     assert "with labels: on 8 labelled images mIoU" in capsys.readouterr().out
     # the labels are the network's own predictions: nothing can be better, and nothing is used that is worse
-    for name in [f"{index}" for index in range(8)] + ["deep/8"]:
+    for name in [*map(str, range(8)), "deep/8"]:
         ids = Path(str(config.out)) / "before" / f"{name}_pred_labelIds.png"
-        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "own" / f"{name}.png").write_bytes(ids.read_bytes())
-    other = changed(config, labels=str(tmp_path / "own"), out=str(tmp_path / "own-out"), lr=10.0)
-    result = adapt(other)
+        (tmp_path / "labels" / f"{name}.png").write_bytes(ids.read_bytes())
+    result = adapt(changed(config, labels=str(tmp_path / "labels"), out=str(tmp_path / "own-out"), lr=10.0))
     assert not result.adapted
     assert "it scores lower" in result.answer
     assert result.score is not None
@@ -306,7 +303,6 @@ def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) 
         ("group", {}, "tent"),
         ("mostly_layer_norm", {}, "tent"),
         ("build", {"loss": "adadem"}, "tent"),
-        ("build", {"lr": 0.1}, "tent"),
         ("build", {"mode": "online"}, "tent"),
         ("build", {"mode": "episodic"}, "bn"),
         ("build", {"epochs": 2}, "tent"),
@@ -359,14 +355,11 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         ({"model": None}, "--model: is missing"),
         ({"method": "lab"}, "--source: --method lab needs"),
         ({"method": "tent", "source": str(images)}, "--source: --method tent reads no source images"),
-        ({"method": "tnet"}, "--method: 'tnet' is not one of"),
         ({"size": [10]}, "--size: expected W,H"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
         ({"tau": 2.0}, "--tau: belongs to --loss dem"),
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
         ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
-        ({"method": "lab", "source": str(images), "lr": 0.0}, "--lr: --method lab learns nothing"),
-        ({"method": "bn", "mode": "online"}, "--mode: --method bn learns nothing"),
         ({"method": "none", "epochs": 2}, "--epochs: --method none learns nothing"),
     ]
     for flags, sentence in cases:
