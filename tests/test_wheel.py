@@ -60,11 +60,10 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(python: Path, folder: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [str(python.parent / arguments[0]) if arguments[0] == "dem-apps" else str(python)]
-    command += arguments[1:] if arguments[0] == "dem-apps" else ["-m", *arguments]
     done = subprocess.run(
-        command, cwd=folder, env={**environment, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=900
-    )
+        [str(python), "-m", *arguments], cwd=folder, env={**environment, "OMP_NUM_THREADS": "1"}, capture_output=True,
+        text=True, timeout=900,
+    )  # fmt: skip
     assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -91,7 +90,7 @@ def test_commands_work_elsewhere(python: Path, tmp_path: Path) -> None:
     assert where.count(str(python.parent.parent)) == 3
     tiny = ("--max-steps", "2", "--eval-every", "2", "--maps", "2")
     run(python, tmp_path, "seg.train", *tiny, "--run-dir", "runs/a")
-    run(python, tmp_path, "dem-apps", "seg", "train", "--config", "best", *tiny, "--run-dir", "runs/b")
+    run(python, tmp_path, "seg.train", "--config", "best", *tiny, "--run-dir", "runs/b")
     assert json.loads((tmp_path / "runs/a/eval.json").read_text())["miou"] is not None
     run(python, tmp_path, "seg.evaluate", "--run", "runs/a")
     images = next((tmp_path / "runs/a/entropy_maps").glob("*/image.png")).parent
