@@ -57,11 +57,7 @@ class SearchConfig(ExecutorConfig, _Study):
 
 
 class Executor:
-    """Runs jobs as processes on this machine.
-
-    Args:
-        environment: variables of every training.
-    """
+    """Runs jobs as processes on this machine, with the ``environment`` variables."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -86,12 +82,7 @@ class Executor:
 class RayExecutor(Executor):
     """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs.
 
-    Args:
-        environment: variables of every training; ``PYTHONPATH`` is passed on, too.
-        config: the cluster, and what Ray sets aside for a job.
-
-    Raises:
-        InputError: Ray is not installed, or there is no such cluster.
+    An InputError where Ray is not installed, or there is no such cluster.
     """
 
     def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
@@ -129,11 +120,7 @@ class RayExecutor(Executor):
 
 
 def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Executor:
-    """The executor that the settings ask for; ``environment`` holds variables of the trainings.
-
-    Raises:
-        InputError: as of :class:`RayExecutor`.
-    """
+    """The executor that the settings ask for; ``environment`` holds variables of the trainings."""
     return Executor(environment) if config.executor == "local" else RayExecutor(environment, config)
 
 

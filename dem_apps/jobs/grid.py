@@ -44,21 +44,13 @@ class GridConfig(ExecutorConfig, _Grid):
 
 @dataclass(frozen=True)
 class Training:
-    """The training command of a grid.
+    """The training command of a grid."""
 
-    Args:
-        module: such as ``seg.train``.
-        config_class: its settings.
-        resolve: checks the settings and returns them as ``config.yaml`` will hold them.
-        metric: the score of a run, see :class:`dem_apps.jobs.job.Job`.
-        more_flags: of every training, from the grid's own command line.
-    """
-
-    module: str
-    config_class: type
-    resolve: Callable[[Any], Any]
-    metric: str
-    more_flags: tuple[str, ...] = ()
+    module: str  #: such as ``seg.train``
+    config_class: type  #: its settings
+    resolve: Callable[[Any], Any]  #: checks the settings and returns them as ``config.yaml`` will hold them
+    metric: str  #: see :class:`dem_apps.jobs.job.Job`
+    more_flags: tuple[str, ...] = ()  #: of every training, from the grid's own command line
 
 
 def grid_cells(
@@ -66,12 +58,7 @@ def grid_cells(
 ) -> Cells:
     """The jobs of each row and arm, all settings checked. An arm's setting wins over a row's, that over ``train``'s.
 
-    Args:
-        config: the grid.
-        training: what its jobs run.
-        rows_key: how the command calls its rows.
-        rows: their settings.
-        control: the command's name for the arm that others are compared with, and that arm.
+    ``rows_key`` is the command's name for its rows, ``control`` its name for the arm to compare with, and that arm.
 
     Raises:
         InputError: a setting that is wrong, or a run in the folder that was made with other settings.
@@ -148,17 +135,9 @@ def run_grid(
     environment: Mapping[str, str],
     write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
 ) -> dict[str, str]:
-    """Run what is missing, write the report and print it.
+    """Run what is missing, write the report and print it; returns what failed, by the name of the run.
 
-    Args:
-        config: of the grid.
-        cells: its jobs.
-        environment: variables of the trainings.
-        write_report: given row, arm and job of each finished run, in the order of the grid, and the folder of the
-            report; returns what is to be printed.
-
-    Returns:
-        what failed, by the name of the run; a failure does not stop the rest.
+    ``write_report`` gets row, arm and job of each finished run and the report's folder, and returns what to print.
 
     Raises:
         InputError: there is nothing to report, or ``--out`` holds other files.

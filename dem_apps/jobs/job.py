@@ -34,21 +34,13 @@ class JobTaken(JobKilled):
 
 @dataclass(frozen=True)
 class Job:
-    """One training: ``python -m MODULE FLAGS --run-dir RUN [--resume]``.
+    """One training: ``python -m MODULE FLAGS --run-dir RUN [--resume]``."""
 
-    Args:
-        name: its name in tables and messages.
-        module: a training command, such as ``seg.train``.
-        flags: all flags but ``--run-dir`` and ``--resume``.
-        run: its run folder; beside it lie ``RUN.log`` and ``RUN.lock``.
-        metric: the number in ``eval.json`` that scores the run; higher is better.
-    """
-
-    name: str
-    module: str
-    flags: tuple[str, ...]
-    run: Path
-    metric: str
+    name: str  #: in tables and messages
+    module: str  #: a training command, such as ``seg.train``
+    flags: tuple[str, ...]  #: all but ``--run-dir`` and ``--resume``
+    run: Path  #: its run folder; beside it lie ``RUN.log`` and ``RUN.lock``
+    metric: str  #: the number in ``eval.json`` that scores the run; higher is better
 
     @property
     def log(self) -> Path:
@@ -56,11 +48,7 @@ class Job:
         return self.run.with_name(f"{self.run.name}.log")
 
     def scores(self) -> dict[str, Any] | None:
-        """The run's ``eval.json``; None while it is not finished.
-
-        Raises:
-            InputError: it is damaged, or has no :attr:`metric`.
-        """
+        """The run's ``eval.json``, None while it is not finished; an InputError where it has no :attr:`metric`."""
         file = self.run / "eval.json"
         try:
             scores = json.loads(file.read_bytes())
@@ -86,18 +74,10 @@ class Job:
 def run_job(
     job: Job, environment: Mapping[str, str], folder: str | None = None, stop: threading.Event | None = None
 ) -> None:
-    """Return when the job has its result, at once where it has one already.
+    """Return when the job has its result, at once where it has one already; see the exceptions above.
 
-    Args:
-        job: what to run.
-        environment: variables of the process, over those of this one.
-        folder: where the process starts; None for the current folder.
-        stop: once it is set, the training is asked to save and end.
-
-    Raises:
-        JobFailed: it ended without a result.
-        JobKilled: a signal ended it.
-        JobTaken: another command runs it.
+    ``environment`` are variables of the process, over those of this one, and ``folder`` is where it starts. Once
+    ``stop`` is set, the training is asked to save and end.
     """
     if job.scores() is not None:
         return
@@ -141,12 +121,9 @@ def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop:
 
 
 def flat(settings: Mapping[str, Any], config_class: type, prefix: str = "") -> dict[str, Any]:
-    """Settings with a dotted key for each value of a nested dataclass.
+    """Settings of a YAML file with a dotted key for each value of a nested dataclass of ``config_class``.
 
-    Args:
-        settings: as a YAML file holds them, dotted already or not.
-        config_class: the command's settings; a mapping under a key that is no dataclass there is a value.
-        prefix: of every key.
+    A mapping under a key that is no dataclass there is a value.
     """
     hints = get_type_hints(config_class)
     plain: dict[str, Any] = {}

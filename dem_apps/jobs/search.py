@@ -71,14 +71,7 @@ DEM_SPACE = Space(
 
 
 def tpe_plan(space: Space, trials: int, seed: int, first: Values) -> Plan:
-    """TPE, no point twice; with the same seed and the same trials so far, the next point is the same.
-
-    Args:
-        space: the grid.
-        trials: the number of trials of the study, failed ones included.
-        seed: of the sampler.
-        first: the first point.
-    """
+    """TPE, no point twice, from ``first`` on; with the same seed and trials so far, the next point is the same."""
 
     def plan(tried: Sequence[FrozenTrial]) -> Values | None:
         taken = [trial.params for trial in tried]
@@ -112,11 +105,7 @@ def opened_study(
 ) -> Iterator[tuple[Path, optuna.Study]]:
     """The folder of a study and the study, begun or continued; an interruption says how to go on.
 
-    Args:
-        module: the command.
-        arguments: of the command.
-        config: where the study is; a new folder below ``runs`` where none is named.
-        settings: what makes the scores of two trials comparable, as JSON-able values.
+    ``module`` and ``arguments`` are the command's; ``settings`` are what makes the scores of two trials comparable.
 
     Raises:
         InputError: the folder holds something else, other settings or another command at work, or the storage cannot
@@ -177,17 +166,9 @@ def run_search(
     path: Path, study: optuna.Study, config: SearchConfig, space: Space, plan: Plan, most: int, jobs: TrialJobs,
     environment: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Run trials until the plan has no more, those first that a kill left without an end.
+    """Run trials until the plan has no more, ``most`` at most, those first that a kill left without an end.
 
-    Args:
-        path: the study's folder; trial N runs in ``trials/NNNN``.
-        study: the study.
-        config: where the jobs run.
-        space: what the plan chooses from.
-        plan: what to try next.
-        most: trials that the plan has at most.
-        jobs: of a trial.
-        environment: variables of the trainings.
+    Trial N runs ``jobs`` in ``path/trials/NNNN``.
     """
     trials = study.get_trials()
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
@@ -257,11 +238,7 @@ def scored(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def best_trial(path: Path, study: optuna.Study) -> FrozenTrial:
-    """The highest score, the earliest of equals.
-
-    Raises:
-        InputError: no trial has one.
-    """
+    """The highest score, the earliest of equals; an InputError where no trial has one."""
     if not scored(study):
         raise InputError(f"{path}: no trial has a score; the logs in {path / 'trials'} say why")
     return scored(study)[0]

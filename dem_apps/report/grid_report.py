@@ -34,14 +34,8 @@ _NOTE = (
 def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the first score of each arm as a table that fits a terminal.
 
-    Args:
-        finished: at least one; a row's name is empty where the grid has no rows.
-        out: folder; made if missing, an earlier report in it is replaced.
-        control: the arm that the others are compared with, if any.
-        tail: names of the tail classes; empty takes those that are rare in the labels.
-
-    Raises:
-        InputError: a run that cannot be read.
+    A row's name is empty where the grid has no rows; without ``tail`` the tail classes are those rare in the labels. An
+    earlier report in ``out`` is replaced.
     """
     members = _with_tail([read_run(path) for _, _, path in finished], tail)
     runs = [(row, arm, run) for (row, arm, _), run in zip(finished, members, strict=True)]

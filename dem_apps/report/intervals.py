@@ -24,21 +24,13 @@ Seed = TypeVar("Seed", bound=Hashable)
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds, or a difference of two, with its 95 % confidence interval.
+    """A mean over seeds, or a difference of two, with its 95 % confidence interval."""
 
-    Args:
-        estimate: the mean, or this setting's mean minus the other's.
-        low: lower end; None where there are too few seeds to tell.
-        high: upper end.
-        count: seeds that it is over; for an unpaired difference those of the smaller side.
-        paired: of a difference: whether it is over seeds that both have.
-    """
-
-    estimate: float
-    low: float | None
+    estimate: float  #: the mean, or this setting's mean minus the other's
+    low: float | None  #: lower end; None where there are too few seeds
     high: float | None
-    count: int
-    paired: bool = False
+    count: int  #: seeds; for an unpaired difference those of the smaller side
+    paired: bool = False  #: a difference over seeds that both have
 
     def text(self, spec: str, difference: bool = False) -> str:
         """Estimate and ends in Markdown, numbers by a format ``spec`` such as ``.3f``; of a difference with signs, and

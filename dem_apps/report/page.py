@@ -48,16 +48,10 @@ class Section:
 
 
 def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None, tail: Sequence[str] = ()) -> Path:
-    """Read the runs and write the page.
+    """Read the runs and write the page; an earlier page of this command is replaced.
 
-    Args:
-        paths: run folders.
-        out: the page's file; an earlier page of this command is replaced.
-        baseline: the run whose arm the others are compared with; None takes the first.
-        tail: names of classes to mark; empty takes those that are rare in the labels.
-
-    Raises:
-        InputError: what is no run folder, a file in the way, an unknown baseline or class.
+    The others are compared with the arm of ``baseline``, by default the first; ``tail`` names classes to mark, by
+    default those that are rare in the labels.
     """
     if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")

@@ -22,27 +22,16 @@ NOT_OF_AN_ARM = ("seed", "run_dir", "resume")
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, however little of it there is.
+    """A run folder, however little of it there is."""
 
-    Args:
-        name: what a page calls it.
-        path: the folder.
-        info: what it says about its metrics.
-        config: its settings.
-        environment: ``environment.json``.
-        evaluation: ``eval.json``; empty while the run is not finished.
-        metrics: the lines of ``metrics.jsonl``.
-        missing: a sentence for each file that is not there or cannot be read.
-    """
-
-    name: str
+    name: str  #: on pages
     path: Path
     info: MetricsInfo
     config: dict[str, Any]
-    environment: dict[str, Any] = field(default_factory=dict)
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    missing: tuple[str, ...] = ()
+    environment: dict[str, Any] = field(default_factory=dict)  #: ``environment.json``
+    evaluation: dict[str, Any] = field(default_factory=dict)  #: ``eval.json``; empty while the run is not finished
+    metrics: list[dict[str, Any]] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
+    missing: tuple[str, ...] = ()  #: a sentence for each file that is not there or cannot be read
 
     @property
     def seed(self) -> Any:
@@ -95,11 +84,7 @@ class Group:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Every run, named by the shortest end of its path that no other has.
-
-    Raises:
-        InputError: a path is no run folder, or is given twice.
-    """
+    """Every run, named by the shortest end of its path that no other has; an InputError for a path given twice."""
     resolved = [path.resolve() for path in paths]
     for index, path in enumerate(resolved):
         if path in resolved[:index]:
@@ -111,11 +96,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def read_run(path: Path, name: str | None = None) -> Run:
-    """Read one run folder; what is missing or broken is said in :attr:`Run.missing`.
-
-    Raises:
-        InputError: it is no run folder, or one of an earlier version.
-    """
+    """Read one run folder, else an InputError; what is missing or broken is said in :attr:`Run.missing`."""
     config = read_config(path)
     if not (path / FILE).is_file():
         raise InputError(f"{path}: is a run of an earlier version, or no run of a training (it has no {FILE})")

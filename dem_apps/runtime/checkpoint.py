@@ -22,12 +22,9 @@ _ARRAY = "__array__"
 
 
 def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
-    """Write ``state`` as the checkpoint ``name``, which is replaced in one step.
+    """Write ``state`` as the checkpoint ``name``, such as ``last``, which is replaced in one step.
 
-    Args:
-        folder: the run's ``checkpoints`` folder; made if it is missing, in a folder that exists.
-        name: ``last``, ``best``, …
-        state: nested dicts, lists and tuples of tensors, numpy arrays and plain values, with a whole number ``step``.
+    The state is nested dicts, lists and tuples of tensors, numpy arrays and plain values, with a whole number ``step``.
 
     Raises:
         InputError: the disk is full; the previous checkpoint is intact.
@@ -42,11 +39,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
 
 
 def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
-    """Read a checkpoint that :func:`save_checkpoint` wrote, onto the CPU.
-
-    Raises:
-        InputError: it is missing, damaged, or none of this program's.
-    """
+    """Read a checkpoint that :func:`save_checkpoint` wrote, onto the CPU; an InputError where that is impossible."""
     file = folder / f"{name}{SUFFIX}"
     if not file.is_file():
         present = sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
@@ -78,11 +71,7 @@ def fitting(where: str) -> Iterator[None]:
 
 
 def load_state(part: Any, state: Any, where: str) -> None:
-    """``part.load_state_dict(state)`` of a module, optimiser or scaler.
-
-    Raises:
-        InputError: torch's own sentence about what does not fit.
-    """
+    """``part.load_state_dict(state)`` of a module, optimiser or scaler; torch's sentence where it does not fit."""
     with fitting(where):
         part.load_state_dict(state)
 

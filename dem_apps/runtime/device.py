@@ -11,11 +11,7 @@ from dem_apps.errors import InputError
 
 
 def torch_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is a GPU where torch finds one, else the CPU.
-
-    Raises:
-        InputError: torch has no such device here.
-    """
+    """The device of that name, else an InputError; ``auto`` is a GPU where torch finds one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -16,11 +16,7 @@ from dem_apps.errors import InputError, disk_error, first_words
 
 
 def read_text(file: Path) -> str:
-    """The content of a text file in UTF-8.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """The content of a text file in UTF-8; an InputError where it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -30,11 +26,7 @@ def read_text(file: Path) -> str:
 
 
 def read_json(file: Path) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        InputError: it cannot be read, or is not JSON.
-    """
+    """The value in a JSON file; an InputError where it cannot be read or is not JSON."""
     return parsed_json(read_text(file), str(file))
 
 
@@ -47,11 +39,7 @@ def parsed_json(text: str, where: str) -> Any:
 
 
 def read_yaml(file: Path) -> Any:
-    """The value in a YAML file: plain values, never an object of Python's.
-
-    Raises:
-        InputError: it cannot be read, or is not YAML.
-    """
+    """The value in a YAML file, plain values alone; an InputError where it cannot be read or is not YAML."""
     return parsed_yaml(read_text(file), str(file))
 
 
@@ -86,12 +74,7 @@ def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> 
 def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
     """A temporary path to write to, which becomes ``path`` in one step; after an error nothing is left of it.
 
-    Args:
-        path: replaced where it exists.
-        flag: that named ``path``, which must then be new.
-
-    Raises:
-        InputError: ``path`` exists and must be new, or the disk is full.
+    With ``flag``, which named it, ``path`` must be new; an InputError where it exists, or the disk is full.
     """
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{path.suffix}")
     try:
@@ -121,11 +104,7 @@ def write_new(path: Path, content: bytes, flag: str) -> None:
 
 
 def claim(path: Path, flag: str) -> None:
-    """Make an empty file that did not exist; of several processes that try, one succeeds.
-
-    Raises:
-        InputError: it exists.
-    """
+    """Make an empty file that did not exist, else an InputError; of several processes that try, one succeeds."""
     try:
         path.open("x").close()
     except FileExistsError as error:
@@ -136,12 +115,7 @@ def claim(path: Path, flag: str) -> None:
 def new_folder(path: Path, flag: str) -> Iterator[Path]:
     """An empty folder to write to, which becomes ``path`` at the end; after an error nothing is left of it.
 
-    Args:
-        path: new, or an empty folder.
-        flag: or argument that named it, for errors.
-
-    Raises:
-        InputError: it holds something already, or the disk is full.
+    An InputError that names ``flag`` where ``path`` holds something already, or the disk is full.
     """
     refuse_used_folder(path, flag)
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
@@ -160,11 +134,7 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
 
 
 def refuse_used_folder(path: Path, flag: str) -> None:
-    """Check that ``path`` is new or an empty folder.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """An InputError that names ``flag`` unless ``path`` is new or an empty folder."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder")
 

@@ -17,11 +17,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 
 @contextmanager
 def opened_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
-    """The image of a file, whose pixels are decoded where the caller asks for them, within this context.
-
-    Args:
-        file: to open.
-        formats: Pillow's names of those that it may have.
+    """The image of a file of one of Pillow's ``formats``; its pixels are decoded where the caller asks for them.
 
     Raises:
         InputError: missing, another format, damaged, or more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.

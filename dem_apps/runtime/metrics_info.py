@@ -33,24 +33,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class Score:
-    """A number of ``eval.json``, or a mapping from classes to numbers.
+    """A number of ``eval.json``, or a mapping from classes to numbers."""
 
-    Args:
-        key: where it stands, with dots.
-        title: its heading.
-        better: the direction of an improvement.
-        note: said below the heading.
-        warning: whether the note is a warning, such as that target labels were used.
-        scale: what it is multiplied with for display, such as 100 for per cent.
-        digits: behind the point.
-    """
-
-    key: str
+    key: str  #: where it stands, with dots
     title: str
-    better: Better = ""
-    note: str = ""
-    warning: bool = False
-    scale: float = 1.0
+    better: Better = ""  #: the direction of an improvement
+    note: str = ""  #: below the title
+    warning: bool = False  #: whether the note is a warning, such as that target labels were used
+    scale: float = 1.0  #: for display, such as 100 for per cent
     digits: int = 3
 
     def text(self, value: float, sign: str = "") -> str:
@@ -60,47 +50,29 @@ class Score:
 
 @dataclass(frozen=True)
 class View:
-    """One of the pictures that a run writes of an image: ``entropy_maps/IMAGE/NAME.png``.
-
-    Args:
-        classes: whether its colours are classes, between which no colour may be made.
-        main: whether it is shown unfolded.
-    """
+    """One of the pictures that a run writes of an image: ``entropy_maps/IMAGE/NAME.png``."""
 
     name: str
     note: str = ""
-    classes: bool = False
-    main: bool = True
+    classes: bool = False  #: its colours are classes, between which no colour may be made
+    main: bool = True  #: shown unfolded
 
 
 @dataclass(frozen=True)
 class MetricsInfo:
-    """All that a run says about what it holds.
+    """The description of what a run holds."""
 
-    Args:
-        heading: what kind of runs these are; runs of one heading are compared with each other.
-        summary: what sets this run apart, in a few words.
-        settings: those that a page names first.
-        control: what a run has to be compared with, in words.
-        scores: the first is the one that a page begins with.
-        classes: mappings from classes to numbers, the first being the main one.
-        class_share: key of each class's share of the labels.
-        views: of the pictures in ``entropy_maps/``.
-        reliability: key of a mapping with lists ``confidence`` and ``accuracy``, one number a bin.
-        histogram: key of a mapping with the list ``edges`` and one list of counts for each part.
-    """
-
-    heading: str
-    summary: str = ""
-    settings: tuple[str, ...] = ()
-    control: str = ""
+    heading: str  #: the kind of run; runs of one heading are compared with each other
+    summary: str = ""  #: of this run, in a few words
+    settings: tuple[str, ...] = ()  #: those that a page names first
+    control: str = ""  #: what a run has to be compared with, in words
     metrics: tuple[Metric, ...] = ()
-    scores: tuple[Score, ...] = ()
-    classes: tuple[Score, ...] = ()
-    class_share: str = ""
+    scores: tuple[Score, ...] = ()  #: the first is the one that a page begins with
+    classes: tuple[Score, ...] = ()  #: mappings from classes to numbers, the first being the main one
+    class_share: str = ""  #: key of each class's share of the labels
     views: tuple[View, ...] = ()
-    reliability: str = ""
-    histogram: str = ""
+    reliability: str = ""  #: key of a mapping with lists ``confidence`` and ``accuracy``, one number a bin
+    histogram: str = ""  #: key of a mapping with the list ``edges`` and one list of counts for each part
 
     def document(self) -> dict[str, Any]:
         """For :meth:`dem_apps.runtime.run_folder.RunFolder.create`; see :func:`read_metrics_info`."""
@@ -108,11 +80,7 @@ class MetricsInfo:
 
 
 def read_metrics_info(file: Path) -> MetricsInfo:
-    """The description in a run folder.
-
-    Raises:
-        InputError: no JSON, or none of this version's descriptions.
-    """
+    """The description in a run folder; an InputError where it is none of this version's."""
     document = read_json(file)
     lists = {"metrics": Metric, "scores": Score, "classes": Score, "views": View}
     try:

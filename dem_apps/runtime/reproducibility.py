@@ -35,11 +35,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Any) -> None:
-    """Put back what :func:`random_states` returned.
-
-    Raises:
-        InputError: something else.
-    """
+    """Put back what :func:`random_states` returned."""
     with fitting("the checkpoint's random states"):
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])
@@ -50,11 +46,7 @@ def restore_random_states(states: Any) -> None:
 
 @contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
-    """Within it torch uses only operations that repeat bit for bit; without ``wanted`` nothing is changed.
-
-    Raises:
-        InputError: CUDA has started without a fixed workspace, or an operation has no deterministic implementation.
-    """
+    """Within it, if ``wanted``, torch uses only operations that repeat bit for bit, else there is an InputError."""
     if not wanted:
         yield
         return

@@ -46,16 +46,8 @@ _PACKAGES = (
 class RunFolder:
     """An open run folder, which one process at a time writes to; the lock ends with the process.
 
-    Made by :meth:`create` or :meth:`resume`. A full disk is a :class:`dem_apps.errors.NotWritten` that says what is
-    safe.
-
-    Args:
-        path: the folder.
-        lock: on the folder, held; released by :meth:`close`.
-        start_step: metrics of later steps are dropped, since the run repeats them.
-
-    Attributes:
-        saved_step: the step of the checkpoint ``last``; None before the first.
+    Made by :meth:`create` or :meth:`resume`. ``saved_step`` is the step of the checkpoint ``last``, None before the
+    first. A full disk is a :class:`dem_apps.errors.NotWritten` that says what is safe.
     """
 
     def __init__(self, path: Path, lock: FileLock, start_step: int | None = None) -> None:
@@ -64,7 +56,7 @@ class RunFolder:
         self.saved_step = start_step
         self._lock = lock
         with self._writing():
-            self._drop_metrics_after(start_step or 0)
+            self._drop_metrics_after(start_step or 0)  # the run repeats later steps
             self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
             self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
 
@@ -72,14 +64,7 @@ class RunFolder:
     def create(
         cls, path: Path, config: dict[str, Any], seed: int, device: str, info: MetricsInfo | None = None
     ) -> RunFolder:
-        """Start a run in a new or empty folder.
-
-        Args:
-            path: made if missing.
-            config: resolved settings.
-            seed: recorded with the environment.
-            device: likewise.
-            info: what the run will log and write.
+        """Start a run in a new or empty folder, with its resolved settings and what it will log and write.
 
         Raises:
             InputError: the folder holds something already, cannot be made, or another process writes to it.
@@ -100,11 +85,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path, start_step: int | None, info: MetricsInfo | None = None) -> RunFolder:
-        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet.
-
-        Raises:
-            InputError: another process writes to it.
-        """
+        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
         run = cls(path, _locked(path), start_step)
         if info is not None:
             run.write_json(METRICS_INFO, info.document())
@@ -231,15 +212,13 @@ def environment(seed: int, device: str) -> dict[str, Any]:
 
 def git_commit() -> str | None:
     """The commit of this source tree, with ``-dirty`` if it has changes; None outside a git checkout of it."""
-    own = Path(__file__).resolve()
-    git: dict[str, Any] = {"cwd": own.parent, "capture_output": True, "text": True, "timeout": 10, "check": True}
-    try:
-        # an installed copy may lie in the checkout of another project
-        subprocess.run(["git", "ls-files", "--error-unmatch", own.name], **git)
-        described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], **git)
-    except (OSError, subprocess.SubprocessError):
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # an installed copy may lie in the checkout of another project
         return None
-    return str(described.stdout).strip()
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return None
 
 
 def _version(package: str) -> str | None:

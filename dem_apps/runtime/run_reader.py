@@ -10,11 +10,7 @@ from dem_apps.runtime.files import parsed_json, read_text, read_yaml, required
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The resolved settings of a run.
-
-    Raises:
-        InputError: the folder is no run folder, or its config is no plain YAML mapping.
-    """
+    """The resolved settings of a run; an InputError where the folder is none."""
     file = path / "config.yaml"
     if not file.is_file():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
@@ -24,11 +20,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; a last line that a kill cut short is left out.
-
-    Raises:
-        InputError: the file cannot be read, or a line before the last is no mapping with a whole number ``step``.
-    """
+    """The lines of ``metrics.jsonl``, mappings with a ``step``; a last line that a kill cut short is left out."""
     file = path / "metrics.jsonl"
     rows = read_text(file).rstrip().split("\n")
     lines: list[dict[str, Any]] = []

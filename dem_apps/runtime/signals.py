@@ -58,8 +58,7 @@ class StopRequest:
     def asked(self, device: torch.device | None = None) -> bool:
         """Whether to save and stop now; with several ranks all call it at the same steps, and one signal stops all.
 
-        Args:
-            device: of this rank's tensors; needed with several.
+        Ranks need ``device``, that of their tensors.
         """
         import torch
 
@@ -93,11 +92,7 @@ class StopRequest:
 
 @contextmanager
 def going_on_with(text: str) -> Iterator[None]:
-    """Add how to continue to the message of an interruption or a full disk.
-
-    Args:
-        text: such as ``continue with: COMMAND``.
-    """
+    """Add how to continue, such as ``continue with: COMMAND``, to the message of an interruption or a full disk."""
     try:
         yield
     except NotWritten as error:
