@@ -6,13 +6,8 @@ Shapes: B batch, C classes, H × W the images' size.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,18 +78,24 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> f
 
     Returns the largest difference between the file's logits, in onnxruntime, and the network's, on an image of noise.
     """
-    runtime = _runtime()
+    try:
+        import onnx  # noqa: F401  # what the exporter and the check need, before minutes of work
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
     module = _AtImageSize(trained).eval()
     shape = (1, trained.description.channels, size[1], size[0])
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    with passed_on("--onnx: torch cannot write this network as ONNX"), _silent():
+    with passed_on("--onnx: torch cannot write this network as ONNX"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about what it tried
         torch.onnx.export(
             module, (images,), str(file), input_names=["images"], output_names=["logits"], opset_version=_OPSET,
-            dynamo=True, external_data=False,
+            dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
     with torch.inference_mode():
         expected = module(images)
-    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     logits = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
     difference, largest = float((logits - expected).abs().max()), float(expected.abs().max())
     if not difference <= _TOLERANCE * largest:
@@ -112,26 +113,3 @@ class _AtImageSize(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self._trained.logits(images)
-
-
-def _runtime() -> Any:
-    try:
-        import onnx  # noqa: F401  # what the exporter and the check need, before minutes of work
-        import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
-    return onnxruntime
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """The exporter prints its progress and logs what it tried."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)

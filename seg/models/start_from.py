@@ -53,7 +53,8 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     for name in _over_bands(given, own):
         before, now = given[name].shape[1], own[name].shape[1]
         notes.append(f"{FLAG}: {name} of {source} sees {before} bands; its weights are repeated over {now}")
-        given[name] = _repeated(given[name], now)
+        # scaled so that bands alike give what they gave before
+        given[name] = given[name][:, [band % before for band in range(now)]] * (before / now)
     replaced = _of_other_classes(given, own)
     if replaced:
         name = min(replaced)
@@ -65,12 +66,8 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         given |= {name: own[name] for name in replaced}
     elif classes is not None and theirs is not None and not alone:
         _refuse_other_classes(source, theirs, classes)
-    try:
-        load_weights(model, given, f"{FLAG}: {source} does not fit this network")
-    except InputError as error:
-        if not (source / "config.json").is_file():
-            raise
-        raise InputError(f"{error}; --model.name pretrained trains the network that the folder describes") from error
+    hint = " (--model.name pretrained trains the one that it describes)" if (source / "config.json").is_file() else ""
+    load_weights(model, given, f"{FLAG}: {source} does not fit this network{hint}")
     return notes + _about_images(source, description)
 
 
@@ -111,18 +108,12 @@ def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
 
 def _over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
     """Names of the encoder's convolutions that differ by the number of bands that they see and by nothing else."""
-    found = []
-    for name, value in own.items():
-        ours, theirs = value.shape, given[name].shape if name in given else torch.Size()
-        if len(ours) == len(theirs) == 4 and name.startswith(ENCODER) and ours[1] != theirs[1]:
-            found += [name] if (ours[0], *ours[2:]) == (theirs[0], *theirs[2:]) else []
-    return found
-
-
-def _repeated(weight: Tensor, bands: int) -> Tensor:
-    """(O, B', k, k) over B bands in turn, scaled so that bands alike give what they gave before."""
-    theirs = weight.shape[1]
-    return weight[:, [band % theirs for band in range(bands)]] * (theirs / bands)
+    pairs = {name: (value, given[name]) for name, value in own.items() if name.startswith(ENCODER) and name in given}
+    return [
+        name
+        for name, (ours, theirs) in pairs.items()
+        if ours.ndim == theirs.ndim == 4 and ours.shape != theirs.shape and ours[:, 0].shape == theirs[:, 0].shape
+    ]
 
 
 def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> None:
