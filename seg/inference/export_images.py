@@ -33,7 +33,7 @@ from seg.scores.protocol import batch_norm_statistics
 from seg.training.processes import launched_processes
 from seg.training.summary import title
 
-#: An image that is made smaller by this factor or more is a thumbnail, which is said.
+#: A note names images that are made smaller by this factor or more.
 _SHRUNK = 4
 
 
@@ -147,7 +147,7 @@ def _with_statistics_of(
     def read(index: int) -> Tensor | None:
         try:
             image = read_image(files[index], description.pixels)
-        except InputError:  # said where the image would be exported
+        except InputError:  # reported where the image would be exported
             return None
         return description.normalised(*seen(image, description.pixels, trained.size))
 
@@ -198,7 +198,7 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
 def _summary(run: RunPictures) -> str:
     mean, own = run.tables.mean_entropy(), run.trained.training
     assert own is not None  # of every run
-    said = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
-    whose = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
-    how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {whose}"
-    return f"{run.folder}: {run.title} ({how}), {said}"
+    entropy = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
+    statistics = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
+    how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {statistics}"
+    return f"{run.folder}: {run.title} ({how}), {entropy}"

@@ -52,8 +52,8 @@ def build_model(
         options: of that network alone.
 
     Returns:
-        a module that maps (B, 3, H, W) images, or so many bands, to ``{"main": (B, C, h, w)}``, and ``"aux"`` where its
-        ``heads`` say so.
+        a module that maps (B, 3, H, W) images, or other bands, to ``{"main": (B, C, h, w)}`` and, where it has an
+        auxiliary head, ``"aux"``.
 
     Raises:
         InputError: a name or an option that is not known, or weights that cannot be had.

@@ -60,11 +60,11 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     return adapted
 
 
-def check_there_are_statistics(model: nn.Module, whose: str = "the network") -> None:
-    """Raises an InputError for a network without batch normalisation, which ``whose`` names."""
+def check_there_are_statistics(model: nn.Module, name: str = "the network") -> None:
+    """Raises an InputError for a network without batch normalisation; ``name`` is of the network."""
     if not _with_statistics(model):
         raise InputError(
-            f"--batch-norm-after: {whose} has no batch normalisation, so there are no running statistics to "
+            f"--batch-norm-after: {name} has no batch normalisation, so there are no running statistics to "
             "re-estimate; leave it at none"
         )
 

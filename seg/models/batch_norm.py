@@ -1,7 +1,7 @@
 """BatchNorm policies: which affine parameters train, and which domain's batches update the running statistics.
 
-A score depends on the policy, so every score says which one it was made with. A network without batch normalisation
-takes no policy but ``trainable``: layer and group normalisation have no running statistics.
+A score depends on the policy, which its protocol names. A network without batch normalisation takes no policy but
+``trainable``: layer and group normalisation have no running statistics.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.errors import InputError
 
-#: The first is, of a network without batch normalisation, the only one.
+#: The first is the only one of a network without batch normalisation.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
 
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
 def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> str:
-    """The policy that a setting comes to; by default the domain that is scored moves the statistics.
+    """The policy of a setting; by default the statistics are those of the domain that is scored.
 
     Args:
         given: one of ``BATCH_NORM_POLICIES``, or None.
@@ -92,7 +92,7 @@ def statistics(
     trained: bool = True,
     re_estimated_on: str | None = None,
 ) -> str:
-    """The images that a network's running statistics are of, in a few words.
+    """A few words about the images behind a network's running statistics.
 
     Args:
         policy: of the training.

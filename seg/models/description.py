@@ -32,7 +32,7 @@ from seg.data.pixel_format import (
     read_format,
 )
 
-#: Files that say it: transformers' own, and two of ours.
+#: Files beside the weights: transformers' own, and two of ours.
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
 DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
 _ORDERS = ("rgb", "bgr")

@@ -1,4 +1,4 @@
-"""Encoders of segmentation-models-pytorch and timm: which names are taken, and what goes wrong while one is made."""
+"""Checks and errors of the encoders of segmentation-models-pytorch and timm."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def check_encoder(encoder: str) -> None:
 
 @contextmanager
 def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[None]:
-    """Around the making of a network: what the library says against a name, an option or weights is one sentence.
+    """Around the building of a network: a library's error about a name, an option or weights becomes one sentence.
 
     Args:
-        network: what is made, with its options, for the sentence.
-        encoder: its encoder's name; checked before anything is made.
+        network: what is built, with its options, for the sentence.
+        encoder: its encoder's name, which is checked first.
         weights: name of the pretrained weights that are fetched meanwhile.
 
     Raises:
-        InputError: an encoder that is not known, or what the library says.
+        InputError: an unknown encoder, or the library's error.
     """
     check_encoder(encoder)
     try:

@@ -22,7 +22,7 @@ from seg.models.transformers_network import TransformersNetwork
 from seg.models.weights_file import weights_content
 
 ONNX_FILE = "model.onnx"
-#: Of the logits' largest value: what rounding in another order comes to, with room.
+#: Largest difference from the network's logits, relative to the largest logit.
 _TOLERANCE = 1e-3
 _OPSET = 18
 

@@ -13,7 +13,7 @@ class SegmentationNetwork(nn.Module):
     Images are RGB in ImageNet's normalisation, or other bands in that of the run.
 
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights; see
-    :func:`parameter_groups`. The caller brings the logits to the images' or the labels' size.
+    :func:`parameter_groups`. The caller upsamples the logits.
     """
 
     #: The keys of the logits: ``main``, which is scored and exported, and ``aux`` where there is an auxiliary head.
@@ -32,8 +32,8 @@ def parameter_groups(model: nn.Module, lr: float, head_factor: float, repeats: s
         lr: of the encoder.
         head_factor: of everything else.
         repeats: ``advent`` groups the encoder's parameters by the number of modules below the encoder that each is in,
-            and says it in ``repeats``: 1 for ``conv1``, 3 in a block (layer, block, convolution), 4 in the shortcut of
-            one. So often does ADVENT list them (``get_1x_lr_params_no_scale`` of its ``deeplabv2.py``).
+            ``repeats`` of the group: 1 for ``conv1``, 3 in a block (layer, block, convolution), 4 in its shortcut.
+            ADVENT lists them as often (``get_1x_lr_params_no_scale`` of its ``deeplabv2.py``).
     """
     inside = {id(parameter): name.count(".") for name, parameter in model.get_submodule("encoder").named_parameters()}
     encoder: dict[int, list[nn.Parameter]] = {}

@@ -1,6 +1,6 @@
 """``--model.name pretrained``: the network that a folder of ``save_pretrained`` describes.
 
-Its ``config.json`` says more than our flags can, so the run keeps a copy of it, and the folder may go.
+The run keeps a copy of its ``config.json``, so that the folder may be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pretrained_network(
     Args:
         encoder: the folder.
         num_classes: C.
-        weights: None; they come by ``--model.start-from``.
+        weights: None; ``--model.start-from`` loads them.
         bands: of the images.
 
     Raises:

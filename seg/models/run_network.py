@@ -1,4 +1,4 @@
-"""What a run folder says about its network: architecture, classes, pixels, and the weights of a checkpoint."""
+"""Reads what a run folder holds of its network: architecture, classes, pixels, and the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_network(
     Args:
         settings: of the network.
         num_classes: C.
-        own: the run folder, whose copy of a description wins over the folder that the settings name.
+        own: the run folder; its copy of a description is preferred to the folder in the settings.
         weights: of the encoder, by name.
         bands: of the images.
     """
@@ -66,7 +66,7 @@ def only_encoder(weights: Mapping[str, Tensor]) -> bool:
 
 
 def classes_of_run(run: Path, file: str | None) -> str | None:
-    """The file of a run's classes: its own copy, whatever became of the ``file`` it was made of."""
+    """The file of a run's classes: its own copy, else the ``file`` in its settings."""
     own = run / CLASSES_FILE
     return str(own) if own.is_file() else file
 

@@ -35,10 +35,10 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     Args:
         model: takes the weights.
         source: a folder or a file, see this module.
-        classes: what the model's C outputs are to mean, if C others are to be refused.
+        classes: the model's C classes; weights of C others are refused.
 
     Returns:
-        sentences about what begins at random and what else to know; often none.
+        notes for the user, such as that heads begin at random; often none.
 
     Raises:
         InputError: nothing that can be read, weights of another network, or as many classes with other meanings.
@@ -117,7 +117,7 @@ def _over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[
 
 
 def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> None:
-    """Names decide, in their order: colours are for people, and data sets may number the same classes differently."""
+    """Compares names in their order: colours are for display, and ids differ between data sets."""
     for output, (their, our) in enumerate(zip(theirs.names, ours.names, strict=False)):
         if their != our:
             raise InputError(

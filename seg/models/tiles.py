@@ -1,4 +1,4 @@
-"""Large images by overlapping tiles, without seams: the one way to them for scores, exports and ``seg.load``.
+"""Prediction of large images by overlapping tiles, without seams.
 
 Tiles are joined at the resolution of the logits: what is upsampled with aligned corners has another scale in a tile
 than in the image. They begin at multiples of the network's stride, so that every tile has the grid of the whole. In an
@@ -38,7 +38,7 @@ class Tiling:
 
 
 def tiling(side: int | None, overlap: int | None) -> Tiling | None:
-    """The cut that ``--tile`` and ``--tile-overlap`` say; None without the first.
+    """The tiling of ``--tile`` and ``--tile-overlap``; None without the first.
 
     Raises:
         InputError: an overlap without tiles, or one that leaves nothing of a tile.
@@ -57,7 +57,7 @@ def tiling(side: int | None, overlap: int | None) -> Tiling | None:
 
 @dataclass(frozen=True)
 class TilesOfImage:
-    """One image whose tiles are normalised when it is their turn: the whole of a 16-bit scene would be twice as large.
+    """One image whose tiles are normalised one by one: the whole of a 16-bit scene would be twice as large.
 
     ``values`` are (H, W, B) as read; ``valid``, (H, W), is False where they hold no data, None for everywhere.
     """

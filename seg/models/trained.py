@@ -47,7 +47,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 #: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-#: What a function may say of its network: all of a description but its bands.
+#: Fields of a description that a function may return: all but the bands.
 _FACTS = [field.name for field in dataclasses.fields(Description) if field.name != "pixels"]
 #: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
 _SIZE = (224, 224)
@@ -70,7 +70,7 @@ def load(
         spec: see :mod:`seg.models.trained`.
         weights: file for ``package.module:function``.
         device: ``cpu``, ``cuda``, or ``auto``.
-        size: (width, height) that the network sees; ``own`` is what its folder says, a run's target size; None is
+        size: (width, height) that the network sees; ``own`` is its folder's, a run's target size; None is
             the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
         tile: side of the tiles that larger images go by, see :mod:`seg.models.tiles`.
         tile_overlap: pixels that tiles share; None is a quarter.
@@ -105,7 +105,7 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
     if _FUNCTION.fullmatch(spec) and not folder.exists():
         return _read_function(spec, None if weights is None else Path(weights))
     if weights is not None:
-        raise InputError(f"--weights: {spec} brings its own; a file of weights goes with package.module:function")
+        raise InputError(f"--weights: {spec} has its own; give it with package.module:function")
     if not folder.is_dir():
         raise InputError(
             f"{spec}: no such folder; expected a run folder, a folder of segmentation-models-pytorch's or "
@@ -181,7 +181,7 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
         description, bands = read_description(folder), config.get("in_channels", 3)
         if bands != description.channels:
             raise InputError(
-                f"{folder}: in_channels is {bands}, and nothing says what becomes 0 and 1 of each band; write "
+                f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write "
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
             )
 

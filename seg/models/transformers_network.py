@@ -62,7 +62,7 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
 
 @contextmanager
 def _library(where: str) -> Iterator[Any]:
-    """The package, without its progress bars and told to stay offline: some networks would ask for a backbone."""
+    """The package, offline and without progress bars: some networks would download a backbone."""
     try:
         import huggingface_hub.constants as hub
         import transformers

@@ -140,7 +140,7 @@ def test_files_beside_smps_say_more(tmp_path: Path) -> None:
     [
         ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
         ({"checkpoint_path": "a.pth"}, "Unet has no checkpoint_path"),  # which timm would unpickle
-        ({"in_channels": 5}, "in_channels is 5, and nothing says what becomes 0 and 1 of each band"),
+        ({"in_channels": 5}, "in_channels is 5, and the normalisation of the bands is unknown"),
         ({"encoder_name": "tu-hf-hub:their/network"}, "is no network of timm"),
         ({"classes": 4}, "Missing key.*segmentation_head.0"),
         ({"encoder_name": "resnet34"}, "Missing key"),
@@ -313,6 +313,6 @@ def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
     refused(b"junk", "is no safetensors file", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
     refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "does not fit the network of own_.*Missing key.*0.bias")
-    refused({"0.weight": torch.zeros(1)}, "brings its own; a file of weights goes with", spec=str(tmp_path))
+    refused({"0.weight": torch.zeros(1)}, "has its own; give it with package.module:function", spec=str(tmp_path))
     with pytest.raises(InputError, match=r"holds neither config.yaml, as a run does, nor config.json"):
         open_trained(str(tmp_path))
