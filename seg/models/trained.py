@@ -177,13 +177,13 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
         outputs: int = network.network.config.num_labels
         description = read_description(folder, False, _classes_of_labels(config, outputs))
     else:
-        network, outputs = smp_network.network_of_folder(folder, config), config.get("classes", 1)
         description, bands = read_description(folder), config.get("in_channels", 3)
         if bands != description.channels:
             raise InputError(
                 f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write "
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
             )
+        network, outputs = smp_network.network_of_folder(folder, config), config.get("classes", 1)
 
     def write(new: Path) -> None:
         network.save_pretrained(new)
