@@ -18,11 +18,8 @@ from typing import Any
 import pytest
 import yaml
 from support import pages
-from support.glossary import explained
 
 import dem_apps.runtime.settings
-import rl.results.described_metrics
-import seg.scores.described_metrics
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
@@ -215,16 +212,6 @@ def imported(file: Path) -> set[str]:
             package = ROOT.joinpath(*node.module.split("."), "__init__.py")
             modules |= imported(package) if package.is_file() and package != file else set()
     return modules
-
-
-def test_the_glossary_has_every_metric_and_score_of_a_report() -> None:
-    for name, info in (
-        ("Segmentation", seg.scores.described_metrics.described_metrics(19)),
-        ("Reinforcement learning", rl.results.described_metrics.described_metrics()),
-    ):
-        assert {metric.name for metric in info.metrics} <= explained(f"{name}: `metrics.jsonl`")
-        keys = {key.partition(".")[0] for key in explained(f"{name}: `eval.json`")}
-        assert {score.key.partition(".")[0] for score in (*info.scores, *info.classes)} <= keys
 
 
 def test_every_page_is_in_the_index_and_in_the_menu_of_the_site() -> None:
