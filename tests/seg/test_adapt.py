@@ -334,7 +334,7 @@ def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nan", "predicts NaN or infinity"),
+        ("nan", "the network's output is not finite; its weights are no use"),
         ("probabilities", "sums to one over the classes, so it is probabilities and not logits"),
     ],
 )
