@@ -170,7 +170,7 @@ def _status_kib(field: str) -> int:
 
 
 def promises(medians: dict[str, dict[str, float]], memory: dict[str, float | None]) -> list[dict[str, Any]]:
-    """The promises of docs/benchmarks.md with this run's numbers; ``met`` is None where there is no number."""
+    """The promised bounds beside the numbers of this run; ``met`` is None without a number."""
     times, small = medians["map"], medians["small"]
     auto, eager, plain = (f"adadem mean, {backend}" for backend in ("auto", "eager", "reference"))
     faster = "speed over the pseudo code"

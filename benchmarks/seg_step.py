@@ -126,7 +126,7 @@ def ratios(name: str, medians: dict[str, float], memory: Memory) -> tuple[float,
 
 
 def promises(setting: str, medians: dict[str, float], memory: Memory, cuda: bool) -> list[dict[str, Any]]:
-    """The promises of docs/benchmarks.md with this run's numbers; ``met`` is None where there is no number."""
+    """The promised bounds beside the numbers of this run; ``met`` is None without a number."""
     bound = 3.0 if cuda else 1.5
     rows: list[dict[str, Any]] = []
     for name, contestant in CONTESTANTS.items():
