@@ -112,32 +112,25 @@ def file(state, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def command(file, tmp_path_factory):
-    """One call of the command, with classes that are not Cityscapes': run folder, file of classes, what it printed."""
-    folder = tmp_path_factory.mktemp("runs")
-    run, classes = folder / "published", folder / "classes.yaml"
-    rows = [{"name": f"class {index}", "color": [index, 0, 0]} for index in range(C)]
-    classes.write_text(yaml.safe_dump({"classes": rows}))
-    flags = ["--advent", str(file), "--run-dir", str(run), "--classes", str(classes)]
+def converted(*flags):
+    """Call the command; returns what it printed."""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
-        patch.setattr("sys.argv", ["seg.convert", *flags])
+        patch.setattr("sys.argv", ["seg.convert", *map(str, flags)])
         main()
-    return run, classes, printed.getvalue()
-
-
-@pytest.fixture(scope="module")
-def run(command):
-    return command[0]
-
-
-@pytest.fixture(scope="module")
-def trained(run):
-    return open_run(run, "last")[0]
+    return printed.getvalue()
 
 
 @torch.no_grad()
-def test_a_converted_checkpoint_predicts_what_it_predicted(state, trained):
+def test_a_converted_checkpoint_predicts_what_it_predicted(state, file, tmp_path):
+    run, classes = tmp_path / "published", tmp_path / "classes.yaml"
+    classes.write_text(yaml.safe_dump({"classes": [{"name": f"class {i}", "color": [i, 0, 0]} for i in range(C)]}))
+    printed = converted("--advent", file, "--run-dir", run, "--classes", classes)
+    assert f"python -m seg.evaluate --run {run}" in printed
+    record = json.loads((run / "converted.json").read_text())
+    assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "part": "network"}
+    trained, training = open_run(run, "last")
+    assert (trained.class_set.names[3], training.config.classes) == ("class 3", str(classes))
+
     image = np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8)
     bgr = torch.from_numpy(image[:, :, ::-1] - np.array(MEAN_BGR)).float().permute(2, 0, 1)[None]
     auxiliary, main = advent_forward(state, bgr)
@@ -166,18 +159,14 @@ def without(state, *prefixes):
     ("change", "message"),
     [
         (lambda s: without(s, "layer5."), r"no ResNet-101 of ADVENT with both heads .*Missing key.*auxiliary_head"),
-        (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"Unexpected key.*fc.weight"),
+        (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"for 19 classes \(--classes\): .*Unexpected key.*fc.weight"),
+        (lambda s: {**s, "conv1.weight": torch.zeros(64, 3, 3, 3)}, r"size mismatch for encoder.conv1.weight"),
         (lambda s: {f"Scale.{k}": v for k, v in without(s, "bn1.").items()}, r"Missing key.*encoder.bn1"),
     ],
 )
 def test_another_checkpoint_is_named_in_one_sentence(state, change, message):
     with pytest.raises(ValueError, match=message):
         from_advent(change(state), C, "file.pth")
-
-
-def test_another_number_of_classes_names_the_flag(state):
-    with pytest.raises(ValueError, match=r"for 3 classes \(--classes\): .*size mismatch for main_head"):
-        from_advent(state, 3, "file.pth")
 
 
 class Code:
@@ -201,33 +190,13 @@ def test_a_folder_in_use_is_left_alone(file, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_the_command_says_what_comes_next_and_keeps_classes_and_origin(command, trained, file):
-    run, classes, printed = command
-    assert f"python -m seg.evaluate --run {run}" in printed
-    assert trained.training.config.classes == str(classes)
-    assert trained.description.classes.names[3] == "class 3"
-    record = json.loads((run / "converted.json").read_text())
-    assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "part": "network"}
-
-
-@pytest.fixture(scope="module")
-def start(state, tmp_path_factory):
-    """A run of the weights that ADVENT's trainings start from, whose head is of another data set; what was printed."""
-    folder = tmp_path_factory.mktemp("start")
+def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, tmp_path):
+    """The file that ADVENT's trainings start from, whose head is of another data set."""
     head = {f"layer5.conv2d_list.{branch}.bias": torch.zeros(21) for branch in range(4)}
     published = {f"Scale.{name}": value for name, value in {**without(state, "layer5.", "layer6."), **head}.items()}
-    torch.save(published, folder / "start.pth")
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
-        patch.setattr(
-            "sys.argv", ["seg.convert", "--advent", str(folder / "start.pth"), "--run-dir", str(folder / "r")]
-        )
-        main()
-    return folder / "r", printed.getvalue()
-
-
-def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, start):
-    run, printed = start
-    assert f"--model.start-from {run}" in printed
+    torch.save(published, tmp_path / "start.pth")
+    run = tmp_path / "run"
+    assert f"--model.start-from {run}" in converted("--advent", tmp_path / "start.pth", "--run-dir", run)
     assert json.loads((run / "converted.json").read_text())["part"] == "encoder"
     torch.manual_seed(3)
     model = build_model("deeplabv2-advent", num_classes=C)
@@ -236,8 +205,5 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
     for name, value in model.state_dict().items():
         expected = state[name.removeprefix("encoder.")] if name.startswith("encoder.") else drawn[name]
         assert torch.equal(value, expected), name
-
-
-def test_weights_to_start_from_are_not_scored(start):
     with pytest.raises(ValueError, match=r"holds an encoder without heads; train from it with --model.start-from"):
-        open_run(start[0], "last")[0]
+        open_run(run, "last")

@@ -102,15 +102,11 @@ def test_scales_and_mirroring_average_probabilities():
 
 def test_without_labels_there_are_the_scores_that_need_none():
     """At the image's size; all else is None, and in the table a dash."""
-    scores = evaluate(Pixelwise(), Drawn(2, labelled=False), CLASSES, CPU)
-    with_labels = evaluate(Pixelwise(), Drawn(2), CLASSES, CPU)
-    assert scores["label_free"] == with_labels["label_free"]
+    scores, labelled = (evaluate(Pixelwise(), Drawn(2, with_labels), CLASSES, CPU) for with_labels in (False, True))
+    assert scores["label_free"] == labelled["label_free"]
     assert scores["mean_entropy"] > 0
-    assert set(scores["per_class_iu"].values()) == {None}
-    beside = ("miou", "pixel_accuracy", "calibration_error", "error_ranking_auroc", "per_class_label_share",
-              "reliability", "entropy_histogram")  # fmt: skip
-    assert {scores[name] for name in beside} == {None}
-    assert scores.keys() == with_labels.keys()
+    assert {*scores["per_class_iu"].values(), scores["miou"], scores["pixel_accuracy"]} == {None}
+    assert scores.keys() == labelled.keys()
     names, values = (list(column.cells) for column in score_table(scores, "").columns)
     assert values[names.index("mean IoU")] == "-"
     assert "label-free: im" in names
@@ -191,19 +187,6 @@ def test_cityscapes_own_package_gives_the_same_scores(tiny_pair, tmp_path):
         assert (np.nan if iou is None else iou) == pytest.approx(expected["classScores"][name], abs=1e-4, nan_ok=True)
 
 
-def test_predictions_hold_the_class_sets_ids(tmp_path):
-    writer, dataset = PredictionWriter(tmp_path / "new", CLASSES), Drawn(2)
-    logits = []
-    evaluate(Pixelwise(), dataset, CLASSES, CPU, on_sample=lambda *seen: (writer(*seen), logits.append(seen[2])))
-    files = sorted((tmp_path / "new").iterdir())
-    assert [file.name for file in files] == ["0_pred_labelIds.png", "1_pred_labelIds.png"]
-    picture = Image.open(files[1])
-    assert picture.mode == "L"
-    with pytest.raises(InputError, match="holds predictions already"):
-        PredictionWriter(tmp_path / "new", CLASSES)
-    assert (np.asarray(picture) == np.array([10, 20, 30])[logits[1].argmax(0)]).all()
-
-
 def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
     config = TrainConfig(selection="snd", model=ModelConfig(align_corners=False, start_from="runs/first"))
     how = {name: protocol(config, Pixelwise(), name, 7, (0.5, 1.0), True) for name in ("last", "selected", "best")}
@@ -250,6 +233,7 @@ def test_the_command_scores_the_selected_checkpoint_and_says_so(run, command, tm
     assert len(list((tmp_path / "predictions").glob("*_leftImg8bit_pred_labelIds.png"))) == 4
     assert sorted(run.rglob("*")) == before
     again = tmp_path / "last.json"
+    assert "holds predictions already" in command("--run", run, "--save-predictions", tmp_path / "predictions")[2]
     assert command("--run", run, "--out", again, "--checkpoint", "last")[0] == 0
     last = json.loads(again.read_text())
     assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 6)
@@ -270,12 +254,11 @@ def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, t
     ("flags", "sentence"),
     [
         ((), "--run: is missing; needed: --run RUN"),
-        (("--run", "/nowhere"), "/nowhere: no such file or folder"),
         (("--run", "RUN", "--checkpoint", "first"), "--checkpoint: 'first' is not one of auto, last, selected, best"),
         (("--run", "RUN", "--scales", "[]"), "--scales: expected factors such as"),
         (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
         (("--run", "RUN", "--target.root", "/nowhere"), "/nowhere: no such file or folder"),
-        (("--run", "RUN", "--target.layout", "gta6"), "--target.layout: 'gta6' is not one of"),
+        (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, command):

@@ -125,25 +125,16 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
         assert float(row["mean_entropy"]) == pytest.approx(entropy[here].mean() / math.log(19), abs=2e-6)
 
 
-def test_the_network_sees_the_runs_target_size_unless_told_otherwise(draw, tmp_path):
+def test_the_selected_checkpoint_sees_the_runs_target_size_by_default(draw, tmp_path):
     draw("a.png", (40, 24))
-    run = write_run(tmp_path / "run", 0, target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_run(run, "last")[0], read_image(tmp_path / "images" / "a.png")
-    for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12)), ([20, 12], (20, 12))):
+    run = write_run(tmp_path / "run", 0, ("last", "selected"), target=TargetDataConfig(size=[32, 16]))
+    trained, image = open_run(run, "selected")[0], read_image(tmp_path / "images" / "a.png")
+    for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
         expected = dataclasses.replace(trained, size=seen).maps(image).entropy
         assert expected.shape == (24, 40)
         np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
-
-
-def test_the_selected_checkpoint_is_taken_where_there_is_one(draw, tmp_path, capsys):
-    draw("a.png")
-    run = write_run(tmp_path / "run", 0, checkpoints=("last", "selected"))
-    export(settings(run, tmp_path))
-    assert "checkpoint selected, step 1" in capsys.readouterr().out
-    export(settings(run, tmp_path, checkpoint="last", out=str(tmp_path / "again")))
-    assert "checkpoint last, step 0" in capsys.readouterr().out
 
 
 def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, capsys, monkeypatch):
@@ -183,11 +174,7 @@ def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_r
     single = np.asarray(Image.open(out / "first" / "deep" / "a_panel.png"))
     assert picture.shape[1] == single.shape[1]
     assert picture.shape[0] > 1.5 * single.shape[0]
-    for folder, part in (("first", picture[: len(picture) // 2]), ("first_2", picture[len(picture) // 2 :])):
-        tile = Image.open(out / folder / "deep" / "a_prediction.png")
-        colours = {colour for _, colour in tile.getcolors()}
-        assert colours <= {tuple(colour) for colour in part.reshape(-1, 3)}
-        assert (out / folder / "entropy.csv").is_file()
+    assert all((out / folder / "entropy.csv").is_file() for folder in ("first", "first_2"))
     printed = capsys.readouterr().out
     assert printed.index("minent, entropy, balanced") < printed.index("minent, adadem, balanced")
 
@@ -195,7 +182,6 @@ def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_r
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"run": []}, "--run: is missing"),
         ({"raw": ["png61"]}, "did you mean 'png16'"),
         ({"size": "12,x"}, "--size: expected W,H"),
         ({"size": [0, 4]}, "width and height must be 1 to 32,768"),
