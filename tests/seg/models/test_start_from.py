@@ -48,7 +48,8 @@ def write_classes(tmp_path: Path, **ids: int) -> str:
 
 def settings(theirs: Path, tmp_path: Path, tiny_pair, **model: object) -> TrainConfig:
     return TrainConfig(
-        classes=write_classes(tmp_path, road=7, car=26), run_dir=str(tmp_path / "run"), maps=0, max_steps=2, eval_every=1, device="cpu",
+        classes=write_classes(tmp_path, road=7, car=26),
+        run_dir=str(tmp_path / "run"), maps=0, max_steps=2, eval_every=1, device="cpu",
         model=ModelConfig(**{"name": "pretrained", "start_from": str(theirs), **model}),
         source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
     )  # fmt: skip
