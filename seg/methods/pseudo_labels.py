@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from dem_apps.reduction import summed_over_processes
 
-WEIGHTINGS = ("image", "pixel", "adaptive")
 #: Of the moving averages of "adaptive", as FreeMatch has it.
 _KEPT = 0.999
 
@@ -27,7 +26,7 @@ class PseudoLabels(nn.Module):
 
     Args:
         num_classes: C.
-        weighting: one of ``WEIGHTINGS``.
+        weighting: ``image``, ``pixel`` or ``adaptive``.
         threshold: of the confidence, 0 to 1; ``adaptive`` has none.
     """
 
