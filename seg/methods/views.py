@@ -15,7 +15,6 @@ from torchvision.transforms.v2 import functional as F
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 
-
 #: Colour jitter and blur of DACS and DAFormer: how often, and how much.
 _JITTER_PROBABILITY, _JITTER = 0.8, 0.2
 _BLUR_PROBABILITY, _BLUR_SIGMA = 0.5, (0.15, 1.15)
