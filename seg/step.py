@@ -23,35 +23,20 @@ from seg.training.optimization import MicroBatch, PolySchedule, Values, update
 
 @dataclass
 class TrainState:
-    """Everything that changes while training and is in a checkpoint, with what a step needs besides.
+    """Everything that changes while training and is in a checkpoint, with what a step needs besides."""
 
-    Args:
-        predict: the network that learns.
-        optimizer: of the network, prepared by accelerate.
-        method: what is added to the source loss, with modules and optimisers of its own.
-        source_weights: weight of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``.
-        schedule: of every optimiser's learning rates.
-        label_counts: (C,) float64, pixels per class of the labels that were trained on, of all processes.
-        warm_up: steps over which what the method adds rises to its weight, in a straight line; 0 begins with all of it.
-        relative: what the method adds counts times the source's cross-entropy, of the main head and at most 1.
-        back_off: an alarm multiplies what the method adds by it.
-        eased: the product of those so far.
-        step: how many steps have been made.
-        re_estimate: gives a copy of a network with running statistics of other images (``--batch-norm-after``), and
-            every process calls it; None scores networks as they are.
-    """
-
-    predict: Predictor
-    optimizer: Any
-    method: Method
-    source_weights: dict[str, float]
-    schedule: PolySchedule
-    label_counts: Tensor
-    warm_up: int = 0
-    relative: bool = False
-    back_off: float = 1.0
-    eased: float = 1.0
+    predict: Predictor  #: the network that learns
+    optimizer: Any  #: of the network, prepared by accelerate
+    method: Method  #: what is added to the source loss, with modules and optimisers of its own
+    source_weights: dict[str, float]  #: of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
+    schedule: PolySchedule  #: of every optimiser's learning rates
+    label_counts: Tensor  #: (C,) float64, pixels per class of the labels that were trained on, of all processes
+    warm_up: int = 0  #: steps over which what the method adds rises linearly to its weight
+    relative: bool = False  #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
+    back_off: float = 1.0  #: an alarm multiplies what the method adds by it
+    eased: float = 1.0  #: the product of those so far
     step: int = 0
+    #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], nn.Module] | None = None
     _adapted: tuple[int, nn.Module] | None = field(default=None, init=False)
 
@@ -99,11 +84,7 @@ class TrainState:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue where :meth:`state` was taken.
-
-        Raises:
-            InputError: a checkpoint of weights alone, such as a converted one, or one that does not fit.
-        """
+        """Continue where :meth:`state` was taken; an InputError for weights alone, or a state that does not fit."""
         parts = self._parts()
         for name in parts:
             if name not in state:
@@ -137,14 +118,9 @@ class TrainState:
 
 
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
-    """One step of the network, then what the method does after it.
+    """One step of the network, then what the method does after it; returns values to log, means over all processes.
 
-    Args:
-        state: is moved on by one step.
-        batches: the micro-batches whose gradients are averaged into this step.
-
-    Returns:
-        values to log, the mean over micro-batches and processes.
+    The gradients of the micro-batches are averaged.
 
     Raises:
         NotFiniteError: a loss that is not finite, with the step and the names of the images. Neither the network nor,
@@ -190,17 +166,10 @@ def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | floa
 def supervised_loss(
     logits: Mapping[str, Tensor], label: Tensor, weights: Mapping[str, float], ignore_index: int
 ) -> tuple[Tensor, Values]:
-    """Weighted cross-entropy of the heads, the mean over labelled pixels, and values to log.
+    """Weighted cross-entropy of the heads, the mean over labelled pixels or 0 without any, and values to log.
 
-    Args:
-        logits: (B, C, H, W) per head, at the labels' size.
-        label: (B, H, W) train ids, with ``ignore_index`` where nothing counts.
-        weights: weight per head.
-        ignore_index: the label that counts nowhere.
-
-    Returns:
-        the loss; 0 where nothing is labelled. Labelled pixels of every process are counted, so that the mean of the
-        processes' losses is the loss of the joined batch.
+    ``logits`` are (B, C, H, W) per head, ``label`` (B, H, W) train ids. Labelled pixels of every process are counted,
+    so that the mean of the processes' losses is the loss of the joined batch.
     """
     (labelled,) = summed_over_processes((label != ignore_index).sum().double())
     share = (world_size() / labelled.clamp_min(1)).float()

@@ -44,21 +44,13 @@ class FusedSums:
 
 @dataclass(frozen=True)
 class FusedPass:
-    """One way to go over logits.
+    """One way to go over logits."""
 
-    Args:
-        spec: the member of the family.
-        dim: the class dimension, not negative.
-        mask: boolean, the logits' shape without ``dim``; False elements are left out of every sum.
-        per_class: group counts and values by predicted class (always so with class marginals).
-        compiled: the C++ kernel (CPU) or the compiled chunk function (GPU) instead of plain PyTorch.
-    """
-
-    spec: ObjectiveSpec
-    dim: int
-    mask: Tensor | None
-    per_class: bool
-    compiled: bool
+    spec: ObjectiveSpec  #: the member of the family
+    dim: int  #: the class dimension, not negative
+    mask: Tensor | None  #: boolean, the logits' shape without ``dim``; False elements are left out of every sum
+    per_class: bool  #: group counts and values by predicted class (always so with class marginals)
+    compiled: bool  #: the C++ kernel (CPU) or the compiled chunk function (GPU) instead of plain PyTorch
 
     def __call__(self, logits: Tensor, with_gradient: bool) -> FusedSums:
         """Go over the logits once; they are copied only where their memory is not dense."""

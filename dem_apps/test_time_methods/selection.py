@@ -22,19 +22,12 @@ FILTER_BY = ("element", "image")
 
 @dataclass(frozen=True)
 class Units:
-    """The units that a filter judges; nothing in it carries a gradient.
+    """The units that a filter judges; nothing in it carries a gradient."""
 
-    Args:
-        p: probabilities, U with C as its second dimension.
-        entropy: U, in nats; of an image the mean over its elements.
-        counted: U, False where the mask leaves all elements out.
-        elements: (B,) or (B, H, W), False where the mask leaves the element out.
-    """
-
-    p: Tensor
-    entropy: Tensor
-    counted: Tensor
-    elements: Tensor
+    p: Tensor  #: probabilities, U with C as its second dimension
+    entropy: Tensor  #: U, in nats; of an image the mean over its elements
+    counted: Tensor  #: U, False where the mask leaves all elements out
+    elements: Tensor  #: (B,) or (B, H, W), False where the mask leaves the element out
 
     def of_elements(self, values: Tensor) -> Tensor:
         """U → (B,) or (B, H, W): the value of the unit that each element belongs to."""

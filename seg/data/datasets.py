@@ -25,21 +25,14 @@ from seg.data.read import label_ids, read_header, read_image, read_label, seen
 
 @dataclass(frozen=True)
 class Sample:
-    """One image and, where labels are read, its train ids.
+    """One image and, where labels are read, its train ids."""
 
-    Args:
-        name: the image's path below the data set's root.
-        image: (H, W, 3) uint8, RGB, or (H, W, B) float32 in the files' own units.
-        label: (H, W) uint8 train ids with 255 where nothing counts, or None.
-        valid: (H, W), False where the image holds no data; None where it does everywhere.
-        pixels: how the image is normalised and displayed.
-    """
-
-    name: str
-    image: NDArray[Any]
-    label: NDArray[np.uint8] | None
+    name: str  #: the image's path below the data set's root
+    image: NDArray[Any]  #: (H, W, 3) uint8, RGB, or (H, W, B) float32 in the files' own units
+    label: NDArray[np.uint8] | None  #: (H, W) uint8 train ids with 255 where nothing counts, or None
+    #: (H, W), False where the image holds no data; None where it does everywhere.
     valid: NDArray[np.bool_] | None = None
-    pixels: PixelFormat = RGB
+    pixels: PixelFormat = RGB  #: how the image is normalised and displayed
 
     def normalised(self) -> Tensor:
         """(B, H, W) float32 as the network takes it."""

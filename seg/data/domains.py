@@ -27,24 +27,16 @@ from seg.demo.street.world import WORLD_VERSION
 
 @dataclass(frozen=True)
 class DomainPair:
-    """The data sets of a training.
+    """The data sets of a training."""
 
-    Args:
-        source_train: labelled source; None where labelled target images take its place.
-        target_train: every training image of the target, without labels.
-        target_val: for scores, with labels where there are any.
-        classes: of all of them.
-        target_labelled: the training images of the target whose labels may be read; None for none.
-        pixels: what the network sees of all images.
-        finer: of the demo pair, the file of a validation image to a larger picture of it and its label ids.
-    """
-
-    source_train: SegmentationDataset | None
-    target_train: SegmentationDataset
-    target_val: SegmentationDataset
-    classes: ClassSet
+    source_train: SegmentationDataset | None  #: labelled source; None where labelled target images take its place
+    target_train: SegmentationDataset  #: every training image of the target, without labels
+    target_val: SegmentationDataset  #: for scores, with labels where there are any
+    classes: ClassSet  #: of all of them
+    #: The training images of the target whose labels may be read; None for none.
     target_labelled: SegmentationDataset | None = None
-    pixels: PixelFormat = RGB
+    pixels: PixelFormat = RGB  #: what the network sees of all images
+    #: Of the demo pair, the file of a validation image to a larger picture of it and its label ids.
     finer: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property

@@ -83,23 +83,15 @@ _TRAIN_LABELS = sorted((label for label in LABELS if label.train_id != IGNORE_IN
 
 @dataclass(frozen=True)
 class ClassSet:
-    """The C classes that a network predicts; the position in these tuples is the train id.
+    """The C classes that a network predicts; the position in these tuples is the train id."""
 
-    Args:
-        names: C names.
-        colors: C RGB colours for display.
-        ids: what a label image in the class set's own numbering holds for each class.
-        ignored: ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
-        by_color: whether label images are pictures in the classes' colours instead, and hold no ids.
-        ignored_colors: of those the colours that nothing counts.
-    """
-
-    names: tuple[str, ...]
-    colors: tuple[Color, ...]
-    ids: tuple[int, ...]
+    names: tuple[str, ...]  #: C names
+    colors: tuple[Color, ...]  #: C RGB colours for display
+    ids: tuple[int, ...]  #: what a label image in the class set's own numbering holds for each class
+    #: Ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
     ignored: tuple[int, ...] = ()
-    by_color: bool = False
-    ignored_colors: tuple[Color, ...] = ()
+    by_color: bool = False  #: whether label images are pictures in the classes' colours instead, and hold no ids
+    ignored_colors: tuple[Color, ...] = ()  #: of those the colours that nothing counts
 
     def __len__(self) -> int:
         return len(self.names)

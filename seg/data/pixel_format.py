@@ -32,23 +32,14 @@ _BLACK, _WHITE, _SEEN = 2.0, 98.0, 1 << 20
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """How many bands a network sees, of what numbers, and their normalisation.
+    """How many bands a network sees, of what numbers, and their normalisation."""
 
-    Args:
-        bands: B.
-        dtype: numpy's name of the numbers that the training images hold.
-        mean: B numbers in the images' own units; empty for 8-bit RGB, which has ImageNet's.
-        std: B standard deviations.
-        shown: the bands that are displayed as red, green and blue, counted from 0.
-        measured_on: a description of the images that mean and deviation are of.
-    """
-
-    bands: int = 3
-    dtype: str = "uint8"
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    shown: tuple[int, int, int] = (0, 1, 2)
-    measured_on: str = ""
+    bands: int = 3  #: B
+    dtype: str = "uint8"  #: numpy's name of the numbers that the training images hold
+    mean: tuple[float, ...] = ()  #: B numbers in the images' own units; empty for 8-bit RGB, which has ImageNet's
+    std: tuple[float, ...] = ()  #: B standard deviations
+    shown: tuple[int, int, int] = (0, 1, 2)  #: the bands that are displayed as red, green and blue, counted from 0
+    measured_on: str = ""  #: a description of the images that mean and deviation are of
 
     def __post_init__(self) -> None:
         if self.is_rgb:

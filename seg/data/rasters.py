@@ -40,23 +40,15 @@ class Georeference:
 
 @dataclass(frozen=True)
 class Header:
-    """Metadata of an image file.
+    """Metadata of an image file."""
 
-    Args:
-        size: (width, height), upright.
-        bands: without a band for transparency.
-        dtype: numpy's name of its numbers.
-        alpha: whether a band for transparency comes after the others.
-        colours: the bands that are red, green and blue, where the file says so, counted from 0.
-        nodata: the number that stands for no data in the first band, where the file names one.
-    """
-
-    size: tuple[int, int]
-    bands: int
-    dtype: str
-    alpha: bool = False
+    size: tuple[int, int]  #: (width, height), upright
+    bands: int  #: without a band for transparency
+    dtype: str  #: numpy's name of its numbers
+    alpha: bool = False  #: whether a band for transparency comes after the others
+    #: The bands that are red, green and blue, where the file says so, counted from 0.
     colours: tuple[int, int, int] | None = None
-    nodata: float | None = None
+    nodata: float | None = None  #: the number that stands for no data in the first band, where the file names one
 
     @property
     def is_rgb(self) -> bool:

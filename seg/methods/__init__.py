@@ -12,21 +12,15 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A method: its class, and what the settings need to know of it.
+    """A method: its class, and what the settings need to know of it."""
 
-    Args:
-        path: module and class, a :class:`seg.methods.method.Method`.
-        summary: follows the name in ``--help``.
-        uses_target: whether it reads target images.
-        relative: what it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
-        sections: its options, by the name of the field of :class:`seg.config.TrainConfig`; a section ``weights`` is a
-            base class of :class:`seg.config.WeightConfig`.
-    """
-
-    path: str
-    summary: str
-    uses_target: bool = True
+    path: str  #: module and class, a :class:`seg.methods.method.Method`
+    summary: str  #: follows the name in ``--help``
+    uses_target: bool = True  #: whether it reads target images
+    #: What it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
     relative: bool = False
+    #: Its options, by the name of the field of :class:`seg.config.TrainConfig`; a section ``weights`` is a base class
+    #: of :class:`seg.config.WeightConfig`.
     sections: tuple[tuple[str, type], ...] = ()
 
 

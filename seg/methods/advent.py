@@ -86,10 +86,7 @@ class AdvEnt(Method):
 class Adversary(nn.Module):
     """The discriminators of the heads, and the two losses that meet in them.
 
-    Args:
-        num_classes: C, the channels of a self-information map.
-        weights: weight of the fooling loss per head, such as ``{"main": 0.001, "aux": 0.0002}``.
-        channels: of the first convolution; 64 in the paper.
+    ``weights`` are of the fooling loss per head; the first convolution has ``channels``, 64 in the paper.
     """
 
     def __init__(self, num_classes: int, weights: Mapping[str, float], channels: int = 64) -> None:
@@ -100,15 +97,8 @@ class Adversary(nn.Module):
     def fooling_loss(self, logits: Mapping[str, Tensor], valid: Tensor | None = None) -> tuple[Tensor, Values]:
         """What the network minimises on target: its maps should be taken for source. No gradient for discriminators.
 
-        Args:
-            logits: (B, C, H, W) per head, target images, at the images' size.
-            valid: (B, H, W), False where an image holds no data and its map is 0; None is everywhere.
-
-        Returns:
-            the weighted sum over heads, and the losses per head to log.
-
-        Raises:
-            InputError: images too small to judge a region of.
+        Of (B, C, H, W) logits per head; where ``valid``, (B, H, W), is False the map is 0. The weighted sum over heads,
+        and the losses per head to log; an InputError for images too small to judge a region of.
         """
         values = {}
         for head, discriminator in self.discriminators.items():
@@ -129,17 +119,7 @@ class Adversary(nn.Module):
     ) -> tuple[Tensor, Values]:
         """What the discriminators minimise: source is 0, target is 1, each domain counts half. None for the network.
 
-        Args:
-            source: (B, C, H, W) logits per head, source images.
-            target: the same of target images.
-            valid_source: as of :meth:`fooling_loss`.
-            valid_target: likewise.
-
-        Returns:
-            the sum over heads, and the losses per head to log.
-
-        Raises:
-            InputError: images too small to judge a region of.
+        Of (B, C, H, W) logits per head; the sum over heads, and the losses per head to log.
         """
         values = {}
         for head, discriminator in self.discriminators.items():

@@ -19,14 +19,9 @@ from seg.training.optimization import Values
 
 
 class HeadObjectives(nn.Module):
-    """Objective values on target predictions, weighted per head.
+    """Objective values on target predictions, weighted per head, such as ``{"main": 0.001, "aux": 0.0002}``.
 
-    Args:
-        loss: name of the objective, or ``none``: nothing is added to the loss.
-        num_classes: C.
-        weights: weight per head, such as ``{"main": 0.001, "aux": 0.0002}``.
-        reduction: ``mean``, ``balanced`` or ``sum`` over pixels.
-        options: of :func:`dem_apps.build_objective`.
+    With the loss ``none`` nothing is added. ``options`` are those of :func:`dem_apps.build_objective`.
     """
 
     def __init__(
@@ -43,11 +38,9 @@ class HeadObjectives(nn.Module):
             self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
 
     def forward(self, logits: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[Tensor | None, Values]:
-        """The weighted loss of a target batch, or None if there is none, and values to log.
+        """The weighted loss of (B, C, H, W) logits per head, or None if there is none, and values to log.
 
-        Args:
-            logits: (B, C, H, W) per head, at the images' size.
-            mask: (B, H, W) bool, False where a pixel counts nowhere; None is all of them.
+        Where ``mask``, (B, H, W), is False a pixel counts nowhere.
         """
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
         if not self.objectives:

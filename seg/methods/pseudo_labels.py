@@ -24,10 +24,7 @@ class PseudoLabels(nn.Module):
       threshold of the class that is predicted most, and a rarer one's is lower (FreeMatch, Wang et al., ICLR 2023,
       without its fairness loss; a batch gives many pixels, so that of the first one is where the averages begin).
 
-    Args:
-        num_classes: C.
-        weighting: ``image``, ``pixel`` or ``adaptive``.
-        threshold: of the confidence, 0 to 1; ``adaptive`` has none.
+    ``threshold`` is of the confidence, 0 to 1; ``adaptive`` has none.
     """
 
     confidence: Tensor

@@ -21,23 +21,15 @@ _BLUR_PROBABILITY, _BLUR_SIGMA = 0.5, (0.15, 1.15)
 
 
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
-    """One per sample.
-
-    Args:
-        draws: (B,) int64, the batch's ``draw``.
-        purpose: a number for each use of the same draws, so that they do not depend on each other.
-    """
+    """One per sample, from the batch's ``draw`` (B,); each ``purpose`` has draws that depend on no other's."""
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
 
 
 def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> Tensor:
-    """Where source pixels go, (B, H, W) bool.
+    """Where source pixels go, (B, H, W) bool, by the label (B, H, W) of the source images; never where it is ignored.
 
-    Args:
-        label: (B, H, W) train ids of the source images.
-        mix: ``classes``: half of the classes in the label, rounded up (ClassMix, Olsson et al., WACV 2021); ``box``: a
-            box of a quarter to half of the image (CutMix, Yun et al., ICCV 2019), but nothing ignored; ``none``.
-        draws: a generator per image.
+    ``classes``: half of the classes in the label, rounded up (ClassMix, Olsson et al., WACV 2021); ``box``: a box of a
+    quarter to half of the image (CutMix, Yun et al., ICCV 2019); or ``none``.
     """
     if mix == "none":
         return torch.zeros_like(label, dtype=torch.bool)
@@ -110,14 +102,9 @@ _CHANGES = (
 
 
 def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:
-    """Images without a share of their blocks, which become ImageNet's mean (MIC, Hoyer et al., CVPR 2023).
+    """(B, 3, H, W) images without a share of their blocks, which become ImageNet's mean (MIC, Hoyer et al., CVPR 2023).
 
     The side of a block is an eighth of the shorter side, as 64 of 512 in the paper.
-
-    Args:
-        images: (B, 3, H, W).
-        ratio: the probability of a block to be hidden.
-        draws: a generator per image.
     """
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)

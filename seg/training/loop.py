@@ -124,14 +124,8 @@ def build_state(
 ) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
-    Args:
-        config: resolved settings.
-        num_classes: C.
-        accelerator: owns device, precision and loss scale.
-        resumed: a checkpoint will bring the weights, so those of ``--model.start-from`` are not read.
-        classes: what the outputs mean, which those of ``--model.start-from`` have to mean as well.
-        own: the folder of a run that is continued.
-        bands: of the images.
+    Where ``resumed``, a checkpoint will bring the weights, and those of ``--model.start-from`` are not read; else its
+    outputs have to mean ``classes`` as well. ``own`` is the folder of a run that is continued.
     """
     settings, weights = config.model, config.weights
     network = build_network(settings, num_classes, own, settings.encoder_weights, bands)

@@ -39,15 +39,10 @@ def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
 
 @dataclass(frozen=True)
 class PolySchedule:
-    """Learning rates fall as (1 − step / horizon) ** power.
+    """Learning rates fall as (1 − step / horizon) ** power."""
 
-    Args:
-        horizon: the step at which they are 0; may be beyond the last one, as in ADVENT (250k and 120k).
-        power: 0.9 in the literature.
-    """
-
-    horizon: int
-    power: float
+    horizon: int  #: the step at which they are 0; may be beyond the last one, as in ADVENT (250k and 120k)
+    power: float  #: 0.9 in the literature
 
     def set_rates(self, optimizers: Iterable[Any], step: int) -> None:
         """Set every group's ``lr`` to its ``base_lr`` at this step."""
@@ -62,15 +57,8 @@ def update(
 ) -> dict[str, float]:
     """The optimiser's step after the backward of every micro-batch, unless a loss is not finite.
 
-    Args:
-        module: whose gradients are averaged over processes.
-        optimizer: of the module, prepared by accelerate, so that it undoes the loss scale of fp16.
-        logged: per micro-batch its losses.
-        batches: the micro-batches, for the names of their images.
-        step: which step of the training this is, counted from 1.
-
-    Returns:
-        the losses, the mean over micro-batches and processes.
+    The optimiser is prepared by accelerate, so that it undoes the loss scale of fp16; ``logged`` are each micro-batch's
+    losses, and ``step`` counts from 1. Returns the losses, the mean over micro-batches and processes.
 
     Raises:
         NotFiniteError: before the optimiser's step, in every process alike.

@@ -29,38 +29,21 @@ _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 
 @dataclass
 class TrainingRun:
-    """The train state with the run folder that it is written to.
+    """The train state with the run folder that it is written to."""
 
-    Args:
-        state: moved on by :func:`seg.step.training_step`.
-        pair: whose target validation images are scored.
-        selector: which checkpoints are kept besides the last.
-        path: of the run folder.
-        folder: the open run folder; None in all processes but the main one, as is ``progress``.
-        progress: the bar.
-        stop: whether Ctrl-C or SIGTERM came.
-        max_steps: the last step.
-        eval_every: steps between scores and checkpoints.
-        log_every: steps between lines of losses.
-        maps: how many validation images are shown as entropy maps.
-        scored: whether the scores of this step are in the log, if it is one that has scores.
-        saved_step: of the last checkpoint; None before the first. Other than ``folder.saved_step`` known in every
-            process.
-    """
-
-    state: TrainState
-    pair: DomainPair
-    selector: CheckpointSelector
+    state: TrainState  #: moved on by :func:`seg.step.training_step`
+    pair: DomainPair  #: its target validation images are scored
+    selector: CheckpointSelector  #: which checkpoints are kept besides the last
     path: Path
-    folder: RunFolder | None
+    folder: RunFolder | None  #: the open run folder; None in all processes but the main one, as is ``progress``
     progress: Progress | None
     stop: StopRequest
     max_steps: int
-    eval_every: int
-    log_every: int
-    maps: int
-    scored: bool
-    saved_step: int | None
+    eval_every: int  #: steps between scores and checkpoints
+    log_every: int  #: steps between lines of losses
+    maps: int  #: number of validation images shown as entropy maps
+    scored: bool  #: whether the scores of this step are in the log, if it is one that has scores
+    saved_step: int | None  #: of the last checkpoint, in every process; None before the first
 
     def report(self, values: dict[str, float]) -> None:
         """Show that a step was made, and log its values where they are due."""
@@ -72,11 +55,7 @@ class TrainingRun:
             self.folder.log(step, **values)
 
     def stop_if_asked(self) -> None:
-        """Save and end after a Ctrl-C or SIGTERM.
-
-        Raises:
-            Stopped: with the command that continues.
-        """
+        """After a Ctrl-C or SIGTERM save, and raise Stopped with the command that continues."""
         accelerator = self.state.predict.accelerator
         if not self.stop.asked(accelerator.device):
             return

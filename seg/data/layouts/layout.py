@@ -20,19 +20,15 @@ Pairs = list[tuple[Path, Path]]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the images and labels of a data set lie, and what its ids mean.
+    """Where the images and labels of a data set lie, and what its ids mean."""
 
-    Args:
-        pairs: (root, split) → (image, label) files in order; split is ``train`` or ``val``. The labels need not exist.
-        ids: the data set's own numbering, id → class name; None where labels use the class set's ids.
-        read_ids: label file → (H, W) uint8 ids; None is :func:`seg.data.read.read_index_image`.
-        known_bad: stems of images that the data set was published with although they are bad.
-    """
-
+    #: (root, split) → (image, label) files in order; split is ``train`` or ``val``. The labels need not exist.
     pairs: Callable[[Path, str], Pairs]
+    #: The data set's own numbering, id → class name; None where labels use the class set's ids.
     ids: dict[int, str] | None = None
+    #: Label file → (H, W) uint8 ids; None is :func:`seg.data.read.read_index_image`.
     read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
-    known_bad: tuple[str, ...] = ()
+    known_bad: tuple[str, ...] = ()  #: stems of images that the data set was published with although they are bad
 
 
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
