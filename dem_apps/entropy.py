@@ -40,21 +40,15 @@ class ObjectiveSpec:
     """A member of the family; every combination is one value per element.
 
     The members share the form −(1/δ) (Σ p_τᵢ zᵢ − calibration).
-
-    Args:
-        calibrator: ``gmc``, α log Σ exp zᵢ (Eq. 8); ``mec``, α Σ MECₖᵢ zᵢ (Eq. 11); ``self``, α Σ stop(pᵢ) zᵢ,
-            which has GMC's gradient (Eq. 7).
-        tau: temperature τ of CADF (Eq. 9).
-        alpha: weight α of the calibrator.
-        norm: of δ, or None for δ = 1.
-        delta: whose reward δ measures (the paper's AdaDEM-V takes the whole entropy's).
     """
 
+    #: ``gmc``, α log Σ exp zᵢ (Eq. 8); ``mec``, α Σ MECₖᵢ zᵢ (Eq. 11); ``self``, α Σ stop(pᵢ) zᵢ, which has GMC's
+    #: gradient (Eq. 7).
     calibrator: Calibrator
-    tau: float = 1.0
-    alpha: float = 1.0
-    norm: Norm | None = None
-    delta: DeltaSource = "cadf"
+    tau: float = 1.0  #: temperature τ of CADF (Eq. 9)
+    alpha: float = 1.0  #: weight α of the calibrator
+    norm: Norm | None = None  #: of δ, or None for δ = 1
+    delta: DeltaSource = "cadf"  #: whose reward δ measures (the paper's AdaDEM-V takes the whole entropy's)
 
 
 def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:

@@ -35,18 +35,12 @@ class Batch:
 
     With ``needs_class_sums`` every part is per predicted class. Without it ``sums`` is None, and unless the reduction
     is ``balanced`` all elements are one group: ``predicted`` is 0 and the others have one entry.
-
-    Args:
-        predicted: k, the most probable allowed class of each element; the logits' shape without the classes.
-        sums: (C, C) float64, row k the sum of p over the counted elements predicted as k.
-        counts: (C,) float64, the number of these elements.
-        weights: (C,) the weight of each of them in the loss; under ``none`` as in the mean.
     """
 
-    predicted: Tensor
-    sums: Tensor | None
-    counts: Tensor
-    weights: Tensor
+    predicted: Tensor  #: k, the most probable allowed class of each element; the logits' shape without the classes
+    sums: Tensor | None  #: (C, C) float64, row k the sum of p over the counted elements predicted as k
+    counts: Tensor  #: (C,) float64, the number of these elements
+    weights: Tensor  #: (C,) the weight of each of them in the loss; under ``none`` as in the mean
 
 
 class EntropyObjective(nn.Module):

@@ -25,21 +25,14 @@ SCALE = 0.75
 
 @dataclass(frozen=True)
 class Evidence:
-    """Numbers of one network on one set of images.
+    """Numbers of one network on one set of images."""
 
-    Args:
-        images: number of images.
-        shares: (C,) share of the pixels predicted as each class.
-        entropy: mean Shannon entropy of a pixel / log C; 0 is certain.
-        info_max: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better.
-        stability: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size,
-            averaged; None for a class without pixels.
-    """
-
-    images: int
-    shares: Sequence[float]
-    entropy: float
-    info_max: float
+    images: int  #: number of images
+    shares: Sequence[float]  #: (C,) share of the pixels predicted as each class
+    entropy: float  #: mean Shannon entropy of a pixel / log C; 0 is certain
+    info_max: float  #: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better
+    #: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size, averaged; None for
+    #: a class without pixels.
     stability: Sequence[float | None]
 
     @property
@@ -55,15 +48,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Probe:
-    """The images that evidence, and statistics of batch norm, are taken on.
+    """The images that evidence, and statistics of batch norm, are taken on."""
 
-    Args:
-        batches: (B, 3, H, W) each, as the network takes them; at least one.
-        multiple: the network takes sides that are multiples of this.
-    """
-
-    batches: Sequence[Tensor]
-    multiple: int = 1
+    batches: Sequence[Tensor]  #: (B, 3, H, W) each, as the network takes them; at least one
+    multiple: int = 1  #: the network takes sides that are multiples of this
 
     @torch.no_grad()
     def look(self, forward: Forward) -> Evidence:

@@ -22,20 +22,13 @@ from seg.models.predictor import upsampled, upsampled_bands
 
 @dataclass(frozen=True)
 class PredictedImage:
-    """A prediction at the size of its image. In a notebook it shows itself.
+    """A prediction at the size of its image. In a notebook it shows itself."""
 
-    Args:
-        image: (H, W, 3) uint8 RGB; of other bands what is shown of them.
-        logits: (1, C, h, w) float32, on the CPU.
-        class_set: names and colours of the C classes.
-        align_corners: of the upsampling of logits.
-        valid: (H, W), False where the image holds no data and nothing is counted; None is everywhere.
-    """
-
-    image: NDArray[np.uint8]
-    logits: Tensor
-    class_set: ClassSet
-    align_corners: bool
+    image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
+    logits: Tensor  #: (1, C, h, w) float32, on the CPU
+    class_set: ClassSet  #: names and colours of the C classes
+    align_corners: bool  #: of the upsampling of logits
+    #: (H, W), False where the image holds no data and nothing is counted; None is everywhere.
     valid: NDArray[np.bool_] | None = None
 
     @property

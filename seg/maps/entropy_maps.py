@@ -41,16 +41,11 @@ def normalised_entropy(logits: Tensor) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A network's prediction of one image.
+    """A network's prediction of one image."""
 
-    Args:
-        classes: (H, W) uint8 train ids.
-        entropy: (H, W) float32, 0 to 1: Shannon entropy / log C.
-        valid: (H, W), False where the image holds no data and nothing counts; None for data everywhere.
-    """
-
-    classes: NDArray[np.uint8]
-    entropy: NDArray[np.float32]
+    classes: NDArray[np.uint8]  #: (H, W) uint8 train ids
+    entropy: NDArray[np.float32]  #: (H, W) float32, 0 to 1: Shannon entropy / log C
+    #: (H, W), False where the image holds no data and nothing counts; None for data everywhere.
     valid: NDArray[np.bool_] | None = None
 
     @classmethod

@@ -30,19 +30,12 @@ _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a comparison.
+    """One row of a comparison."""
 
-    Args:
-        title: above the image, such as the run's method and loss.
-        prediction: (H, W, 3) coloured classes of any size, shown at the image's.
-        entropy: (H, W, 3) coloured entropy, likewise.
-        caption: behind the last title, such as the mean entropy.
-    """
-
-    title: str
-    prediction: NDArray[np.uint8]
-    entropy: NDArray[np.uint8]
-    caption: str
+    title: str  #: above the image, such as the run's method and loss
+    prediction: NDArray[np.uint8]  #: (H, W, 3) coloured classes of any size, shown at the image's
+    entropy: NDArray[np.uint8]  #: (H, W, 3) coloured entropy, likewise
+    caption: str  #: behind the last title, such as the mean entropy
 
 
 def map_pictures(

@@ -80,23 +80,14 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunPictures:
-    """One of the exported runs.
+    """One of the exported runs."""
 
-    Args:
-        title: of its rows in a comparison.
-        trained: its network.
-        folder: of its files.
-        tables: of its images.
-        raw: ``png16``, ``npz`` for entropy as numbers.
-        label_ids: whether label ids are written as well.
-    """
-
-    title: str
-    trained: TrainedNetwork
-    folder: Path
-    tables: EntropyTables
-    raw: frozenset[str] = frozenset()
-    label_ids: bool = False
+    title: str  #: of its rows in a comparison
+    trained: TrainedNetwork  #: its network
+    folder: Path  #: of its files
+    tables: EntropyTables  #: of its images
+    raw: frozenset[str] = frozenset()  #: ``png16``, ``npz`` for entropy as numbers
+    label_ids: bool = False  #: whether label ids are written as well
 
     def write(
         self,
