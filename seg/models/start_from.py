@@ -44,6 +44,7 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         InputError: nothing that can be read, weights of another network, or as many classes with other meanings.
     """
     weights, theirs, description = _found(source)
+    weights = {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
     own, (given, _) = model.state_dict(), without_prefix(weights, model)
     notes: list[str] = []
     alone = _of_the_encoder(given, own)
@@ -81,8 +82,7 @@ def _found(source: Path) -> tuple[dict[str, Tensor], ClassSet | None, Descriptio
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))
     network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
-    weights = {name: value for name, value in network.state_dict().items() if not name.startswith(_UNUSED)}
-    return weights, trained.description.classes, trained.description
+    return network.state_dict(), trained.description.classes, trained.description
 
 
 def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool:
