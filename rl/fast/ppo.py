@@ -172,7 +172,7 @@ def _term(policy: ActorCriticPolicy) -> Term:
 
 
 def by_equations(objective: EntropyObjective) -> NumpyForm:
-    """The objective's mean over the rows and autograd's gradient: slower, and right whatever the objective is."""
+    """The objective's mean over the rows and autograd's gradient: slower, and right for every objective."""
 
     def term(logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
         with torch.enable_grad():

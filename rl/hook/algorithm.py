@@ -35,7 +35,7 @@ from rl.hook.logits import acting_logits, action_sizes, heads_with_masks
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
-#: Terms beside those of the core.
+#: Terms in addition to the core's.
 POLICY_TERMS: dict[str, type[EntropyObjective]] = {"complexity": Complexity, "adaptive-entropy": AdaptiveEntropy}
 #: No entropy term, at any ``ent_coef``.
 NONE = "none"
@@ -61,8 +61,8 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
         ``load`` takes zip files of this class and of the plain algorithm; with the latter the objective starts afresh.
 
         It logs, as means over the minibatches of an update: ``train/entropy_objective`` (the term's value) and
-        ``train/policy_entropy`` (Shannon entropy of the actions in nats, whatever is trained). Beside them
-        ``train/ent_coef`` and, for A2C, which logs none itself, ``train/approx_kl`` of the update.
+        ``train/policy_entropy`` (Shannon entropy of the actions in nats, with every term); also ``train/ent_coef`` and,
+        for A2C, which logs none itself, ``train/approx_kl`` of the update.
 
     Raises:
         InputError: (a ``ValueError``) another algorithm, an unknown name; when the model is made: an action space
@@ -177,7 +177,7 @@ class EntropyObjectivePolicy(BasePolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # After super().__init__(), so that the optimiser and the initialisation of the weights never see it.
+        # After super().__init__(), so that the optimiser and the initialisation of the weights leave it alone.
         sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
         #: One objective per action dimension that has a choice.
         self.entropy_objective = nn.ModuleList(

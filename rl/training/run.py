@@ -95,7 +95,7 @@ def build_model(
         return algorithm(values["policy"], envs, seed=seed, device=device, **arguments)
     except InputError:
         raise
-    # whatever SB3, gymnasium and torch make of a value that they cannot use
+    # what SB3, gymnasium and torch raise for a value that they cannot use
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 

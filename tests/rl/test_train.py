@@ -36,7 +36,7 @@ SMALL = [
     "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
     "--final-episodes", "5",
 ]  # fmt: skip
-#: What A2C logs, a second clip range, a Box policy, and an environment that says is_success.
+#: Logged by A2C, with a second clip range, by a Box policy, and of an environment with is_success.
 OF_OTHERS = {"train/policy_loss", "train/clip_range_vf", "train/std", "rollout/success_rate"}
 TINY = ["--timesteps", "1024", "--hyperparameters.n_epochs", "1", "--eval-episodes", "1"]
 

@@ -1,4 +1,4 @@
-"""FastPPO trains to SB3's weights under every objective and setting, and refuses what it cannot train."""
+"""FastPPO trains to SB3's weights under every objective and setting, and leaves the rest to SB3."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
 
 
 class Collision(EntropyObjective):
-    """An equation that no fast form knows."""
+    """An equation without a fast form."""
 
     def values(self, logits: torch.Tensor, dim: int, *_rest: Any) -> torch.Tensor:
         return -logits.softmax(dim).square().sum(dim).log()
@@ -121,7 +121,6 @@ class CollisionBelowAdaDEM(AdaDEM):
 def test_an_objective_without_a_numpy_form_goes_by_its_equations(
     made_of: type[EntropyObjective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It used to be trained as AdaDEM-Norm, without a word."""
     monkeypatch.setattr(hook, "build_objective", lambda _name, num_classes: made_of(num_classes))
     stock, fast = (
         trained(with_entropy_objective(algorithm, "adadem"), "CartPole-v1", 512, ent_coef=0.5)
