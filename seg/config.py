@@ -359,10 +359,6 @@ class TrainConfig(ObjectiveSettings):
         """Whether training reads the built-in pair: no root is given of what it opens."""
         return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
 
-    def reads_target_images(self) -> bool:
-        """Whether training opens any: a method without them may still take their style or statistics."""
-        return METHODS[self.method].uses_target or self.source.style != "none" or self.batch_norm_after == "target"
-
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""
         return {name: getattr(self, name) for name, _ in METHODS[self.method].sections}
