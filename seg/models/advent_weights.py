@@ -79,13 +79,8 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
     A prefix ``module.`` on every name, which data-parallel training leaves, is dropped. Of weights to start from
     (prefix ``Scale.``) the encoder alone is returned.
 
-    Args:
-        advent: by name.
-        num_classes: C that is expected.
-        where: what to call the weights in errors.
-
     Raises:
-        InputError: names that are missing or unknown, or a tensor of another shape.
+        InputError: names that are missing or unknown, or a tensor of another shape; it begins with ``where``.
     """
     if all(name.startswith("module.") for name in advent):
         advent = {name.removeprefix("module."): value for name, value in advent.items()}

@@ -22,12 +22,9 @@ _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
 def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> str:
-    """The policy of a setting; by default the statistics are those of the domain that is scored.
+    """The policy that is ``given``, else the one whose statistics are those of the domain that is scored.
 
-    Args:
-        given: one of ``BATCH_NORM_POLICIES``, or None.
-        model: the network.
-        uses_target: whether the method passes target images through the network.
+    ``uses_target``: whether the method passes target images through the network.
     """
     if given is not None:
         return given

@@ -102,14 +102,9 @@ class AdventResNet101(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A residual block of 1×1, 3×3 and 1×1 convolutions whose stride sits on the first.
+    """A residual block of 1×1, 3×3 and 1×1 convolutions with the stride on the first; 4 × ``width`` outputs.
 
-    Args:
-        channels: of the input.
-        width: channels inside; the output has four times as many.
-        stride: of the first convolution and of the projection.
-        dilation: of the 3×3 convolution.
-        projected: whether the shortcut is a 1×1 convolution instead of the input itself.
+    ``dilation`` is of the 3×3 convolution; a ``projected`` shortcut is a 1×1 convolution instead of the input itself.
     """
 
     def __init__(self, channels: int, width: int, stride: int, dilation: int, projected: bool) -> None:
@@ -127,7 +122,7 @@ class Bottleneck(nn.Module):
             self.downsample = nn.Sequential(projection, nn.BatchNorm2d(width * _EXPANSION))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, channels, h, w) → (B, 4 width, h / stride, w / stride), rounded up."""
+        """(B, channels, h, w) → (B, 4 × width, h / stride, w / stride), rounded up."""
         inner = self.relu(self.bn1(self.conv1(features)))
         inner = self.relu(self.bn2(self.conv2(inner)))
         summed: Tensor = self.relu(self.bn3(self.conv3(inner)) + self.downsample(features))

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import read_json, required
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, load_classes
@@ -156,18 +156,17 @@ def read_description(folder: Path, align_corners: bool = True, classes: ClassSet
     if (folder / CLASSES_FILE).is_file():
         classes = load_classes(str(folder / CLASSES_FILE))
     pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
+    mean, std = usual_normalisation(pixels)
     if not file.is_file():
-        mean, std = usual_normalisation(pixels)
         return Description(mean, std, pixels=pixels, classes=classes, align_corners=align_corners)
     document = read_json(file)
     required(document, str(file))
-    mean, std = _normalisation(document, file) if pixels.is_rgb else usual_normalisation(pixels)
     order = _ORDERS[bool(document.get("do_flip_channel_order"))]
     size = _size(document.get("size")) if document.get("do_resize") else None
-    try:
+    with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
+        if pixels.is_rgb:
+            mean, std = _normalisation(document)
         return Description(mean, std, order, size=size, pixels=pixels, classes=classes, align_corners=align_corners)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
 
 
 def usual_normalisation(pixels: PixelFormat) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -191,20 +190,13 @@ def write_json(file: Path, document: dict[str, Any]) -> None:
     file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _normalisation(document: dict[str, Any], file: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _normalisation(document: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation on the scale from 0 to 1, whatever the scale on which the file has them."""
-    scale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0
-    mean: Any = (0.0,) * 3
-    std: Any = (1.0,) * 3
-    if document.get("do_normalize", True):
-        mean, std = document.get("image_mean"), document.get("image_std")
-    try:
-        factor = 255 * float(scale)
-        return tuple(float(each) / factor for each in mean), tuple(float(each) / factor for each in std)
-    except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise InputError(
-            f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
-        ) from error
+    factor = 255 * float(document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0)
+    if not document.get("do_normalize", True):
+        return (0.0,) * 3, (1.0 / factor,) * 3
+    mean, std = document["image_mean"], document["image_std"]
+    return tuple(float(each) / factor for each in mean), tuple(float(each) / factor for each in std)
 
 
 def _size(size: Any) -> tuple[int, int] | None:

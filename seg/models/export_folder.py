@@ -30,12 +30,7 @@ _OPSET = 18
 def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
     """Write a run's network into a new folder and print what was written.
 
-    Args:
-        run: the run folder.
-        out: new or empty.
-        checkpoint: which of the run's.
-        onnx: whether an ONNX file is written as well.
-        size: (width, height) of its images; None is the run's target size, else 512 × 512.
+    ``size`` is the (width, height) of the ONNX file's images; None is the run's target size, else 512 × 512.
 
     Raises:
         InputError: a folder in use, or an ONNX file whose logits differ from the network's.

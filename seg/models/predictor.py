@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 class Predictor:
     """A network in training: called with images it gives every head's logits.
 
-    Args:
-        model: on the accelerator's device.
-        accelerator: owns device, precision and loss scale.
-        batch_norm: the policy of running statistics, see :mod:`seg.models.batch_norm`.
-        align_corners: of the upsampling.
+    ``batch_norm`` is the policy of running statistics, see :mod:`seg.models.batch_norm`.
     """
 
     model: nn.Module

@@ -28,13 +28,7 @@ def network_document(folder: Path) -> dict[str, Any]:
 def pretrained_network(
     encoder: str, num_classes: int, weights: str | None = None, bands: int = 3
 ) -> SegmentationNetwork:
-    """The network that a folder describes, with random weights and as many classes.
-
-    Args:
-        encoder: the folder.
-        num_classes: C.
-        weights: None; ``--model.start-from`` loads them.
-        bands: of the images.
+    """The network that the folder ``encoder`` describes, with random weights; ``--model.start-from`` loads others.
 
     Raises:
         InputError: a folder that describes none, or a network that cannot be built.

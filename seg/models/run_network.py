@@ -27,14 +27,9 @@ ENCODER = "encoder."
 def build_network(
     settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
 ) -> SegmentationNetwork:
-    """The network of a run's settings, with random weights.
+    """The network of a run's settings, with random weights but for the encoder's ``weights``, by name.
 
-    Args:
-        settings: of the network.
-        num_classes: C.
-        own: the run folder; its copy of a description is preferred to the folder in the settings.
-        weights: of the encoder, by name.
-        bands: of the images.
+    ``own`` is the run folder; its copy of a description is preferred to the folder in the settings.
     """
     architecture = settings.architecture()
     if own is not None and (own / NETWORK_FILE).is_file():

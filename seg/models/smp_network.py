@@ -103,14 +103,8 @@ def smp_network(
 ) -> SmpNetwork:
     """One of the library's architectures, to train; see :func:`seg.build_model`.
 
-    Args:
-        architecture: a key of ``segmentation_models_pytorch.MODEL_ARCHITECTURES_MAPPING``.
-        encoder: ``dpt`` takes vision transformers of timm alone.
-        num_classes: C.
-        weights: of the encoder.
-        bands: of the images.
-        options: ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
-            library's names, such as ``decoder_attention_type="scse"``.
+    ``options`` are ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
+    library's names, such as ``decoder_attention_type="scse"``.
 
     Raises:
         InputError: an option, a value or an encoder that the architecture does not take, or weights that cannot be had.

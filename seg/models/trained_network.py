@@ -54,14 +54,14 @@ class TrainedNetwork:
     """A network to predict with, to adapt and to save.
 
     Args:
-        spec: what it was opened as.
-        network: in ``eval()`` mode. Called with images it gives logits (B, C, h, w), or a dict with ``main``.
+        spec: the SPEC that was opened.
+        network: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``.
         num_classes: C.
-        description: what it expects of images and what it returns.
-        write: puts the current weights, in the format that they came in, into an empty folder.
-        training: how it was trained, of a run.
-        size: (width, height) at which :meth:`predict` shows it images; None is each image's own.
-        cut: tiles that larger images go by.
+        description: of its images and outputs.
+        write: writes the current weights, in the format that they came in, into an empty folder.
+        training: of a run.
+        size: (width, height) of the images that it sees; None is each image's own.
+        cut: tiles of larger images.
     """
 
     spec: str
