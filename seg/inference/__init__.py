@@ -1,1 +1,1 @@
-"""Prediction from Python: ``from seg import load``."""
+"""The work of seg.evaluate and seg.export, and the prediction of one image."""

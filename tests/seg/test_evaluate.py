@@ -2,15 +2,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from PIL import Image
 from torch import nn
 from torch.nn import functional as F
@@ -31,7 +26,6 @@ from seg.models.predictor import upsampled
 from seg.scores.evaluation import evaluate, predicted
 from seg.scores.protocol import protocol
 from seg.scores.tables import score_table
-from seg.training.processes import leave_group
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))
@@ -69,19 +63,6 @@ class Drawn:
         return Sample(f"folder/{index}.png", image, label if self.labelled else None)
 
 
-def numbers(result):
-    """All numbers of a result, flat, for pytest.approx."""
-    flat = {}
-    for name, value in result.items():
-        inner = dict(enumerate(value)) if isinstance(value, list) else value
-        flat |= (
-            {f"{name}/{key}": item for key, item in numbers(inner).items()}
-            if isinstance(inner, dict)
-            else {name: inner}
-        )
-    return flat
-
-
 def test_scales_and_mirroring_average_probabilities():
     model = Pixelwise().eval()
     image = normalised(Drawn(1)[0].image)[None]
@@ -117,32 +98,6 @@ def test_scores_need_a_network_that_works():
     broken.convolution.bias.data[0] = torch.nan
     with pytest.raises(InputError, match=r"folder/0\.png: the network's output is not finite"):
         evaluate(broken, Drawn(1), CLASSES, CPU)
-
-
-def _score_in_a_process(rank, folder):
-    torch.set_num_threads(1)
-    minute = timedelta(seconds=60)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=minute)
-    for images in (5, 1):
-        seen = []
-        result = evaluate(
-            Pixelwise(), Drawn(images), CLASSES, CPU, on_sample=lambda i, _s, _l, seen=seen: seen.append(i)
-        )
-        (folder / f"{images}-{rank}.json").write_text(json.dumps({"result": result, "seen": seen}))
-    leave_group()
-
-
-@pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
-def test_two_processes_score_as_one(tmp_path):
-    # not by fork: a copy of this process, whose other threads are not copied, may wait for a lock that one of them held
-    processes = [subprocess.Popen([sys.executable, __file__, str(rank), str(tmp_path)]) for rank in (0, 1)]
-    assert [process.wait(120) for process in processes] == [0, 0]
-    for images, shares in ((5, ([0, 2, 4], [1, 3])), (1, ([0], []))):
-        expected = numbers(evaluate(Pixelwise(), Drawn(images), CLASSES, CPU))
-        for rank, share in enumerate(shares):
-            document = json.loads((tmp_path / f"{images}-{rank}.json").read_text())
-            assert document["seen"] == share
-            assert numbers(document["result"]) == pytest.approx(expected, abs=1e-9)
 
 
 class Answers(nn.Module):
@@ -268,7 +223,3 @@ def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, command):
     assert sentence in stderr
     assert stderr.count("\n") == 1
     assert (run / "config.yaml").read_bytes() == before
-
-
-if __name__ == "__main__":
-    _score_in_a_process(int(sys.argv[1]), Path(sys.argv[2]))

@@ -24,10 +24,9 @@ def network(stride: int, ceil: bool = False) -> nn.Module:
     return nn.Sequential(*layers, nn.Conv2d(channels, 4, 3, 1, 1)).eval()
 
 
-@pytest.mark.parametrize(("stride", "ceil"), [(1, False), (4, False), (8, False), (4, True)])
-@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize(("stride", "ceil"), [(1, False), (8, False), (4, True)])
 @torch.no_grad()
-def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, ceil: bool, align_corners: bool) -> None:
+def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, ceil: bool) -> None:
     model = network(stride, ceil)
     images = torch.randn(2, 3, 301, 457, generator=torch.Generator().manual_seed(0))
     whole = model(images)
@@ -43,10 +42,6 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, c
     assert tiles.shape == whole.shape
     scale = float(whole.abs().max())
     torch.testing.assert_close(tiles / scale, whole / scale, rtol=0, atol=1e-5)
-    size = (301, 457)
-    torch.testing.assert_close(
-        upsampled(tiles / scale, size, align_corners), upsampled(whole / scale, size, align_corners), rtol=0, atol=1e-5
-    )
 
 
 @torch.no_grad()
