@@ -29,7 +29,7 @@ from dem_apps.report.tables import markdown
 from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import DemoConfig, ModelConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
-from seg.data.sampling import labelled_sampler
+from seg.data.loader import labelled_sampler
 from seg.models.adaptive_batch_norm import re_estimated_on
 from seg.scores.evaluation import evaluate
 from seg.step import TrainState, training_step

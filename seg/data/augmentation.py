@@ -21,24 +21,18 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Augmentation: TypeAlias = albumentations.Compose
-#: The first two write 0, which is a class, into labels; the others make tensors, which training does itself.
-_REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D")
-#: Two labels that a transform is tried on: others in the result show that it mixes labels.
-_TRIED = (3, 200)
+#: The first two write 0, which is a class, into labels; the others make tensors or other numbers, which training does.
+_REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Normalize", "ToFloat")
 #: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 
 
 def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
-    """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
+    """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``; an InputError for a wrong one.
 
     Where a transform moves pixels in from outside the image, the label there is ``IGNORE_INDEX`` (albumentations
     would write 0, the first class) unless ``fill_mask`` is given. Dropouts keep the label, as albumentations does.
     Other images than 8-bit RGB take transforms of space alone: those of colours expect three channels from 0 to 255.
-
-    Raises:
-        InputError: an unknown transform, arguments that it does not take, one of colours where there are none, or a
-            transform after which images are no uint8 RGB any more or labels are others.
     """
     transforms = []
     for step in steps:
@@ -49,28 +43,27 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
         if name not in known:
             raise InputError(f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}")
         if name in _REFUSED:
-            raise InputError(f"augmentation '{name}': is for spectrograms or for making tensors; leave it out")
+            raise InputError(f"augmentation '{name}': is for spectrograms, or training does it itself; leave it out")
         if not pixels.is_rgb and not issubclass(getattr(albumentations, name), albumentations.DualTransform):
             raise InputError(
                 f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
                 "leave it out, or take one that moves pixels, such as HorizontalFlip, RandomCrop or Affine"
             )
+        arguments = dict(arguments or {})
+        if arguments.get("mask_interpolation"):
+            raise InputError(f"augmentation '{name}': ids are not interpolated; leave out mask_interpolation")
         try:
             with warnings.catch_warnings():
                 # albumentations only warns of an unknown argument; its advice to use another transform is no error
                 warnings.filterwarnings("error", message=r"Argument\(s\)")
-                transforms.append(_transform(name, dict(arguments or {})))
+                transforms.append(_transform(name, arguments))
         except (TypeError, ValueError, UserWarning) as error:
             raise InputError(f"augmentation '{name}': {' '.join(str(error).split())}") from error
-        _try(name, dict(arguments or {}))
     return albumentations.Compose(transforms, additional_targets={_VALID: "mask"})
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
-    """A sample, augmented, at any size; all random numbers follow from the seed.
-
-    Of images that are no 8-bit RGB, pixels that are moved in from outside hold no data.
-    """
+    """A sample, augmented; pixels that are moved in from outside hold no data where images are no 8-bit RGB."""
     augmentation.set_random_seed(seed)
     image, name = sample.image, sample.name
     parts: dict[str, Any] = {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
@@ -104,29 +97,6 @@ def _transform(name: str, arguments: dict[str, Any]) -> Any:
     if fill is not None and fill.default is not None:
         arguments.setdefault("fill_mask", IGNORE_INDEX)
     return transform(**arguments)
-
-
-def _try(name: str, arguments: dict[str, Any]) -> None:
-    """Try a transform on a synthetic image, so that a fault that every image would have is found before training."""
-    image = np.random.default_rng(0).integers(256, size=(96, 128, 3), dtype=np.uint8)
-    label = np.full((96, 128), _TRIED[0], np.uint8)
-    label[::2, 64:] = _TRIED[1]
-    given = {value for value in arguments.values() if isinstance(value, int)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            result = _transform(name, {**arguments, "p": 1.0})(image=image, mask=label)
-        except Exception:  # such as a crop larger than this image, which may fit the training's images
-            return
-    problem = _problem(result["image"], result["mask"], RGB)
-    if problem is not None:
-        raise InputError(f"augmentation '{name}': {problem}")
-    strange = set(np.unique(result["mask"]).tolist()) - {*_TRIED, IGNORE_INDEX, *given}
-    if strange:
-        raise InputError(
-            f"augmentation '{name}': it writes values into labels that were not there, such as {min(strange)}; leave "
-            "it out, or let labels not be interpolated (mask_interpolation: 0)"
-        )
 
 
 def _problem(image: Any, label: Any, pixels: PixelFormat) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,13 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dem_apps.errors import InputError, printable
-from dem_apps.runtime.images import opened_image
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color, spans
 from seg.data.pixel_format import PixelFormat
-from seg.data.rasters import is_tiff
-from seg.data.read import ImagePixels, label_colors, left_out, read_header, read_image
+from seg.data.read import ImagePixels, label_colors, left_out, read_header, read_image, turned_upright
 from seg.data.statistics import each_file
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
@@ -56,8 +53,6 @@ class FileReport:
     unfit: bool = False
     #: Colours of its label, where that is a picture and cannot be read as ids.
     colors: frozenset[Color] = frozenset()
-    #: The number in its label that the file calls no data.
-    nodata: int | None = None
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
@@ -108,14 +103,10 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         header = read_header(image_file)
         image = read_image(image_file, dataset.pixels)
         report.size, valid = (image.values.shape[1], image.values.shape[0]), image.valid
-        report.warnings += _damage(image_file)
         if (note := left_out(image_file, header, dataset.pixels)) is not None:
             report.notes.append(note)
         if label_file is not None and image.turned != 1:
-            report.warnings.append(
-                f"{image_file}: is turned upright as its EXIF says (orientation {image.turned}), and its label "
-                "is read as it stands; if it was drawn on the pixels as they are stored, remove the orientation"
-            )
+            report.warnings.append(turned_upright(image_file, image.turned))
         if valid is not None and not valid.any():
             report.warnings.append(f"{image_file}: no pixel of the image holds data")
         elif _is_blank(image, dataset.pixels):
@@ -138,7 +129,6 @@ def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, v
         with suppress(InputError):
             report.colors = frozenset(label_colors(file, _MOST_IDS))
         return
-    report.warnings += _damage(file)
     size = (ids.shape[1], ids.shape[0])
     if report.size is not None and size != report.size:
         happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
@@ -150,7 +140,7 @@ def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, v
     report.held, report.unfit = frozenset(np.flatnonzero(pixels).tolist()), bool(unknown.any())
     nodata = read_header(file).nodata
     if IGNORE_INDEX in report.held and nodata is not None and not dataset.classes.by_color:
-        report.held, report.nodata = report.held - {IGNORE_INDEX}, int(nodata)
+        report.held = report.held - {IGNORE_INDEX}
         if nodata in range(256) and dataset.train_ids[int(nodata)] != IGNORE_INDEX:
             report.warnings.append(
                 f"{file}: {int(nodata)} is the id of a class and the file calls it no data, so these pixels are "
@@ -166,18 +156,6 @@ def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, v
     report.counts = np.append(per_train_id[: len(dataset.classes)], per_train_id[IGNORE_INDEX])
     if not report.counts[:-1].any():
         report.warnings.append(f"{file}: every pixel of the label is ignored")
-
-
-def _damage(file: Path) -> list[str]:
-    """A sentence when checksums inside the file do not fit, although its pixels could be decoded."""
-    if is_tiff(file):
-        return []  # has no checksums
-    with opened_image(file) as picture:
-        try:
-            picture.verify()
-        except (OSError, SyntaxError, ValueError) as error:
-            return [f"{file}: can be decoded, but is damaged or cut short ({error})"]
-    return []
 
 
 def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
@@ -211,7 +189,6 @@ def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) 
     """A class file for labels that the classes do not fit; with the given names where their number fits."""
     colors = sorted(frozenset[Color]().union(*(report.colors for report in reports)))
     held = frozenset[int]().union(*(report.held for report in reports))
-    nodata = sorted({report.nodata for report in reports if report.nodata is not None})
     if len(colors) > _MOST_IDS:
         return (
             f"the labels are pictures in more than {_MOST_IDS} colours: no masks, or some that were smoothed, "
@@ -227,8 +204,7 @@ def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) 
     ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
     if not unfit or not 2 <= len(ids) <= _MOST_IDS:
         return None
-    beside = f", and {', '.join(map(str, nodata))} as no data, which is ignored" if nodata else ""
-    return f"the labels hold the ids {', '.join(map(str, sorted(held)))}{beside}; " + _class_file(
+    return f"the labels hold the ids {', '.join(map(str, sorted(held)))}; " + _class_file(
         classes, {}, [{"id": label_id} for label_id in ids]
     )
 
@@ -259,13 +235,10 @@ def _print_lines(reports: list[FileReport], root: Path, title: str, console: Con
 
 
 def _overview(reports: dict[str, list[FileReport]]) -> Table:
-    table = Table("split", "images", "with errors", "with warnings", "sizes", title="files")
+    table = Table("split", "images", "with errors", "with warnings", title="files")
     for title, files in reports.items():
-        sizes = Counter(file.size for file in files if file.size is not None).most_common()
-        texts = [f"{width}x{height}: {count:,}" for (width, height), count in sizes[:3]]
-        texts += [f"{len(sizes) - 3} other sizes"] if len(sizes) > 3 else []
         errors, warnings = sum(bool(file.errors) for file in files), sum(bool(file.warnings) for file in files)
-        table.add_row(title, f"{len(files):,}", f"{errors:,}", f"{warnings:,}", "\n".join(texts))
+        table.add_row(title, f"{len(files):,}", f"{errors:,}", f"{warnings:,}")
     return table
 
 

@@ -20,7 +20,7 @@ from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import label_ids, read_header, read_image, read_label, seen
+from seg.data.read import label_ids, read_header, read_image, read_label, seen, turned_upright
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,10 @@ class Sample:
 class SegmentationDataset(Dataset[Sample]):
     """The files of one split; ``files`` are (image, label or None) of every sample, in order.
 
-    Args:
-        root: the folder that the data set was unpacked to.
-        layout: a key of :data:`LAYOUTS`.
-        split: ``train`` or ``val``.
-        labelled: whether labels are looked for and read at all; None reads them if there are any.
-        size: (width, height) to which images (bicubic) and labels (nearest) are resized; None keeps theirs.
-        resize_labels: False keeps labels at their own size, as evaluation wants them.
-        classes: the classes that label ids are mapped to.
-        exclude: images to leave out, each as its path below the root, its file name or its stem.
-        part: share of the images, (from, to) of a fixed shuffle; (0, 0.2) and (0.2, 1) have no image in common.
-        labels_must_exist: False leaves a missing label to be found when it is read.
-
-    Raises:
-        InputError: a folder that is missing or empty, an image without its label, a class that the layout lacks.
+    ``labelled=None`` reads labels if there are any. Images (bicubic) and, but for ``resize_labels=False``, labels
+    (nearest) are resized to ``size``, (width, height). ``exclude`` are paths below the root, file names or stems, and
+    ``part`` is a share of a fixed shuffle: (0, 0.2) and (0.2, 1) have no image in common. ``labels_must_exist=False``
+    leaves a missing label to be found when it is read. An InputError names a missing folder, label or class.
     """
 
     def __init__(
@@ -104,11 +94,7 @@ class SegmentationDataset(Dataset[Sample]):
         read = read_image(image_file, self.pixels)
         if self.labelled and read.turned != 1 and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{image_file}: is turned upright as its EXIF says (orientation {read.turned}), and its label is "
-                "read as it stands; `python -m seg.data check` names all such images (further ones are not named)",
-                stacklevel=2,
-            )
+            warnings.warn(f"{turned_upright(image_file, read.turned)} (further images are not named)", stacklevel=2)
         image, valid = seen(read, self.pixels, self.size)
         label = None if label_file is None else self._label(label_file, (image.shape[1], image.shape[0]))
         if label is not None and valid is not None:

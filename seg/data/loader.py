@@ -1,4 +1,4 @@
-"""The stream of training batches: shuffled, augmented, and a function of seed and position alone.
+"""The stream of training batches, and its deterministic, resumable samplers: functions of seed and position alone.
 
 A resumed run sees the same batches as an unbroken one, with any number of workers and processes.
 """
@@ -8,25 +8,134 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import IntEnum, unique
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError
 from seg.data.augmentation import Augmentation, apply_augmentation, build_augmentation
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.data.sampling import Draws, Epochs, Sampler
+from seg.data.statistics import class_pixels
 
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
 #: Changes an image, (H, W, B), with the sample's random numbers; see :mod:`seg.data.style`.
 Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
+
+
+@unique
+class Draws(IntEnum):
+    """Purposes of random numbers: a generator's seed is (run's seed, stream's number, purpose, position)."""
+
+    ORDER = 0
+    AUGMENTATION = 1
+    METHOD = 2
+    LABELLED_TARGET = 4
+    STYLE = 5
+    RARE_CLASSES = 6
+
+
+class Sampler(Protocol):
+    """Which sample stands at which position."""
+
+    def index(self, position: int) -> int:
+        """The sample's index in its data set; positions count from 0."""
+        ...
+
+
+class Epochs:
+    """Shuffled epochs over ``count`` samples, in a new order each epoch."""
+
+    def __init__(self, count: int, seed: Sequence[int]) -> None:
+        self._count = count
+        self._seed = seed
+        self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    def index(self, position: int) -> int:
+        """The sample's index in its data set."""
+        number, place = divmod(position, self._count)
+        if self._order is None or self._order[0] != number:
+            self._order = (number, np.random.default_rng([*self._seed, number]).permutation(self._count))
+        return int(self._order[1][place])
+
+
+class RareClasses:
+    """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022): draws a class, then an image that shows enough of it.
+
+    With f_c the share of class c among the labelled pixels of the whole data set, P(c) ∝ exp((1 − f_c) / T). DAFormer
+    repeats a crop until it shows enough of the class; here images are not cropped. If no image shows enough of a class,
+    it is drawn from all images that show any of it; classes without a pixel are never drawn. ``pixels`` are
+    :func:`class_pixels`, ``enough`` is the share of an image's pixels that a class must have there.
+    """
+
+    def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
+        totals = pixels[:, :-1].sum(0)
+        present = np.flatnonzero(totals)
+        exponents = (1.0 - totals / totals.sum()) / temperature
+        self.probabilities: NDArray[np.float64] = softmax(np.where(totals > 0, exponents, -np.inf))
+        """(C,) how often each class is drawn."""
+        self._cumulated = np.cumsum(self.probabilities[present])
+        self._images = []
+        for index in present:
+            shown = pixels[:, index]
+            images = np.flatnonzero((shown > 0) & (shown >= enough * pixels.sum(1)))
+            self._images.append(images if len(images) else np.flatnonzero(shown))
+        self._seed = seed
+
+    def index(self, position: int) -> int:
+        """The sample's index in its data set."""
+        random = np.random.default_rng([*self._seed, position])
+        # rounding may leave the last sum a little below or above 1
+        drawn = np.searchsorted(self._cumulated, random.random() * self._cumulated[-1], side="right")
+        images = self._images[min(int(drawn), len(self._images) - 1)]
+        return int(images[random.integers(len(images))])
+
+
+class Interleaved:
+    """Positions 0, k, 2k, … from the first of k samplers, 1, k + 1, … from the second, and so on.
+
+    ``counts`` are the samples of each part of the ``ConcatDataset`` that they are of.
+    """
+
+    def __init__(self, samplers: Sequence[Sampler], counts: Sequence[int]) -> None:
+        self._samplers = samplers
+        self._first = [sum(counts[:part]) for part in range(len(counts))]
+
+    def index(self, position: int) -> int:
+        """The sample's index in the joined data set."""
+        place, part = divmod(position, len(self._samplers))
+        return self._first[part] + self._samplers[part].index(place)
+
+
+def labelled_sampler(
+    parts: Sequence[SegmentationDataset],
+    seed: tuple[int, int],
+    temperature: float | None = None,
+    enough: float = 0.005,
+    workers: int = 0,
+) -> Sampler:
+    """The sampler of the labelled stream over the parts joined; ``seed`` is the run's and the stream's number.
+
+    With a temperature the first part is sampled by :class:`RareClasses`. A second part, the labelled target images,
+    takes every other position.
+    """
+    first, *rest = parts
+    sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))
+    if temperature is not None:
+        pixels = class_pixels(first, workers)
+        if not pixels[:, :-1].any():
+            raise InputError(f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored")
+        sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
+    others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
+    return Interleaved([sampler, *others], [len(part) for part in parts]) if others else sampler
 
 
 def batches(
@@ -45,21 +154,10 @@ def batches(
     """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
     ``draw``; ``valid`` (B, H, W) bool where an image has pixels without data.
 
-    ``draw`` (B,) int64 is a random number from 0 to 2**62 - 1 per sample, which seeds what a method draws for it.
-
-    Args:
-        dataset: what to draw from.
-        batch_size: samples of a step, over all processes; B is this one's share, in the order of the ranks.
-        steps: the steps to serve; a resumed run starts where it stopped.
-        seed: the run's seed and the stream's number, so that source and target differ.
-        augmentation: see :func:`build_augmentation`.
-        workers: processes that read ahead; 0 reads in this one.
-        process: (rank, number of processes).
-        sampler: which sample stands at which position; None is :class:`Epochs`.
-        style: changes the images before the augmentation.
-        styled: how many samples of ``dataset``, from the first on, get the style; None for all. Labelled target
-            images, which come after the source's, have it already.
-        pixels: of the images, for the augmentation.
+    ``draw`` (B,) int64 is a random number from 0 to 2**62 - 1 per sample, which seeds what a method draws for it. B is
+    the share of ``process``, (rank, number), in ``batch_size``. ``seed`` is the run's and the stream's number,
+    ``sampler`` is :class:`Epochs` by default, and the first ``styled`` samples of ``dataset`` (all by default) get the
+    ``style`` before the augmentation; labelled target images, which come after the source's, have it already.
     """
     rank, processes = process
     share, rest = divmod(batch_size, processes)

@@ -124,9 +124,6 @@ def read_ids(file: Path) -> NDArray[np.uint8]:
             raise InputError(f"{file}: a label image holds one id per pixel, and this one has {has}")
         if compression in ("jpeg", "webp", "lerc"):
             raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
-        bits = source.tags(1, ns="IMAGE_STRUCTURE").get("NBITS")
-        if bits is not None and source.colorinterp[0].name != "palette":
-            raise InputError(f"{file}: a label image in grey has 8 bits per pixel or more, this one has {bits}; save 8")
         ids = source.read(1)
         valid = _valid(source, [1], None)
     if valid is not None:

@@ -112,6 +112,14 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     return f"{file}: its {number} band is transparency and is not read; {hint}"
 
 
+def turned_upright(file: Path, orientation: int) -> str:
+    """A sentence about a labelled image that was turned as its EXIF says."""
+    return (
+        f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it stands; "
+        "if it was drawn on the pixels as they are stored, remove the orientation"
+    )
+
+
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
     """An 8-bit image of any mode as (H, W, 3) uint8, without transparency; an InputError for more bits."""
     _refuse_deep(picture, file)

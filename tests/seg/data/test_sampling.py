@@ -13,8 +13,8 @@ from scipy.special import softmax
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
+from seg.data.loader import Epochs, Interleaved, RareClasses, labelled_sampler
 from seg.data.pixel_format import normalised
-from seg.data.sampling import Epochs, Interleaved, RareClasses, labelled_sampler
 from seg.data.statistics import IMAGES, class_pixels, spread_batches
 
 # three images of 100 pixels; of class 2 there is too little everywhere, class 3 is nowhere; the last column is ignored
