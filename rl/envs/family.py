@@ -15,27 +15,23 @@ class Family:
     """Environments that are imported, wrapped and trained alike. A file of ``rl/envs`` makes one.
 
     Nothing is imported before an environment of the family is made. Everything but the prefixes is optional.
-
-    Args:
-        prefixes: what the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
-        module: importing it registers the ids with gymnasium; as ``module:function`` this function is called as well.
-        innermost: a wrapper, as ``module:Class``, that every environment of the family needs.
-        wrappers: names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
-            ``module:Class``. An entry of any environment may use those of all families.
-        hyperparameters: an entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that
-            ``configs/rl/ALGO.yaml`` has none for; without one, such an id starts with SB3's defaults.
-        goals: what an id begins with, and the mean return at which such a task counts as reached
-            (:func:`goal_return`); the longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
-        unit_returns: an episode's return is 0 unless it was solved, so any return above 0 is a success
-            (:func:`counts_as_success`).
     """
 
+    #: What the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
     prefixes: tuple[str, ...]
+    #: Importing it registers the ids with gymnasium; as ``module:function`` this function is called as well.
     module: str | None = None
-    innermost: str | None = None
+    innermost: str | None = None  #: a wrapper, as ``module:Class``, that every environment of the family needs
+    #: Names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
+    #: ``module:Class``. An entry of any environment may use those of all families.
     wrappers: Mapping[str, str] = field(default_factory=dict)
+    #: An entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that ``configs/rl/ALGO.yaml``
+    #: has none for; without one, such an id starts with SB3's defaults.
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    #: What an id begins with, and the mean return at which such a task counts as reached (:func:`goal_return`); the
+    #: longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
     goals: Mapping[str, float] = field(default_factory=dict)
+    #: An episode's return is 0 unless it was solved, so any return above 0 is a success (:func:`counts_as_success`).
     unit_returns: bool = False
 
 
