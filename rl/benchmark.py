@@ -41,8 +41,7 @@ class BenchmarkConfig(GridConfig):
 def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
     """The jobs of each environment and arm, all settings checked; ``module`` trains.
 
-    Raises:
-        InputError: a setting that rl.train would refuse, or a run in the folder that was made with other settings.
+    Raises InputError: a setting that rl.train would refuse, or a run in the folder that was made with other settings.
     """
     if not config.envs or not config.arms:
         raise InputError("--config: needs a file that names envs and arms, such as configs/rl/paper.yaml")

@@ -88,8 +88,7 @@ class TrainConfig(ObjectiveSettings):
 def resolve(config: TrainConfig) -> TrainConfig:
     """Fill in what depends on the environment, and check the rest; imports the modules of ``--import``.
 
-    Raises:
-        InputError: naming the flag or the key, and what would be right.
+    Raises InputError: naming the flag or the key, and what would be right.
     """
     from rl.envs.families import goal_return
     from rl.envs.make import episode_limit
@@ -134,8 +133,7 @@ def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
 def read_run(run_dir: Path) -> TrainConfig:
     """The resolved settings of a run of ``rl.train``, checked again; no module is imported that they name.
 
-    Raises:
-        InputError: no run folder, or settings that no run of ``rl.train`` has.
+    Raises InputError: no run folder, or settings that no run of ``rl.train`` has.
     """
     from rl.training.entries import check_entry
 
@@ -153,10 +151,8 @@ def read_run(run_dir: Path) -> TrainConfig:
 def import_environments(modules: str | None, env_ids: Sequence[str] = (), arguments: Sequence[str] = ()) -> None:
     """Import the modules of ``--import``, and of ids ``module:Id`` that stand in the command line ``arguments``.
 
-    A run folder or a file of settings may be another person's: ``module:Id`` in it has no module imported.
-
-    Raises:
-        InputError: a module that cannot be imported, or the module of an environment that stands in a file only.
+    A run folder or a file of settings may be another person's: ``module:Id`` in it has no module imported. Raises
+    InputError: a module that cannot be imported, or the module of an environment that stands in a file only.
     """
     from rl.envs.family import import_modules
 

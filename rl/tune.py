@@ -60,8 +60,7 @@ class TuneConfig(SearchConfig):
 def search_space(config: TrainConfig) -> Space:
     """The grid for a loss: its weight, and those of its options that were not given.
 
-    Raises:
-        InputError: a loss that has no weight to search.
+    Raises InputError: a loss that has no weight to search.
     """
     from optuna.distributions import FloatDistribution
 
@@ -85,10 +84,8 @@ def tune(
     """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
 
     ``train``, made from ``train_flags``, is what every trial trains with apart from the point and the seed. The command
-    with ``arguments`` continues the study.
-
-    Raises:
-        InputError: settings that do not fit, a folder of another study, no trial with a score.
+    with ``arguments`` continues the study. Raises InputError: settings that do not fit, a folder of another study, no
+    trial with a score.
     """
     from dem_apps.jobs.search import best_trial, opened_study, run_search, tpe_plan, trials_table, write_trials
 

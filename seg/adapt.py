@@ -136,8 +136,7 @@ class AdaptConfig(ObjectiveSettings):
 def adapt(config: AdaptConfig) -> Result:
     """Open, predict before, adapt under watch, predict after, and write the result.
 
-    Raises:
-        InputError: a network, folder or flag that does not fit.
+    Raises InputError: a network, folder or flag that does not fit.
     """
     config.check()
     from dem_apps import TestTimeAdapter

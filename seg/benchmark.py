@@ -41,8 +41,7 @@ class BenchmarkConfig(GridConfig):
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
     """The jobs of each task and arm, all settings checked; ``module`` trains.
 
-    Raises:
-        InputError: a setting that seg.train would refuse, or a run in the folder that was made with other settings.
+    Raises InputError: a setting that seg.train would refuse, or a run in the folder that was made with other settings.
     """
     if not config.arms:
         raise InputError("--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml")

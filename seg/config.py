@@ -307,11 +307,7 @@ class TrainConfig(ObjectiveSettings):
     )
 
     def check(self) -> None:
-        """What parsing could not check.
-
-        Raises:
-            InputError: naming the flag and what would be right.
-        """
+        """What parsing could not check. Raises InputError: naming the flag and what would be right."""
         check_settings(self)
         if self.demo != DemoConfig() and not self.uses_demo():
             given = "source" if self.source.root is not None else "target"

@@ -19,8 +19,7 @@ from seg.inference.settings import RAW_FORMATS, ExportConfig
 def export(config: ExportConfig) -> int:
     """Do what the command does; returns how many images could not be exported.
 
-    Raises:
-        InputError: a folder, run or flag that does not fit.
+    Raises InputError: a folder, run or flag that does not fit.
     """
     check_settings(config)
     from seg.inference.export_images import export_images

@@ -37,8 +37,7 @@ class ExportModelConfig:
 def export_model(config: ExportModelConfig) -> Path:
     """Do what the command does; returns the folder.
 
-    Raises:
-        InputError: a flag is missing, a folder is in use, or a check between two forms of the network failed.
+    Raises InputError: a flag is missing, a folder is in use, or a check between two forms of the network failed.
     """
     check_settings(config)
     if config.size is not None and (len(config.size) != 2 or not config.onnx):

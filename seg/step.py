@@ -120,11 +120,8 @@ class TrainState:
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
     """One step of the network, then what the method does after it; returns values to log, means over all processes.
 
-    The gradients of the micro-batches are averaged.
-
-    Raises:
-        NotFiniteError: a loss that is not finite, with the step and the names of the images. Neither the network nor,
-            where it is theirs, the discriminators have made the step.
+    The gradients of the micro-batches are averaged. Raises NotFiniteError: a loss that is not finite, with the step and
+    the names of the images. Neither the network nor, where it is theirs, the discriminators have made the step.
     """
     state.schedule.set_rates((state.optimizer, *state.method.optimizers.values()), state.step)
     state.model.train()

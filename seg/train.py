@@ -11,11 +11,7 @@ from seg.config import TrainConfig
 
 
 def train(config: TrainConfig) -> Path:
-    """Run one training and return its run folder.
-
-    Raises:
-        InputError: a setting, folder or file that does not fit.
-    """
+    """Run one training and return its run folder. Raises InputError: a setting, folder or file that does not fit."""
     config.check()
     from seg.training import loop
 

@@ -59,9 +59,7 @@ def grid_cells(
     """The jobs of each row and arm, all settings checked. An arm's setting wins over a row's, that over ``train``'s.
 
     ``rows_key`` is the command's name for its rows, ``control`` its name for the arm to compare with, and that arm.
-
-    Raises:
-        InputError: a setting that is wrong, or a run in the folder that was made with other settings.
+    Raises InputError: a setting that is wrong, or a run in the folder that was made with other settings.
     """
     _check(config, rows_key, rows, control)
     cells: Cells = {}
@@ -138,9 +136,7 @@ def run_grid(
     """Run what is missing, write the report and print it; returns what failed, by the name of the run.
 
     ``write_report`` gets row, arm and job of each finished run and the report's folder, and returns what to print.
-
-    Raises:
-        InputError: there is nothing to report, or ``--out`` holds other files.
+    Raises InputError: there is nothing to report, or ``--out`` holds other files.
     """
     out = Path(config.out or Path(str(config.folder)) / "report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]

@@ -101,8 +101,7 @@ def search_flags(
 ) -> tuple[list[str], list[str]]:
     """A search's own flags, and those of its trainings without their prefix ``--train.``.
 
-    Raises:
-        InputError: a flag of the trainings without it.
+    Raises InputError: a flag of the trainings without it.
     """
     own: list[str] = []
     train: list[str] = []

@@ -57,8 +57,7 @@ def parsed_yaml(text: str, where: str) -> Any:
 def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> None:
     """Check that a mapping has these keys with values of these types; a bool is no int.
 
-    Raises:
-        InputError: naming the first key that is missing or of another type.
+    Raises InputError: naming the first key that is missing or of another type.
     """
     if not isinstance(document, dict):
         raise InputError(f"{where}: expected a mapping, found {type(document).__name__}")

@@ -19,8 +19,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 def opened_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
     """The image of a file of one of Pillow's ``formats``; its pixels are decoded where the caller asks for them.
 
-    Raises:
-        InputError: missing, another format, damaged, or more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
+    Raises InputError: missing, another format, damaged, or more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
     try:
         with warnings.catch_warnings():

@@ -66,8 +66,7 @@ class RunFolder:
     ) -> RunFolder:
         """Start a run in a new or empty folder, with its resolved settings and what it will log and write.
 
-        Raises:
-            InputError: the folder holds something already, cannot be made, or another process writes to it.
+        Raises InputError: the folder holds something already, cannot be made, or another process writes to it.
         """
         _refuse_used(path)
         try:
@@ -182,8 +181,7 @@ def report_command(path: Path) -> str:
 def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
     """The newest state of a run; None where it was stopped before it had saved any, and has to begin again.
 
-    Raises:
-        InputError: it is no run folder, or its last checkpoint is damaged or gone.
+    Raises InputError: it is no run folder, or its last checkpoint is damaged or gone.
     """
     read_config(path)
     checkpoints = path / "checkpoints"

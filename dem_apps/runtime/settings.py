@@ -155,8 +155,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 def from_dict(config_class: type[Config], values: dict[str, Any], where: str) -> Config:
     """Rebuild a configuration that :func:`to_dict` made, such as a run folder's ``config.yaml``.
 
-    Raises:
-        InputError: an unknown key, or a value that is not of its field's type or out of its range.
+    Raises InputError: an unknown key, or a value that is not of its field's type or out of its range.
     """
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")

@@ -66,10 +66,8 @@ class Method:
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
     """A mask of the images' or the logits' size at the logits' size; None where all count.
 
-    An element of coarser logits counts where all its pixels do.
-
-    Raises:
-        ValueError: a mask that is not boolean, or of neither the images' nor the logits' size.
+    An element of coarser logits counts where all its pixels do. Raises ValueError: a mask that is not boolean, or of
+    neither the images' nor the logits' size.
     """
     if mask is None:
         return None

@@ -49,8 +49,7 @@ class Units:
 def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
     """The units of a batch; ``mask`` is boolean, the logits' shape without C, or None.
 
-    Raises:
-        NotFiniteError: an entropy that is NaN, which no threshold can judge.
+    Raises NotFiniteError: an entropy that is NaN, which no threshold can judge.
     """
     logits = logits.detach()
     elements = logits.new_ones(logits.shape[:1] + logits.shape[2:], dtype=torch.bool) if mask is None else mask

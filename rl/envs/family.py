@@ -38,8 +38,7 @@ class Family:
 def import_modules(names: Sequence[str], flag: str) -> None:
     """Import modules that register environments, which runs their code; ``flag`` names them in errors.
 
-    Raises:
-        InputError: one cannot be imported.
+    Raises InputError: one cannot be imported.
     """
     for name in names:
         try:

@@ -40,8 +40,7 @@ Compared = dict[str, dict[str, list[Run]]]
 def find_runs(paths: Sequence[Path]) -> list[Run]:
     """The finished runs in or below the given folders, each once, the plain arms first.
 
-    Raises:
-        InputError: a folder that is missing, or that has no finished run of rl.train.
+    Raises InputError: a folder that is missing, or that has no finished run of rl.train.
     """
     found: dict[Path, Run] = {}
     for path in paths:
@@ -67,10 +66,8 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
 def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: str | None) -> str:
     """Write the figures, ``table.md`` and ``runs.csv`` of finished runs, and return the table.
 
-    Equal runs write equal bytes; an earlier report in ``out`` is replaced.
-
-    Raises:
-        InputError: a baseline that is no arm of these runs, or two runs of one environment, arm and seed.
+    Equal runs write equal bytes; an earlier report in ``out`` is replaced. Raises InputError: a baseline that is no arm
+    of these runs, or two runs of one environment, arm and seed.
     """
     if baseline is not None and baseline not in arms:
         known = list(dict.fromkeys(arms))

@@ -34,8 +34,7 @@ _PICTURE, _PANEL, _TOP = 360, 360, 76
 def check_video_file(file: Path) -> None:
     """Refuse early what would make :func:`record_episodes` fail after all the work.
 
-    Raises:
-        InputError: an ending that is not .gif, a file that exists, a missing folder.
+    Raises InputError: an ending that is not .gif, a file that exists, a missing folder.
     """
     if file.suffix != ".gif":
         raise InputError(f"--video: expected a file ending in .gif, got {file}")
@@ -50,10 +49,8 @@ def record_episodes(
 ) -> None:
     """Write the best, the worst and two episodes in between, by return, to a new GIF with the title ``about``.
 
-    ``model`` has played the episodes in ``env_id`` with ``wrapper``, as in :func:`rl.envs.make.make_env`.
-
-    Raises:
-        InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.
+    ``model`` has played the episodes in ``env_id`` with ``wrapper``, as in :func:`rl.envs.make.make_env`. Raises
+    InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.
     """
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")

@@ -54,10 +54,8 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     """The environment's entry, and where it was found.
 
     Without ``file`` it is in ``configs/rl/ALGO.yaml``, or of the environment's family, or SB3's defaults with the
-    policy that fits the observations. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0.
-
-    Raises:
-        InputError: an unreadable file, or no entry in a file that was named.
+    policy that fits the observations. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0. Raises
+    InputError: an unreadable file, or no entry in a file that was named.
     """
     path = file or CONFIGS / "rl" / f"{algo}.yaml"
     entries = read_yaml(path)
@@ -89,8 +87,7 @@ def _sb3_defaults(env_id: str) -> dict[str, Any]:
 def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
     """Check the keys and the numbers of an entry; SB3 checks the rest when the model is made.
 
-    Raises:
-        InputError: naming the key and what was expected.
+    Raises InputError: naming the key and what was expected.
     """
     arguments = {
         name: parameter.default
@@ -137,10 +134,7 @@ def hyperparameter(key: str, value: Any) -> Any:
     """A checked entry's value as SB3 takes it.
 
     ``lin_2.5e-4`` falls linearly to 0 with the progress of training, ``!!float 128`` is a whole number where one is
-    due, and ``policy_kwargs`` may be an expression.
-
-    Raises:
-        InputError: naming the key and what was expected.
+    due, and ``policy_kwargs`` may be an expression. Raises InputError: naming the key and what was expected.
     """
     if key in _SCHEDULES and isinstance(value, str):
         start = _start(value)
@@ -162,9 +156,7 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
     """Whether observations and rewards are normalised, of an entry's ``normalize``; None if neither.
 
     It is a truth value, or a mapping, or an expression of one, with ``norm_obs`` and ``norm_reward``, true by default.
-
-    Raises:
-        InputError: anything else.
+    Raises InputError: anything else.
     """
     given = parsed_expression("normalize", value) if isinstance(value, str) else value
     if isinstance(given, bool):
@@ -180,8 +172,7 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
 def parsed_expression(key: str, text: str) -> Any:
     """The value of an expression of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and the :data:`NAMES`.
 
-    Raises:
-        InputError: the text holds anything else, which is not run.
+    Raises InputError: the text holds anything else, which is not run.
     """
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)

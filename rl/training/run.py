@@ -86,8 +86,7 @@ def build_model(
 ) -> Algorithm:
     """An algorithm of SB3, with the hook or without, on the environments of its entry, everything seeded.
 
-    Raises:
-        InputError: a hyperparameter that SB3 refuses.
+    Raises InputError: a hyperparameter that SB3 refuses.
     """
     values = {key: hyperparameter(key, value) for key, value in {**entry, "ent_coef": ent_coef}.items()}
     arguments = {key: value for key, value in values.items() if key not in ENVIRONMENT_KEYS}

@@ -28,8 +28,7 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     """Put back what :func:`policy_state` returned: the weights, and the running statistics of the environments.
 
-    Raises:
-        InputError: the state is that of another network or of other observations.
+    Raises InputError: the state is that of another network or of other observations.
     """
     where = "the checkpoint does not fit this run, policy"
     load_state(model.policy, state.get("policy"), where)
@@ -74,9 +73,8 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     """Put back what :func:`train_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
 
-    Raises:
-        InputError: an environment did not come back to where it was, since not all of its randomness is ``np_random``;
-            or the state is not one of this run.
+    Raises InputError: an environment did not come back to where it was, since not all of its randomness is
+    ``np_random``; or the state is not one of this run.
     """
     where = "--resume: the checkpoint"
     restore_policy(model, state)

@@ -57,8 +57,7 @@ class Probe:
     def look(self, forward: Forward) -> Evidence:
         """The evidence of a network on the images as they are, mirrored, and smaller.
 
-        Raises:
-            NotFiniteError: a prediction that is NaN or infinite.
+        Raises NotFiniteError: a prediction that is NaN or infinite.
         """
         logits = [forward(batch).float() for batch in self.batches]
         if not all(bool(each.isfinite().all()) for each in logits):

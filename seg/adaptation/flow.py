@@ -189,8 +189,7 @@ def batch_norm_normalises(network: nn.Module) -> bool:
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
     """A function that gives (B, 3, h, w) images the mean and deviation in Lab of the source's ``batches``.
 
-    Raises:
-        InputError: a network of other bands than RGB.
+    Raises InputError: a network of other bands than RGB.
     """
     description = trained.description
     if not description.pixels.is_rgb:

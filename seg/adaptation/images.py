@@ -142,8 +142,7 @@ class Labels:
     ) -> NDArray[np.int64] | None:
         """(C, C) pixels by label and predicted train id, at the label's size; None for an image without a label.
 
-        Raises:
-            InputError: an unreadable label image, or an id that no class has.
+        Raises InputError: an unreadable label image, or an id that no class has.
         """
         if image not in self.files:
             return None

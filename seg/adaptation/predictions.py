@@ -50,8 +50,7 @@ class Predictions:
     def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
         """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again.
 
-        Raises:
-            NotFiniteError: logits that are NaN or infinite, which would look like class 0 everywhere.
+        Raises NotFiniteError: logits that are NaN or infinite, which would look like class 0 everywhere.
         """
         relative = self.folder.relative[index]
         if not bool(logits.isfinite().all()):

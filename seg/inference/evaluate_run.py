@@ -35,8 +35,7 @@ from seg.training.processes import launched_processes
 def evaluate_run(config: EvaluateConfig) -> None:
     """Do what the command does; the processes of a launcher share the images, and the main rank writes.
 
-    Raises:
-        InputError: a run, data or a flag that does not fit.
+    Raises InputError: a run, data or a flag that does not fit.
     """
     with launched_processes(config.device) as processes:
         _score(config, processes)
@@ -114,8 +113,7 @@ class PredictionWriter:
     def __call__(self, _index: int, sample: Sample, logits: Tensor) -> None:
         """Write the prediction of an image's (C, H, W) logits.
 
-        Raises:
-            InputError: another image's prediction has the same name.
+        Raises InputError: another image's prediction has the same name.
         """
         name = f"{files.cut(Path(sample.name).stem)}_pred_labelIds.png"
         if name in self._written:

@@ -135,8 +135,7 @@ def _with_statistics_of(
 ) -> TrainedNetwork:
     """A run, called ``name``, with batch norm statistics re-estimated on images; what cannot be read is left out.
 
-    Raises:
-        InputError: a network without statistics.
+    Raises InputError: a network without statistics.
     """
     check_there_are_statistics(trained.network, name)
     description = trained.description

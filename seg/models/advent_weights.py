@@ -77,10 +77,8 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
     """Weights in ADVENT's names → weights for :class:`seg.models.deeplabv2_advent.AdventDeepLabV2`, float32.
 
     A prefix ``module.`` on every name, which data-parallel training leaves, is dropped. Of weights to start from
-    (prefix ``Scale.``) the encoder alone is returned.
-
-    Raises:
-        InputError: names that are missing or unknown, or a tensor of another shape; it begins with ``where``.
+    (prefix ``Scale.``) the encoder alone is returned. Raises InputError: names that are missing or unknown, or a tensor
+    of another shape; it begins with ``where``.
     """
     if all(name.startswith("module.") for name in advent):
         advent = {name.removeprefix("module."): value for name, value in advent.items()}

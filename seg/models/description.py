@@ -42,32 +42,22 @@ _ORDERS = ("rgb", "bgr")
 class Description:
     """What a network expects of images, see :meth:`normalised`, and what it returns, see :meth:`logits`.
 
-    Args:
-        mean: what becomes 0, of red, green and blue on the scale from 0 to 1.
-        std: what becomes 1, likewise.
-        order: of the channels that the network sees, ``rgb`` or ``bgr``.
-        multiple: the network takes sides that are multiples of it.
-        size: (width, height) that the network was trained to see; None is the images' own.
-        pixels: of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
-        classes: what the C outputs mean; None where that is not known.
-        align_corners: of the upsampling of logits.
-        output: the key of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
-        probabilities: whether the network returns probabilities in place of logits.
-
     Raises:
         InputError: another number of channels than 3, numbers that are not finite, a deviation that is not positive.
     """
 
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
-    order: str = "rgb"
-    multiple: int = 1
-    size: tuple[int, int] | None = None
+    mean: tuple[float, ...] = IMAGENET_MEAN  #: what becomes 0, of red, green and blue on the scale from 0 to 1
+    std: tuple[float, ...] = IMAGENET_STD  #: what becomes 1, likewise
+    order: str = "rgb"  #: of the channels that the network sees, ``rgb`` or ``bgr``
+    multiple: int = 1  #: the network takes sides that are multiples of it
+    size: tuple[int, int] | None = None  #: (width, height) that the network was trained to see; None is the images' own
+    #: Of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
     pixels: PixelFormat = RGB
-    classes: ClassSet | None = None
-    align_corners: bool = True
+    classes: ClassSet | None = None  #: what the C outputs mean; None where that is not known
+    align_corners: bool = True  #: of the upsampling of logits
+    #: The key of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
     output: str | None = None
-    probabilities: bool = False
+    probabilities: bool = False  #: whether the network returns probabilities in place of logits
 
     def __post_init__(self) -> None:
         if not self.pixels.is_rgb:
@@ -107,10 +97,8 @@ class Description:
     def logits(self, output: Any) -> Tensor:
         """The logits (B, C, h, w) in what the network returned.
 
-        One output per pixel means yes or no: its logit z becomes (0, z), whose softmax is (1 - σ(z), σ(z)).
-
-        Raises:
-            InputError: there are none.
+        One output per pixel means yes or no: its logit z becomes (0, z), whose softmax is (1 - σ(z), σ(z)). Raises
+        InputError: there are none.
         """
         values: Tensor = find_logits(output if self.output is None else output[self.output])
         if values.shape[1] == 1:

@@ -30,8 +30,7 @@ def pretrained_network(
 ) -> SegmentationNetwork:
     """The network that the folder ``encoder`` describes, with random weights; ``--model.start-from`` loads others.
 
-    Raises:
-        InputError: a folder that describes none, or a network that cannot be built.
+    Raises InputError: a folder that describes none, or a network that cannot be built.
     """
     if weights is not None:
         raise InputError("--model.encoder-weights: a pretrained network has its own; leave it away")

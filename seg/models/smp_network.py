@@ -96,6 +96,7 @@ class SmpNetwork(SegmentationNetwork):
             library = self._library(**self._arguments | {"encoder_weights": None})
         library.load_state_dict(self.state_dict(), assign=True)
         library.save_pretrained(folder)
+        (folder / "README.md").unlink(missing_ok=True)  # claims MIT for any weights
 
 
 def smp_network(
@@ -104,10 +105,8 @@ def smp_network(
     """One of the library's architectures, to train; see :func:`seg.build_model`.
 
     ``options`` are ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
-    library's names, such as ``decoder_attention_type="scse"``.
-
-    Raises:
-        InputError: an option, a value or an encoder that the architecture does not take, or weights that cannot be had.
+    library's names, such as ``decoder_attention_type="scse"``. Raises InputError: an option, a value or an encoder that
+    the architecture does not take, or weights that cannot be had.
     """
     arguments = _arguments(architecture, options)
     with encoder_errors(f"model: {architecture} with encoder {encoder}", encoder, weights):

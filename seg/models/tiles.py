@@ -40,8 +40,7 @@ class Tiling:
 def tiling(side: int | None, overlap: int | None) -> Tiling | None:
     """The tiling of ``--tile`` and ``--tile-overlap``; None without the first.
 
-    Raises:
-        InputError: an overlap without tiles, or one that leaves nothing of a tile.
+    Raises InputError: an overlap without tiles, or one that leaves nothing of a tile.
     """
     if side is None:
         if overlap is not None:

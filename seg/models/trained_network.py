@@ -51,27 +51,16 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network to predict with, to adapt and to save.
+    """A network to predict with, to adapt and to save."""
 
-    Args:
-        spec: the SPEC that was opened.
-        network: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``.
-        num_classes: C.
-        description: of its images and outputs.
-        write: writes the current weights, in the format that they came in, into an empty folder.
-        training: of a run.
-        size: (width, height) of the images that it sees; None is each image's own.
-        cut: tiles of larger images.
-    """
-
-    spec: str
-    network: nn.Module
-    num_classes: int
-    description: Description
-    write: Callable[[Path], None]
-    training: Training | None = None
-    size: tuple[int, int] | None = None
-    cut: Tiling | None = None
+    spec: str  #: the SPEC that was opened
+    network: nn.Module  #: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``
+    num_classes: int  #: C
+    description: Description  #: of its images and outputs
+    write: Callable[[Path], None]  #: writes the current weights, in the format that they came in, into an empty folder
+    training: Training | None = None  #: of a run
+    size: tuple[int, int] | None = None  #: (width, height) of the images that it sees; None is each image's own
+    cut: Tiling | None = None  #: tiles of larger images
 
     def __post_init__(self) -> None:
         named = self.description.classes

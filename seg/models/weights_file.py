@@ -51,8 +51,7 @@ def read_weights(file: Path, flag: str = "--weights") -> tuple[dict[str, Tensor]
 def read_torch(file: Path, flag: str) -> Any:
     """What a file of torch holds, without running code that is in it; ``flag`` named it.
 
-    Raises:
-        InputError: it cannot be read, or asks for code to be run.
+    Raises InputError: it cannot be read, or asks for code to be run.
     """
     if not file.is_file():
         raise InputError(f"{flag}: {file} cannot be read (no such file); give a state dict as .pth or .safetensors")

@@ -58,10 +58,8 @@ def update(
     """The optimiser's step after the backward of every micro-batch, unless a loss is not finite.
 
     The optimiser is prepared by accelerate, so that it undoes the loss scale of fp16; ``logged`` are each micro-batch's
-    losses, and ``step`` counts from 1. Returns the losses, the mean over micro-batches and processes.
-
-    Raises:
-        NotFiniteError: before the optimiser's step, in every process alike.
+    losses, and ``step`` counts from 1. Returns the losses, the mean over micro-batches and processes. Raises
+    NotFiniteError: before the optimiser's step, in every process alike.
     """
     _average_gradients(module)
     means = _means(logged)
