@@ -11,10 +11,7 @@ from seg.config import TrainConfig
 
 _PROG = "python -m seg.data check"
 _DESCRIPTION = f"""Look at every file of both data sets: pairs, sizes, label ids, blank or damaged images. Exit status 1
-when something is wrong.
-
-The settings are those of python -m seg.train, so that its files and flags can be given as they are; those of the data
-and --workers, the number of processes, matter here: {_PROG} --help"""
+when something is wrong. Settings are those of python -m seg.train; see {_PROG} --help"""
 
 
 def _main() -> None:

@@ -71,7 +71,6 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     if not pair.target_val.labelled:
         note = FileReport(notes=[f"{pair.target_val.root}: no labels, so training gives the unsupervised scores alone"])
         _print_lines([note], pair.target_val.root, "target val", console)
-    console.print(_overview(reports))
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
     if (advice := _fitting_classes(checked, pair.classes, unfit)) is not None:
@@ -232,14 +231,6 @@ def _print_lines(reports: list[FileReport], root: Path, title: str, console: Con
             lines = [f"{len(lines):,} files, such as {lines[0]}"]
         for line in lines:
             console.print(f"{kind}: {title}: {printable(line)}", markup=False, emoji=False, highlight=False)
-
-
-def _overview(reports: dict[str, list[FileReport]]) -> Table:
-    table = Table("split", "images", "with errors", "with warnings", title="files")
-    for title, files in reports.items():
-        errors, warnings = sum(bool(file.errors) for file in files), sum(bool(file.warnings) for file in files)
-        table.add_row(title, f"{len(files):,}", f"{errors:,}", f"{warnings:,}")
-    return table
 
 
 def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:

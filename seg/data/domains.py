@@ -70,10 +70,6 @@ def open_pair(
     The source is not opened where the labelled part of the target replaces it. ``labels_must_exist=False`` leaves a
     missing label to be found when it is read, and ``measure=False`` refuses no other kinds of images. Without
     ``pixels``, the images say what the network sees, and those that are no 8-bit RGB are measured.
-
-    Raises:
-        InputError: one root without the other, a folder that is missing or empty, an image without its label, a
-            labelled part that is empty or that is scored as well.
     """
     instead, world = target.replaces_source(), demo or DemoConfig()
     if (source.root is None) != (target.root is None) and not (instead and target.root is not None):
@@ -123,8 +119,7 @@ def open_validation(
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels, if any, at their own.
 
-    ``part`` is the share of the images to use, (from, to) of a fixed shuffle. Parts that share no number share no
-    image, so that (0, 0.2) can be tuned on and (0.2, 1) scored.
+    ``part`` is a share, (from, to) of a fixed shuffle: (0, 0.2) can be tuned on and (0.2, 1) scored.
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")

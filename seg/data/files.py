@@ -36,8 +36,7 @@ def find_images(source: Path, flag: str = "--images") -> list[Path]:
 def image_files(folder: Path, suffixes: Sequence[str] = IMAGE_SUFFIXES) -> list[Path]:
     """Files with such a suffix, in any case, below a folder and the folders that it links to, in sorted order.
 
-    Hidden files and folders are left out (macOS writes ``._0.png`` beside 0.png), and a folder that is reached twice
-    counts once.
+    Hidden ones are left out (macOS writes ``._0.png`` beside 0.png), and a folder that is reached twice counts once.
     """
     found: list[Path] = []
     visited: set[str] = set()
@@ -54,10 +53,7 @@ def find_labels(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
     """The label image of each image, by the image's path below its own folder.
 
     A label is a PNG or TIFF with its image's path and stem, or with ``_mask``, ``_label`` or ``_labels`` behind it.
-    Where there is none, it is the PNG that it would be, which does not exist.
-
-    Raises:
-        InputError: two images have one label.
+    Where there is none, it is the PNG that it would be, which does not exist. Two images with one label are an error.
     """
     present: dict[str, Path] = {}
     for file in sorted(image_files(folder, LABEL_SUFFIXES), key=lambda file: LABEL_SUFFIXES.index(file.suffix.lower())):
@@ -74,10 +70,7 @@ def find_labels(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
 
 
 def output_names(images: Sequence[Path]) -> list[Path]:
-    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix.
-
-    Long names are cut, see :func:`cut`.
-    """
+    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix."""
     shared = Counter(str(image.with_suffix("")).lower() for image in images)
     names = []
     for image in images:
@@ -91,8 +84,8 @@ def output_names(images: Sequence[Path]) -> list[Path]:
 def flat_names(images: Sequence[str]) -> list[str]:
     """Names for one folder with a file ``NAME.png`` and a folder ``NAME`` of each image of a data set.
 
-    A name is the stem where no other image has it, else the path: ``val/a/0.png`` beside ``val/b/0.png`` is
-    ``val_a_0``. No two are alike, even where case does not count.
+    A name is the stem, or the path where another image has the stem: ``val/a/0.png`` is ``val_a_0``. No two are alike,
+    even where case does not count.
     """
     shared = Counter(Path(image).stem.lower() for image in images)
     chosen = []

@@ -130,10 +130,7 @@ def id_tables(
     """Look-up tables, (256,) each: id in a label image → train id, and whether the id is known at all.
 
     Ids that the classes do not have become ``IGNORE_INDEX``; 255 is always known. ``numbering`` is id → class name of
-    a data set's own ids; without it label images hold the class set's.
-
-    Raises:
-        InputError: a class that the data set does not have.
+    a data set's own ids, and an InputError names a class that it lacks; without it label images hold the class set's.
     """
     table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True
@@ -164,8 +161,7 @@ def spans(known: NDArray[np.bool_]) -> str:
 def named_classes(names: Sequence[str]) -> ClassSet:
     """The class set of these names, whose ids are their positions; of Cityscapes' names with Cityscapes' colours.
 
-    Colours of others are chosen, all different; black, which looks like no data, is a background alone. A name that
-    comes again gets a number behind it.
+    Other colours are chosen; black, which looks like no data, is a background alone. Repeated names get a number.
     """
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
     colors = [known.get(name) for name in names]
@@ -189,10 +185,8 @@ def load_classes(file: str | None) -> ClassSet:
     """The classes of a YAML file, or of names with commas between; without one Cityscapes' 19.
 
     The file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
-    outputs, and may have a list ``ignored`` of ids. Without ``id`` a class has its position, from 0. Colours may be
-    left out of all of them, and so may everything but the names: ``[background, crop, weed]``. A class may have the id
-    255, which otherwise is ignored. With ``labels: colors`` label images are pictures in the classes' colours, and
-    ``ignored`` is a list of colours.
+    outputs, or of names alone, and may have a list ``ignored`` of ids. Without ``id`` a class has its position. With
+    ``labels: colors`` label images are pictures in the classes' colours, and ``ignored`` is a list of colours.
     """
     if file is None:
         return CITYSCAPES_CLASSES

@@ -1,8 +1,4 @@
-"""TIFF and GeoTIFF by rasterio (extra ``geo``): any number of bands of any numbers, nodata, coordinates.
-
-Only GDAL's TIFF driver opens files: other drivers follow descriptions that point elsewhere.
-Shapes: H × W pixels, B bands.
-"""
+"""TIFF and GeoTIFF by rasterio (extra ``geo``): any bands and numbers, nodata, coordinates; H × W pixels, B bands."""
 
 from __future__ import annotations
 
@@ -89,9 +85,10 @@ def read_header(file: Path) -> Header:
         bands = source.count - alpha
         dtype = np.result_type(*source.dtypes).name
         if "complex" in dtype or bands > MOST_BANDS or source.width * source.height > MOST_PIXELS:
-            has = f"{source.width} × {source.height} pixels in {bands} bands of {dtype}"
-            most = f"{MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
-            raise InputError(f"{file}: has {has}; expected real numbers, {most}")
+            raise InputError(
+                f"{file}: has {source.width} × {source.height} pixels in {bands} bands of {dtype}; expected real "
+                f"numbers, {MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
+            )
         if kinds[0] in ("palette", "cyan"):
             bands = 3  # after conversion to RGB
         colours = None
@@ -193,7 +190,7 @@ def _place(source: Any) -> Georeference | None:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    """A rasterio dataset."""
+    """A rasterio dataset, by GDAL's TIFF driver alone: other drivers follow descriptions that point elsewhere."""
     rasterio = _rasterio(file)
     try:
         with warnings.catch_warnings():

@@ -1,14 +1,13 @@
-"""Reads images and labels.
+"""Reads images and labels; InputErrors name what is damaged, too large, or of other bands, numbers, ids or colours.
 
-Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF (:mod:`seg.data.rasters`). Nothing is cut to
-8 bits. A file that is damaged, too large, or holds other bands, numbers, ids or colours than are wanted raises an
-InputError that names it. Shapes: H × W pixels, B bands.
+Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF. Shapes: H × W pixels, B bands.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,10 @@ _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to
 class ImagePixels:
     """An image as it was read."""
 
-    #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures.
-    values: NDArray[Any]
-    #: (H, W), False where the file holds no data; None where it does everywhere.
-    valid: NDArray[np.bool_] | None = None
-    #: Coordinates, if the file has them.
-    place: Georeference | None = None
-    #: The EXIF orientation that it was turned upright from; 1 for none.
-    turned: int = 1
+    values: NDArray[Any]  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
+    valid: NDArray[np.bool_] | None = None  #: (H, W), False where the file holds no data; None where it does everywhere
+    place: Georeference | None = None  #: coordinates, if the file has them
+    turned: int = 1  #: the EXIF orientation that it was turned upright from; 1 for none
 
 
 def read_header(file: Path) -> Header:
@@ -64,10 +59,8 @@ def read_header(file: Path) -> Header:
 def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
     """The first readable image and its header; None without one."""
     for file in files:
-        try:
+        with suppress(InputError):
             return file, read_header(file)
-        except InputError:
-            continue
     return None
 
 
@@ -107,9 +100,8 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     """A sentence about a band for transparency that is not read, or None."""
     if not header.alpha or wanted.bands > header.bands:
         return None
-    number = {1: "second", 3: "fourth"}.get(header.bands, "last")
     hint = f"where it holds data, such as near infrared, train with --bands.number {header.bands + 1}"
-    return f"{file}: its {number} band is transparency and is not read; {hint}"
+    return f"{file}: its last band is transparency and is not read; {hint}"
 
 
 def turned_upright(file: Path, orientation: int) -> str:
@@ -155,8 +147,7 @@ def read_label(
 ) -> NDArray[np.uint8]:
     """(H, W) uint8 train ids of a label image, 255 where nothing counts.
 
-    ``numbering`` is that of :func:`seg.data.labels.id_tables`, ``read_ids`` the data set's own reader, and ``size``
-    (width, height) to resize to, nearest.
+    ``numbering`` is that of :func:`id_tables`, ``read_ids`` the data set's own reader, ``size`` (width, height).
     """
     ids = label_ids(file, classes, read_ids)
     if size is not None and size != (ids.shape[1], ids.shape[0]):
@@ -176,10 +167,7 @@ def label_ids(
 
 
 def read_index_image(file: Path) -> NDArray[np.uint8]:
-    """Ids of a PNG or TIFF with a palette (P) or with 8-bit grey (L), (H, W) uint8, upright as its EXIF says.
-
-    A TIFF may hold ids in numbers of more bits; where it holds no data the id is 255.
-    """
+    """(H, W) uint8 ids of a PNG or TIFF with a palette (P) or 8-bit grey (L); 255 where a TIFF holds no data."""
     if rasters.readable(file):
         return rasters.read_ids(file)
     with opened_image(file, LOSSLESS) as picture:

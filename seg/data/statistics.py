@@ -1,8 +1,4 @@
-"""Passes over all files of a data set: pixels of each class, mean and deviation of each band, batches for statistics.
-
-Statistics of bands normalise images that are no 8-bit RGB. Of a pair only the labelled images are measured: one
-normalisation serves both domains, as one network does, and adaptation is to what differs.
-"""
+"""Passes over all files of a data set: pixels of each class, moments of each band, batches for statistics."""
 
 from __future__ import annotations
 
@@ -53,10 +49,8 @@ def measured_format(
 ) -> PixelFormat:
     """The format of images with so many bands, with the mean and deviation of the pixels that hold data.
 
-    A band that has one value everywhere is divided by 1. The same for any number of workers.
-
-    Raises:
-        InputError: an image that cannot be read or is of another kind, or no pixel that holds data.
+    A band that has one value everywhere is divided by 1. Of a pair only the labelled images are measured: one
+    normalisation serves both domains, as one network does.
     """
     unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
     each = each_file(functools.partial(_moments, files, unmeasured), range(len(files)), workers, "measuring the bands")
@@ -73,22 +67,18 @@ def measured_format(
 def spread_batches(
     read: Callable[[int], Tensor | None], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
 ) -> Iterator[Tensor]:
-    """Yields (B, 3, H, W) normalised images on the device, each once, B at most ``IMAGES``.
+    """Yields (B, 3, H, W) normalised images on the device, each once; ``read`` gives image i or None.
 
     Batch k of n has the images k, k + n, k + 2n, …: neighbours, often frames of one drive, are in different batches,
-    and no batch is left with the rest. Within it, images of different sizes come apart. ``read`` gives image i, or None
-    to leave it out; processes, (rank, number), together yield every batch once.
+    and no batch is left with the rest. Images of different sizes come apart. ``process`` is (rank, number).
     """
     number = -(-count // IMAGES)
     rank, processes = process
     for first in range(rank, number, processes):
         images = [image for index in range(first, count, number) if (image := read(index)) is not None]
-        for _, same in groupby(sorted(images, key=_shape), key=_shape):
+        images.sort(key=lambda image: tuple(image.shape))
+        for _, same in groupby(images, key=lambda image: tuple(image.shape)):
             yield torch.stack(list(same)).to(device)
-
-
-def _shape(image: Tensor) -> tuple[int, ...]:
-    return tuple(image.shape)
 
 
 def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:

@@ -46,17 +46,11 @@ def write_demo_pair(
 ) -> DemoPair:
     """Draw the pair into ``root``, which appears only when the last picture is written.
 
-    The folder gets ``gta5``, ``cityscapes`` and ``manifest.json``. A pair that is there is kept; one of other arguments
-    or of another world version, or with a picture missing, is replaced. Of several processes one draws. ``seed`` and
-    ``gap`` make the world, see :func:`seg.demo.street.looks.target_look`; ``size`` is (width, height) of every picture.
-
-    Raises:
-        ValueError: for a negative seed, a gap out of range, a count below 1 or a size too small for a street.
-        FileExistsError: when ``root`` exists and is not a demo pair.
+    A pair that is there is kept; one of other arguments or of another world version, or with a picture missing, is
+    replaced, and a folder with anything else is a FileExistsError. Of several processes one draws. ``seed`` and ``gap``
+    make the world, see :func:`target_look`; ``size`` is (width, height) of every picture.
     """
     counts = {"source_train": source_train, "target_train": target_train, "target_val": target_val}
-    if seed < 0 or min(counts.values()) < 1:
-        raise ValueError(f"seed must be at least 0 and counts at least 1, got seed={seed} and counts={counts}")
     root = Path(root)
     manifest = {"world_version": WORLD_VERSION, "seed": seed, "gap": gap, "size": list(size), "counts": counts}
     pictures = list(_pictures(counts, target_look(seed, gap)))
@@ -82,7 +76,7 @@ def write_demo_pair(
 
 
 def finer_picture(image: Path, *, seed: int = 0, gap: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """A validation image of the target, drawn finer, (384, 768, 3) RGB uint8, and its label ids, (384, 768) uint8."""
+    """A validation image of the target and its label ids, drawn finer: (384, 768, 3) and (384, 768)."""
     index = int(image.name.split("_")[1])
     return draw_street(target_look(seed, gap), "val", index, seed=seed, size=SIZE, finer=FINER)
 

@@ -27,10 +27,7 @@ def found_layout(root: Path, split: str, names: Sequence[str], flag: str) -> str
     """The layout of a folder; ``names`` are the classes', and ``flag`` names the layout in errors.
 
     GTA5 has the folders of layout ``folders``, and is told by names of five digits and by its classes. CamVid divided
-    by its light has to be named.
-
-    Raises:
-        InputError: none fits, with what the folder would have to hold.
+    by its light has to be named. Where none fits, the InputError says what the folder would have to hold.
     """
     found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
     if "gta5" in found and "folders" in found:

@@ -24,21 +24,16 @@ NEAR = 1.2
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole camera over a road that may bend.
-
-    ``focal``, ``horizon`` and ``center`` are pixels of the canvas, ``height`` is metres,
-    ``bend`` is the sideways drift of the street in metres per squared metre ahead, and
-    ``finer`` how many of its pixels stand for one of the world's own pictures.
-    """
+    """A pinhole camera over a road that may bend; ``focal``, ``horizon`` and ``center`` are pixels of the canvas."""
 
     width: int
     rows: int
     focal: float
     horizon: float
     center: float
-    height: float
-    bend: float
-    finer: int = 1
+    height: float  # metres
+    bend: float  # sideways drift of the street, metres per squared metre ahead
+    finer: int = 1  # pixels for one of the world's own pictures
 
     def project(self, points: np.ndarray) -> np.ndarray:
         """World points (..., 3) to pixel coordinates (..., 2), column before row."""
@@ -72,10 +67,7 @@ class Light:
 
 
 class Canvas:
-    """Picture (rows, width, 3) RGB uint8 and label ids (rows, width) uint8, painted together.
-
-    ``label=None`` paints the picture only: details such as windows keep the label below them.
-    """
+    """Picture (rows, width, 3) RGB uint8 and label ids (rows, width) uint8; ``label=None`` paints the picture only."""
 
     def __init__(self, camera: Camera, light: Light, haze: float, domain: Domain, rng: np.random.Generator) -> None:
         self.camera, self.light, self.haze = camera, light, haze
@@ -157,13 +149,9 @@ class Canvas:
 
 
 def panel(face: np.ndarray, across: Pair, up: Pair) -> np.ndarray:
-    """A rectangle inside a four-cornered face, both (4, 3) world points, by its limits as fractions of the face.
-
-    Corners run bottom left, bottom right, top right, top left.
-    """
+    """A rectangle inside a face, both (4, 3) world points from bottom left on, by its limits as fractions."""
     corners = [(across[0], up[0]), (across[1], up[0]), (across[1], up[1]), (across[0], up[1])]
-    rectangle: np.ndarray = panels(face, np.asarray(corners)[None])[0]
-    return rectangle
+    return np.asarray(panels(face, np.asarray(corners)[None])[0])
 
 
 def panels(face: np.ndarray, corners_NK2: np.ndarray) -> np.ndarray:
@@ -171,5 +159,4 @@ def panels(face: np.ndarray, corners_NK2: np.ndarray) -> np.ndarray:
     across, up = corners_NK2[..., :1], corners_NK2[..., 1:]
     low = face[0] * (1 - across) + face[1] * across
     high = face[3] * (1 - across) + face[2] * across
-    points: np.ndarray = low * (1 - up) + high * up
-    return points
+    return np.asarray(low * (1 - up) + high * up)

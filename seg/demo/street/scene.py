@@ -26,11 +26,7 @@ Item = tuple[float, Callable[[], None]]
 
 @dataclass(frozen=True)
 class Street:
-    """The plan of one street; every ``left_*`` is negative, every ``right_*`` positive metres.
-
-    Kerbs bound the road, fronts bound the pavements. ``tram`` gives the street rails in the
-    middle of the oncoming half and a tram on them; ``heavy`` names the rare vehicle it owns.
-    """
+    """The plan of one street, in metres: kerbs bound the road, fronts the pavements; ``left_*`` are negative."""
 
     left_kerb: float
     right_kerb: float
@@ -40,29 +36,21 @@ class Street:
     right_verge: float
     parked_left: bool
     parked_right: bool
-    tram: bool
-    heavy: str
+    tram: bool  # rails in the middle of the oncoming half, and a tram on them
+    heavy: str  # its rare vehicle, bus or truck
 
 
 def plan_street(rng: np.random.Generator, index: int) -> Street:
     """Draw a plan; the index deals out trams, buses and trucks, so that a small data set holds every class."""
-    tram = index % 22 == 3
     left = rng.uniform(5.6, 8.2)
     right = rng.uniform(2.2, 4.7)
     verges = [float(rng.uniform(1.2, 2.6)) if rng.random() < 0.3 else 0.0 for _ in range(2)]
     pavements = rng.uniform(3.2, 7.0, 2)
     return Street(
-        left_kerb=-left,
-        right_kerb=right,
-        left_front=-left - verges[0] - pavements[0],
-        right_front=right + verges[1] + pavements[1],
-        left_verge=verges[0],
-        right_verge=verges[1],
-        parked_left=bool(left > 7.0 and rng.random() < 0.7),
-        parked_right=bool(right > 3.5 and rng.random() < 0.8),
-        tram=tram,
-        heavy={1: "bus", 5: "truck"}.get(index % 9, ""),
-    )
+        -left, right, -left - verges[0] - pavements[0], right + verges[1] + pavements[1], verges[0], verges[1],
+        parked_left=bool(left > 7.0 and rng.random() < 0.7), parked_right=bool(right > 3.5 and rng.random() < 0.8),
+        tram=index % 22 == 3, heavy={1: "bus", 5: "truck"}.get(index % 9, ""),
+    )  # fmt: skip
 
 
 def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int], finer: int = 1) -> Canvas:
@@ -81,15 +69,10 @@ def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple
 def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int], finer: int) -> Canvas:
     width, rows = size
     camera = Camera(
-        width=width,
-        rows=rows,
-        focal=domain.focal * width * rng.uniform(0.95, 1.05),
-        horizon=rows * (domain.horizon + rng.normal(0, 0.012)),
-        center=width * (0.5 + rng.normal(0, 0.03)),
-        height=domain.camera_height * rng.uniform(0.94, 1.06),
-        bend=float(rng.normal(0, 0.0006)),
-        finer=finer,
-    )
+        width, rows, focal=domain.focal * width * rng.uniform(0.95, 1.05),
+        horizon=rows * (domain.horizon + rng.normal(0, 0.012)), center=width * (0.5 + rng.normal(0, 0.03)),
+        height=domain.camera_height * rng.uniform(0.94, 1.06), bend=float(rng.normal(0, 0.0006)), finer=finer,
+    )  # fmt: skip
     lit, dim = 1.0 + 0.12 * domain.sunlight, 1.0 - 0.42 * domain.sunlight
     left, right = (lit, dim) if rng.random() < 0.5 else (dim, lit)
     light = Light(left, right, 1.0 - 0.2 * domain.sunlight, 1.0 + 0.1 * domain.sunlight)
@@ -201,9 +184,7 @@ def _draw_own_car(canvas: Canvas) -> None:
 
 def place_objects(canvas: Canvas, street: Street) -> list[Item]:
     """Everything that rises above the ground, the farthest first."""
-    items = [*_side_items(canvas, street)]
-    items += _traffic_items(canvas, street)
-    items += _pavement_items(canvas, street)
+    items = [*_side_items(canvas, street), *_traffic_items(canvas, street), *_pavement_items(canvas, street)]
     return sorted(items, key=lambda item: -item[0])
 
 

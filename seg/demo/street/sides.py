@@ -1,7 +1,6 @@
 """What lines the street: facades, garden walls, fences and parks, one segment after the other.
 
-A segment lies along the plane ``x = edge`` from depth ``near`` to ``far``; ``edge`` is negative
-on the left. All drawers take ``(canvas, edge, near, far)``.
+A segment lies along the plane ``x = edge``, negative on the left, from depth ``near`` to ``far``.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from seg.demo.street.canvas import Canvas, panel, panels
 from seg.demo.street.figures import draw_tree
 from seg.demo.street.looks import Color
 
+#: Metres; leaves nearer than this would hang over the picture as huge flat discs.
 CLOSEST_LEAVES = 4.5
-"""Metres; leaves nearer than this would hang over the picture as huge flat discs."""
 
 
 def vary(rng: np.random.Generator, color: Color, spread: float) -> Color:
@@ -43,8 +42,7 @@ def _window_grid(columns: int, rows: int, wide: float, tall: float, low: float) 
     up = low + (1 - low) * (np.arange(rows) + 0.5) / rows
     middle = np.stack(np.meshgrid(across, up), -1).reshape(-1, 1, 2)
     half = np.asarray((wide / columns / 2, tall * (1 - low) / rows / 2))
-    panes: np.ndarray = middle + np.asarray([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * half
-    return panes
+    return np.asarray(middle + np.asarray([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * half)
 
 
 def draw_building(canvas: Canvas, edge: float, near: float, far: float) -> None:

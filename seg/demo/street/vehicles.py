@@ -129,8 +129,7 @@ def draw_truck(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
 
 def _window_row(count: int, up: Pair) -> np.ndarray:
     """``count`` panes side by side as fractions of a face, (count, 4, 2)."""
-    starts = (np.arange(count) + 0.08) / count
-    ends = (np.arange(count) + 0.92) / count
+    starts, ends = (np.arange(count) + 0.08) / count, (np.arange(count) + 0.92) / count
     low, high = np.full(count, up[0]), np.full(count, up[1])
     corners = ((starts, low), (ends, low), (ends, high), (starts, high))
     return np.stack([np.stack(corner, -1) for corner in corners], 1)

@@ -23,49 +23,28 @@ OVERSAMPLING = 2
 # Relative strength of coarse blotches and fine grain per label; the rest has DEFAULT_TEXTURE.
 DEFAULT_TEXTURE = (0.03, 0.03)
 TEXTURES = {
-    "road": (0.05, 0.05),
-    "sidewalk": (0.05, 0.07),
-    "building": (0.07, 0.05),
-    "wall": (0.08, 0.07),
-    "fence": (0.05, 0.06),
-    "vegetation": (0.10, 0.16),
-    "terrain": (0.07, 0.11),
-    "sky": (0.0, 0.0),
-}
+    "road": (0.05, 0.05), "sidewalk": (0.05, 0.07), "building": (0.07, 0.05), "wall": (0.08, 0.07),
+    "fence": (0.05, 0.06), "vegetation": (0.10, 0.16), "terrain": (0.07, 0.11), "sky": (0.0, 0.0),
+}  # fmt: skip
 
 
 def draw_street(
     domain: Domain, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96), finer: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw one street: the picture, (height, width, 3) RGB uint8, and its Cityscapes label ids, (height, width) uint8.
+    """Draw street ``index``: the picture, (height, width, 3) RGB uint8, and its label ids, (height, width) uint8.
 
-    They are the same bytes for the same arguments.
-
-    Args:
-        domain: the look, such as ``GAME_STREET`` or ``CAMERA_STREET``.
-        split: ``"train"`` or ``"val"``; the two never share a scene.
-        index: number of the scene, from 0.
-        seed: seed of the whole data set, from 0.
-        size: (width, height) in pixels; at least (32, 16). Twice as wide as high looks best.
-        finer: how many times as wide and as high the same street is drawn.
-
-    Raises:
-        ValueError: for an unknown split or a size too small for a street.
+    The same bytes for the same arguments. ``seed`` is the whole data set's, ``split`` is train or val, which share no
+    scene, ``size`` is (width, height), and ``finer`` draws the same street so many times as wide and as high.
     """
-    if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}: the street world has {', '.join(SPLITS)}")
-    if size[0] < 32 or size[1] < 16:
-        raise ValueError(f"size {size} is too small for a street: at least (32, 16)")
     rng = np.random.default_rng([seed, domain.code, SPLITS[split], index])
     canvas = draw_scene(domain, rng, index, (size[0] * OVERSAMPLING, size[1] * OVERSAMPLING), finer)
     return _finish(canvas, domain, rng)
 
 
 def _finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Texture, develop and downscale: (height, width, 3) RGB uint8 and (height, width) label ids.
+    """Texture, develop and downscale; the picture is averaged over area, the labels are sampled.
 
-    The picture is averaged over area, the labels are sampled, so that no label is invented. A finer canvas takes the
-    same random numbers: grain, noise and blur are those of the world's own pictures, enlarged.
+    A finer canvas takes the same random numbers: grain, noise and blur are those of the world's own pictures, enlarged.
     """
     labels = np.ascontiguousarray(canvas.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
     finer = canvas.camera.finer
@@ -104,12 +83,11 @@ def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator, fine
     picture = 128 + domain.contrast * (picture - 128)
     exposure = np.exp(rng.normal(0, domain.exposure_jitter))
     picture = picture * np.asarray(domain.tint, np.float32) * np.float32(exposure)
+    rows, width = picture.shape[:2]
     if domain.vignette > 0:
-        rows, width = picture.shape[:2]
         up, across = np.linspace(-1, 1, rows)[:, None], np.linspace(-1, 1, width)
         picture = picture * (1 - domain.vignette * 0.5 * (up**2 + across**2))[..., None]
     if domain.noise > 0:
-        rows, width = picture.shape[:2]
         noise = rng.standard_normal((rows // finer, width // finer, 3), np.float32)
         picture = picture + domain.noise * cv2.resize(noise, (width, rows), interpolation=cv2.INTER_LINEAR)
     return picture

@@ -87,7 +87,7 @@ def test_what_happens_to_a_fourth_band(tmp_path):
     np.testing.assert_array_equal(read_image(file).values, values[..., :3])
     said = left_out(file, read_header(file), RGB)
     assert said is not None
-    assert "its fourth band is transparency and is not read" in said
+    assert "its last band is transparency and is not read" in said
     assert "--bands.number 4" in said
     np.testing.assert_array_equal(read_image(file, measured(4, "uint8")).values, values)
     assert left_out(file, read_header(file), measured(4, "uint8")) is None

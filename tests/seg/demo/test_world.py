@@ -125,8 +125,6 @@ def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="holds no demo pair"):
         demo.write_demo_pair(tmp_path, **SMALL)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    with pytest.raises(ValueError, match="counts at least 1"):
-        demo.write_demo_pair(tmp_path / "pair", source_train=0)
 
 
 def test_worlds_of_other_seeds_and_gaps_look_different() -> None:
@@ -141,5 +139,3 @@ def test_worlds_of_other_seeds_and_gaps_look_different() -> None:
     start, end = GAME_STREET.camera_height, CAMERA_STREET.camera_height
     assert all(0.5 <= (look.camera_height - start) / (end - start) <= 1.5 for look in looks)
     assert [target_look(seed) for seed in range(1, 5)] == looks
-    with pytest.raises(ValueError, match="gap must be from 0 to 2"):
-        target_look(0, 2.5)
