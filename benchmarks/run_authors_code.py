@@ -1,7 +1,7 @@
 """Run the authors' published code of the test-time methods beside ours, on the same ten batches.
 
     git clone --depth 1 https://github.com/DequanWang/tent /tmp/tent    # and so on; any of them may be missing
-    python tests/dem_apps/test_time_methods/run_authors_code.py --tent /tmp/tent --eata /tmp/EATA --sar /tmp/SAR \\
+    python benchmarks/run_authors_code.py --tent /tmp/tent --eata /tmp/EATA --sar /tmp/SAR \\
         --deyo /tmp/DeYO --cotta /tmp/cotta --toolkit /tmp/test-time-adaptation
 
 The checkouts are of DequanWang/tent, mr-eggplant/EATA, mr-eggplant/SAR, Jhyun17/DeYO, qinenergy/cotta and

@@ -1,7 +1,7 @@
 """Run the published tests of SB3 or sb3-contrib, unchanged, on the plain and on the hooked algorithms.
 
     git clone --depth 1 https://github.com/DLR-RM/stable-baselines3 /tmp/sb3
-    python tests/rl/run_sb3_suite.py /tmp/sb3 --arms plain entropy adadem-where-possible@0.01
+    python benchmarks/run_sb3_suite.py /tmp/sb3 --arms plain entropy adadem-where-possible@0.01
 
 The installed packages are tested: the checkout's ``tests`` folder is copied, and the run stops if Python finds another
 package than the installed one. Take the tag of the installed version.
@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 #: Where tests find the four algorithms.
 _PUBLIC = {
     "PPO": ("stable_baselines3", "stable_baselines3.ppo", "stable_baselines3.ppo.ppo"),
