@@ -8,8 +8,7 @@ returns of MiniGrid are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,16 +38,14 @@ LONGEST_EPISODE = 27_000
 
 @dataclass
 class Episode:
-    """One episode: its place among those asked for, the environment's seed, and its actions, which repeat it."""
+    """One episode; its seed and its actions repeat it."""
 
-    number: int
-    seed: int
+    number: int  #: its place among those asked for
+    seed: int  #: of the environment
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    #: The environment's ``is_success`` at the end; None without one.
-    said_success: bool | None = None
-    #: Whether it was ended by :data:`LONGEST_EPISODE` and not by the environment.
-    cut: bool = False
+    said_success: bool | None = None  #: the environment's ``is_success`` at the end; None without one
+    cut: bool = False  #: whether it was ended by :data:`LONGEST_EPISODE` and not by the environment
 
     @property
     def total(self) -> float:
@@ -62,13 +59,9 @@ class Episode:
 
 
 def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool) -> list[Episode]:
-    """Play one episode per seed, each to its end or to :data:`LONGEST_EPISODE` steps.
+    """Play one episode per seed, each to its end or to :data:`LONGEST_EPISODE` steps; returned in the seeds' order.
 
-    Args:
-        model: its policy acts, and the normalisation it was trained with is used and not moved.
-        envs: at least one; they play side by side.
-        seeds: of the episodes, in whose order they are returned.
-        greedy: take the most probable action instead of drawing one from torch's global generator.
+    The normalisation of training is used and not moved. Actions that are not greedy use torch's global generator.
     """
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
@@ -133,8 +126,12 @@ class Evaluator:
 
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
-        with separate_random_state(self._sampling_seed):
+        states = random_states()
+        seed_everything(self._sampling_seed)
+        try:
             episodes = play(model, self._envs, self._seeds, greedy)
+        finally:
+            restore_random_states(states)
         cut = sum(episode.cut for episode in episodes)
         if cut:
             print(
@@ -161,17 +158,6 @@ def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None)
         "success_rate": float(np.mean(successes)),
         "mean_length": float(np.mean([episode.length for episode in episodes])),
     }
-
-
-@contextmanager
-def separate_random_state(seed: int) -> Iterator[None]:
-    """Inside, the global generators start from ``seed``; afterwards they are where they were."""
-    states = random_states()
-    seed_everything(seed)
-    try:
-        yield
-    finally:
-        restore_random_states(states)
 
 
 def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:

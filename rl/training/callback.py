@@ -30,16 +30,8 @@ LINES_PER_CHECKPOINT = 10
 class TrainingCallback(BaseCallback):
     """Evaluates, logs, saves and stops after an update and before the next rollout, when the rollout buffer is empty.
 
-    What happens at a step depends on the step alone, so a resumed run does the same things at the same steps.
-
-    Args:
-        env_id: for errors.
-        timesteps: of the whole training, for the progress bar.
-        eval_freq: environment steps between two evaluations.
-        evaluator: of episodes that the final scores do not have.
-        run: gets the log and the checkpoints ``last`` and ``best``.
-        stop: the request to save and end.
-        best: ``[mean return]`` of the best evaluation of a resumed run, or None.
+    What happens at a step depends on the step alone, so a resumed run does the same things at the same steps. ``best``
+    is ``[mean return]`` of the best evaluation of a resumed run, or None.
 
     Raises:
         NotFiniteError: a reward, an observation or a weight is NaN or infinite. NaN spreads: one reward makes the
@@ -47,22 +39,19 @@ class TrainingCallback(BaseCallback):
     """
 
     def __init__(
-        self, env_id: str, timesteps: int, eval_freq: int, evaluator: Evaluator, run: RunFolder, stop: StopRequest,
+        self, env_id: str, eval_freq: int, evaluator: Evaluator, run: RunFolder, stop: StopRequest, progress: Progress,
         best: list[float] | None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._env_id, self._timesteps, self._eval_freq = env_id, timesteps, eval_freq
-        self._evaluator, self._run, self._stop, self._best = evaluator, run, stop, best
-        self._progress: Progress | None = None
+        self._env_id, self._eval_freq, self._evaluator = env_id, eval_freq, evaluator
+        self._run, self._stop, self._progress, self._best = run, stop, progress, best
 
     def _on_training_start(self) -> None:
-        done = self._done_step = self.model.num_timesteps
+        self._done_step = self.model.num_timesteps
         rollout = self.algorithm.n_steps * self.algorithm.n_envs
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
-        if done == 0:
+        if self._done_step == 0:
             self._save()  # a run can be resumed from its first step on
-        # a rollout that has begun is finished
-        self._progress = Progress(done + -(-max(self._timesteps - done, 0) // rollout) * rollout, done)
 
     def _on_step(self) -> bool:
         observations = self.locals["new_obs"]
@@ -102,8 +91,7 @@ class TrainingCallback(BaseCallback):
         self.algorithm.dump_logs()
         if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
             self._save()
-        if self._progress is not None:
-            self._progress.update(step)
+        self._progress.update(step)
 
     def _every(self, steps: int) -> bool:
         """Whether a multiple of ``steps`` lies between the previous line of the log and this one."""
@@ -119,9 +107,8 @@ class TrainingCallback(BaseCallback):
         if self._best is None or score > self._best[0]:
             self._best = [score]
             self._run.save_checkpoint("best", policy_state(self.algorithm))
-        if self._progress is not None:
-            shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in kinds)
-            self._progress.note(step, f"return {', '.join(shown)}")
+        shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in kinds)
+        self._progress.note(step, f"return {', '.join(shown)}")
 
     def _save(self) -> None:
         self._run.save_checkpoint("last", {**train_state(self.algorithm), "best": self._best})
@@ -139,30 +126,21 @@ class TrainingCallback(BaseCallback):
         assert isinstance(self.model, OnPolicyAlgorithm)
         return self.model
 
-    def close(self) -> None:
-        """Close the progress bar."""
-        if self._progress is not None:
-            self._progress.close()
-
 
 class MetricsWriter(KVWriter):
-    """Writes what SB3 logs to the run folder's ``metrics.jsonl``."""
+    """Writes what SB3 logs to ``metrics.jsonl``, without wall-clock times: equal runs write equal files."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """One line of ``metrics.jsonl``."""
-        self._run.log(step, **_numbers(key_values))
+        numbers = {
+            key: value if isinstance(value, int) else float(value)
+            for key, value in sorted(key_values.items())
+            if not key.startswith("time/")
+        }
+        self._run.log(step, **numbers)
 
     def close(self) -> None:
         """Nothing: the run folder is closed by the command."""
-
-
-def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    """What SB3 logs, without wall-clock times: equal runs write equal files."""
-    return {
-        key: value if isinstance(value, int) else float(value)
-        for key, value in sorted(values.items())
-        if not key.startswith("time/")
-    }

@@ -184,22 +184,15 @@ def parsed_expression(key: str, text: str) -> Any:
         ) from error
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr | None) -> Any:
     if isinstance(node, ast.List):
         return [_value(item) for item in node.elts]
     if isinstance(node, ast.Tuple):
         return tuple(_value(item) for item in node.elts)
     if isinstance(node, ast.Dict):
-        return {_value(_given(key)): _value(value) for key, value in zip(node.keys, node.values, strict=True)}
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True)}
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
-        return {_given(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+        return {keyword.arg: _value(keyword.value) for keyword in node.keywords}
     if isinstance(node, ast.Attribute) and node.attr in NAMES:
         return NAMES[node.attr]
-    return ast.literal_eval(node)
-
-
-def _given(key: Any) -> Any:
-    """A key; there is none in ``dict(**other)`` and ``{**other}``."""
-    if key is None:
-        raise ValueError("no key")
-    return key
+    return ast.literal_eval(node)  # type: ignore[arg-type]  # a ValueError for None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
 from dem_apps.runtime.run_reader import read_metrics
@@ -32,8 +33,6 @@ from rl.results.video import record_episodes
 from rl.training.callback import MetricsWriter, TrainingCallback
 from rl.training.entries import ALGORITHMS, ENVIRONMENT_KEYS, find_entry, hyperparameter, normalisation
 from rl.training.state import restore_policy, restore_train_state
-
-Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 
 def train(config: TrainConfig) -> None:
@@ -62,12 +61,22 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     """The algorithm of resolved settings with the objective as its entropy term, on its environments.
 
     It is :class:`rl.fast.ppo.FastPPO` with ``fast`` and where the settings allow it.
+
+    Raises InputError: a hyperparameter that SB3 refuses.
     """
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     envs = build_envs(config.env, config.hyperparameters)
-    return build_model(algorithm, envs, config.hyperparameters, config.weight, config.seed, config.device)
+    entry = {**config.hyperparameters, "ent_coef": config.weight}
+    arguments = {key: hyperparameter(key, value) for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
+    try:
+        return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)
+    except InputError:
+        raise
+    # what SB3, gymnasium and torch raise for a value that they cannot use
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
 
 def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
@@ -79,24 +88,6 @@ def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
     if wanted is not None and isinstance(envs, VecNormalize):
         envs.norm_obs, envs.norm_reward = wanted
     return envs
-
-
-def build_model(
-    algorithm: type[Algorithm], envs: VecEnv, entry: dict[str, Any], ent_coef: float | str, seed: int, device: str
-) -> Algorithm:
-    """An algorithm of SB3, with the hook or without, on the environments of its entry, everything seeded.
-
-    Raises InputError: a hyperparameter that SB3 refuses.
-    """
-    values = {key: hyperparameter(key, value) for key, value in {**entry, "ent_coef": ent_coef}.items()}
-    arguments = {key: value for key, value in values.items() if key not in ENVIRONMENT_KEYS}
-    try:
-        return algorithm(values["policy"], envs, seed=seed, device=device, **arguments)
-    except InputError:
-        raise
-    # what SB3, gymnasium and torch raise for a value that they cannot use
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
@@ -138,43 +129,41 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
 def _learn(
     config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
 ) -> None:
-    timesteps, eval_freq = _filled_in(config.timesteps), _filled_in(config.eval_freq)
+    assert config.timesteps is not None
+    assert config.eval_freq is not None
     evaluator, best = _evaluator(config, DURING_TRAINING), checkpoint["best"] if checkpoint else None
-    callback = TrainingCallback(config.env, timesteps, eval_freq, evaluator, run, stop, best)
+    done, rollout = model.num_timesteps, model.n_steps * model.n_envs
+    # a rollout that has begun is finished
+    progress = Progress(done + -(-max(config.timesteps - done, 0) // rollout) * rollout, done)
     try:
         with np.errstate(invalid="ignore", over="ignore"):  # the callback stops the training with a sentence
             model.learn(
-                total_timesteps=timesteps - model.num_timesteps,
-                callback=callback,
-                log_interval=None,  # type: ignore[arg-type]  # SB3's way to say: the callback logs
+                total_timesteps=config.timesteps - done,
+                callback=TrainingCallback(config.env, config.eval_freq, evaluator, run, stop, progress, best),
+                log_interval=None,  # type: ignore[arg-type]  # in SB3: the callback logs
                 reset_num_timesteps=checkpoint is None,
             )
     finally:
-        callback.close()
+        progress.close()
 
 
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     """Score the last and the best policy on episodes that no evaluation during training has seen."""
     evaluator = _evaluator(config, FINAL)
-    episodes = _filled_in(config.final_episodes)
     last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
-    about = {
-        "episodes": episodes, "env": config.env, "algo": config.algo, "loss": config.loss,
-        "ent_coef": config.ent_coef, "seed": config.seed, "timesteps": config.timesteps,
-        "deterministic": config.deterministic,
-    }  # fmt: skip
+    names = ("env", "algo", "loss", "ent_coef", "seed", "timesteps", "deterministic")
+    about = {"episodes": config.final_episodes, **{name: getattr(config, name) for name in names}}
     key = f"eval/mean_return_{HEADLINE}"
     returns = {line["step"]: line[key] for line in read_metrics(run.path) if key in line}
     figures = goal_figures(returns, config.goal_return)
     file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
-    console().print(results_table(f"{config.env}, {config.loss}, {episodes} episodes", [last, best]))
+    console().print(results_table(f"{config.env}, {config.loss}, {config.final_episodes} episodes", [last, best]))
     video = run.path / "videos" / "last.gif"
     if config.video and not video.exists():  # a finished run that is resumed has it already
         video.parent.mkdir(exist_ok=True)
         restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
-        about_video = f"{config.env}, {config.loss}, last policy"
-        wrapper = config.hyperparameters.get("env_wrapper")
-        record_episodes(model, config.env, evaluator.episodes(model, False), video, about_video, wrapper=wrapper)
+        title, wrapper = f"{config.env}, {config.loss}, last policy", config.hyperparameters.get("env_wrapper")
+        record_episodes(model, config.env, evaluator.episodes(model, False), video, title, wrapper)
         print(f"video       {video}")
     print("\n".join(verdict(config, returns, last["mean_return"], figures)))
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
@@ -209,12 +198,7 @@ def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figu
 
 
 def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
-    episodes = _filled_in(config.final_episodes) if purpose == FINAL else config.eval_episodes
+    episodes = config.final_episodes if purpose == FINAL else config.eval_episodes
+    assert episodes is not None
     wrapper = config.hyperparameters.get("env_wrapper")
     return Evaluator(config.env, wrapper, episodes, config.seed, purpose, config.goal_return)
-
-
-def _filled_in(value: int | None) -> int:
-    """A setting that :func:`rl.config.resolve` has filled in."""
-    assert value is not None
-    return value

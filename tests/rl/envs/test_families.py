@@ -6,14 +6,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 import yaml
-from stable_baselines3 import PPO
 
 import rl.benchmark
 import rl.evaluate
@@ -29,7 +27,7 @@ from rl.envs.family import Family
 from rl.envs.make import check_env_id, make_env
 from rl.envs.minigrid import MINIGRID
 from rl.training.entries import find_entry
-from rl.training.run import build_envs, build_model
+from rl.training.run import untrained_model
 
 torch.set_num_threads(1)
 
@@ -76,10 +74,9 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
     assert family_of(env_id) is family
     env = make_env(env_id, entry.get("env_wrapper"))
     assert np.issubdtype(env.observation_space.dtype, np.floating)
-    envs = build_envs(env_id, {**entry, "n_envs": 2})
-    steps = {**entry, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
-    model: Any = build_model(PPO, envs, steps, 0.001, 0, "cpu").learn(32)
-    assert model.num_timesteps == 32
+    steps = {**entry, "n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    config = TrainConfig(env=env_id, hyperparameters=steps, ent_coef=0.001, update="sb3")
+    assert untrained_model(config).learn(32).num_timesteps == 32
 
 
 def test_the_longest_prefix_has_the_id() -> None:
