@@ -34,7 +34,7 @@ _SMALLEST_PICTURE = 36
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
-def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
+def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
     """One environment. Arrays of whole numbers become floats; pictures, dictionaries and numbers stay as they are.
 
     Args:
@@ -49,7 +49,7 @@ def make_env(env_id: str, wrapper: Wrappers) -> RestorableEpisode:
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
     try:
-        env = gym.make(env_id)
+        env = gym.make(env_id) if render_mode is None else gym.make(env_id, render_mode=render_mode)
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
     if family.innermost is not None:

@@ -32,10 +32,7 @@ _PICTURE, _PANEL, _TOP = 360, 360, 76
 
 
 def check_video_file(file: Path) -> None:
-    """Refuse early what would make :func:`record_episodes` fail after all the work.
-
-    Raises InputError: an ending that is not .gif, a file that exists, a missing folder.
-    """
+    """Refuse early, as an InputError, what would make :func:`record_episodes` fail after all the work."""
     if file.suffix != ".gif":
         raise InputError(f"--video: expected a file ending in .gif, got {file}")
     if file.exists():
@@ -49,18 +46,17 @@ def record_episodes(
 ) -> None:
     """Write the best, the worst and two episodes in between, by return, to a new GIF with the title ``about``.
 
-    ``model`` has played the episodes in ``env_id`` with ``wrapper``, as in :func:`rl.envs.make.make_env`. Raises
-    InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.
+    Raises InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.
     """
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
-    shown, seen = _rendering_env(env_id), make_env(env_id, wrapper)
+    env = _rendering_env(env_id, wrapper)
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
     ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))})
     frames = [
         frame
         for rank in ranks
-        for frame in _film(model, shown, seen, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
+        for frame in _film(model, env, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
     ]
     # one palette for all frames: smaller, and colours do not flicker
     palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)
@@ -70,10 +66,9 @@ def record_episodes(
         images[0].save(temporary, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
 
 
-def _rendering_env(env_id: str) -> gym.Env:
-    """The environment without wrappers on its observations, rendering to arrays."""
+def _rendering_env(env_id: str, wrapper: Wrappers) -> gym.Env:
     try:
-        env = gym.make(env_id, render_mode="rgb_array")
+        env = make_env(env_id, wrapper, render_mode="rgb_array")
     except (gym.error.Error, TypeError) as error:
         raise InputError(f"--video: {env_id} cannot be rendered as an image ({error})") from error
     if "rgb_array" not in env.metadata.get("render_modes", []):
@@ -93,13 +88,10 @@ def probabilities(model: OnPolicyAlgorithm, observation: Any) -> list[np.ndarray
     return [head.probs[0].double().cpu().numpy() for head in heads]
 
 
-def _film(
-    model: OnPolicyAlgorithm, shown: gym.Env, seen: gym.Env, episode: Episode, title: str
-) -> Iterator[tuple[Image.Image, int]]:
+def _film(model: OnPolicyAlgorithm, env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:
     """Frames, and how many times as long as usual each stays."""
-    observation, _ = seen.reset(seed=episode.seed)
-    shown.reset(seed=episode.seed)
-    named = getattr(shown.unwrapped, "actions", None)
+    observation, _ = env.reset(seed=episode.seed)
+    named = getattr(env.unwrapped, "actions", None)
     is_enum = isinstance(named, type) and issubclass(named, Enum)
     names = {member.value: member.name for member in named} if is_enum else {}  # type: ignore[union-attr]
     stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
@@ -109,11 +101,10 @@ def _film(
             entropy = -sum(float(np.sum(p * np.log(np.maximum(p, 1e-300)))) for p in heads)
             most = sum(math.log(len(p)) for p in heads)
             text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}, entropy {entropy:.2f} of {most:.2f}"
-            yield _frame(np.asarray(shown.render()), text, heads, action, names), _LAST if action is None else 1
+            yield _frame(np.asarray(env.render()), text, heads, action, names), _LAST if action is None else 1
         if action is None:
             return
-        observation, again, *_ = seen.step(action)
-        shown.step(action)
+        observation, again, *_ = env.step(action)
         if float(again) != episode.rewards[step]:
             raise InputError("--video: the episode differs when its actions are repeated; its seed does not decide it")
         total += episode.rewards[step]
