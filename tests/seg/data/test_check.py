@@ -95,7 +95,6 @@ def test_every_problem_is_listed_with_its_file(roots, check):
     ("arguments", "status", "text"),
     [
         ([], 0, "usage: python -m seg.data check"),
-        (["check", "--help"], 0, "usage: python -m seg.data check"),
         (["chek"], 2, "expected check first, found 'chek'; did you mean 'check'?"),
         (
             ["check", "--source.root", "/nowhere", "--target.root", "/nowhere"], 2,

@@ -75,11 +75,6 @@ def test_a_mistake_is_one_sentence(write, document, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named():
-    with pytest.raises(InputError, match=r"/nowhere.yaml: cannot be read \(no such file\)"):
-        load_classes("/nowhere.yaml")
-
-
 def test_names_alone_are_enough(write):
     expected = named_classes(["background", "crop", "weed"])
     assert load_classes(write("classes: [background, crop, weed]")) == expected
@@ -97,14 +92,6 @@ def test_the_chosen_colours_are_those_of_vocs_map():
     assert named_classes(["road", "car"]).colors == ((128, 64, 128), (0, 0, 142))
     assert named_classes(["road", "hedgehog"]).colors == (chosen_color(1), chosen_color(2))
     assert named_classes(["crop", "Background", "weed"]).colors == (chosen_color(1), chosen_color(0), chosen_color(2))
-
-
-def test_a_mask_in_black_and_white_has_the_class_255(write):
-    classes = load_classes(write({"classes": [{"name": "no", "id": 0}, {"name": "yes", "id": 255}]}))
-    table, known = id_tables(classes)
-    assert table[[0, 255, 7]].tolist() == [0, 1, IGNORE_INDEX]
-    assert np.flatnonzero(known).tolist() == [0, 255]
-    assert classes.to_ids()[[0, 1]].tolist() == [0, 255]
 
 
 def test_labels_in_colours(write, tmp_path):

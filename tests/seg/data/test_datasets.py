@@ -66,11 +66,6 @@ def test_target_is_read_in_cityscapes_layout(target):
     assert sample.name.startswith("leftImg8bit/val/")
 
 
-def test_target_training_labels_are_never_opened(target):
-    shutil.rmtree(target / "gtFine" / "train")
-    assert SegmentationDataset(target, "cityscapes", "train", labelled=False)[0].label is None
-
-
 def test_labels_are_all_there_or_none(tmp_path):
     for name in "ab":
         save(tmp_path / "images" / f"{name}.png", picture())

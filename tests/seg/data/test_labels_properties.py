@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.data.labels import ClassSet, id_tables, load_classes
 from seg.data.read import read_image, read_index_image
 
 MODES = (
@@ -127,38 +124,3 @@ def test_a_picture_of_any_mode_is_rgb_or_refused(tmp_path: Path, case: tuple[np.
     if sentence is None:
         assert image.dtype == np.uint8
         assert image.shape == (*ids.shape, 3)
-
-
-names = st.one_of(
-    st.text(max_size=6), st.none(), st.integers(), st.sampled_from(["road", "\x1b[31m", "a\nb", " ", "x" * 200])
-)
-colours = st.one_of(st.lists(st.integers(-1, 256), max_size=4), st.none(), st.text(max_size=2), st.just([1, 2, 3]))
-numbers = st.one_of(st.integers(-1, 256), st.none())
-rows = st.one_of(
-    st.fixed_dictionaries({"name": names, "color": colours}, optional={"id": numbers}),
-    st.none(), st.text(max_size=3), st.lists(st.integers(), max_size=2),
-)  # fmt: skip
-documents = st.one_of(
-    st.fixed_dictionaries(
-        {"classes": st.lists(rows, max_size=4)},
-        optional={"ignored": st.one_of(st.lists(st.integers(-1, 256), max_size=3), st.none(), st.booleans())},
-    ),
-    st.none(), st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-)  # fmt: skip
-
-
-@given(documents, st.sampled_from(["yaml", "json"]))
-@example({"classes": [{"name": "Straße 🚗", "color": [1, 2, 3]}, {"name": "街", "color": [1, 2, 3]}]}, "json")
-def test_any_file_of_classes(tmp_path: Path, document: Any, kind: str) -> None:
-    file = tmp_path / f"classes.{kind}"
-    file.write_text(json.dumps(document) if kind == "json" else yaml.safe_dump(document))
-    classes, sentence = outcome(lambda: load_classes(str(file)))
-    if sentence is not None:
-        assert str(file) in sentence
-        return
-    assert isinstance(classes, ClassSet)
-    assert len(set(classes.names)) == len(set(classes.ids)) == len(classes)
-    assert all(name.isprintable() for name in classes.names)
-    table, known = id_tables(classes)
-    assert [table[i] for i in classes.ids] == list(range(len(classes)))
-    assert known[list(classes.ids)].all()

@@ -66,20 +66,6 @@ def test_a_turned_image_with_a_label_is_a_warning(orientation: int, tmp_path: Pa
     assert all(f"is turned upright as its EXIF says (orientation {orientation})" in each for each in report.warnings)
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_alpha_is_dropped(mode: str, tmp_path: Path) -> None:
-    picture = Image.fromarray(UPRIGHT)
-    seen = np.asarray(picture.convert(mode).convert("RGB"))
-    if mode == "P":
-        picture = picture.convert("P")
-        picture.info["transparency"] = 0
-    else:
-        picture.putalpha(Image.new("L", picture.size, 3))
-        picture = picture.convert(mode)
-    picture.save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read_image(tmp_path / "a.png").values, seen)
-
-
 @pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12", b"junk" * 9])
 def test_an_image_with_broken_exif_is_read_as_it_stands(exif: bytes, tmp_path: Path) -> None:
     Image.fromarray(UPRIGHT).save(tmp_path / "a.jpg", exif=exif)

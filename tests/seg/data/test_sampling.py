@@ -13,7 +13,7 @@ from scipy.special import softmax
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.loader import Epochs, Interleaved, RareClasses, labelled_sampler
+from seg.data.loader import Epochs, RareClasses, labelled_sampler
 from seg.data.pixel_format import normalised
 from seg.data.statistics import IMAGES, class_pixels, spread_batches
 
@@ -55,27 +55,11 @@ def test_ignored_pixels_belong_to_the_image_but_are_no_class():
     assert set(np.flatnonzero(drawn(sampler))) == {1}
 
 
-def test_a_position_is_the_same_sample_in_any_order():
-    for make in (lambda seed: Epochs(5, seed), lambda seed: RareClasses(PIXELS, 0.5, 0.01, seed)):
-        forwards = [make((3, 0)).index(position) for position in range(40)]
-        one = make((3, 0))
-        assert [one.index(position) for position in reversed(range(40))] == forwards[::-1]
-        assert [make((4, 0)).index(position) for position in range(40)] != forwards
-
-
 def test_passes_show_every_sample_once():
     sampler = Epochs(5, (3, 0))
     passes = [[sampler.index(number * 5 + place) for place in range(5)] for number in range(3)]
     assert all(sorted(order) == list(range(5)) for order in passes)
     assert len({tuple(order) for order in passes}) > 1
-
-
-def test_parts_take_turns():
-    first, second = Epochs(5, (3, 0)), Epochs(2, (3, 4))
-    joined = Interleaved([first, second], [5, 2])
-    indices = [joined.index(position) for position in range(20)]
-    assert indices[::2] == [first.index(place) for place in range(10)]
-    assert indices[1::2] == [5 + second.index(place) for place in range(10)]
 
 
 @pytest.mark.parametrize(("size", "workers"), [(None, 0), ((48, 24), 2)])

@@ -8,12 +8,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import torch
 
-from dem_apps.errors import InputError
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
-from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.loader import batches
+from seg.data.datasets import Sample
 from seg.data.style import TargetStyle, fourier, lab
 from seg.train import train
 
@@ -112,25 +109,6 @@ def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     assert sum(counts.values()) == 1000
     assert 420 < counts.pop(250) < 580  # five standard deviations are 79
     assert 53 < min(counts.values()) <= max(counts.values()) < 147  # and 47
-
-
-def test_the_style_comes_before_the_augmentation(tiny_pair):
-    """Of the whole image, and what the augmentation does to colours stays."""
-    source = SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True)
-    target = SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=False)
-    style = TargetStyle("lab", target, 0.05, 1.0)
-    plain, after = (
-        next(batches(source, 2, range(1), (3, 0), steps, style=style))["image"]
-        for steps in ([], [{"InvertImg": {"p": 1.0}}])
-    )
-    mean, std = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    assert torch.allclose(1 - (plain * std + mean), after * std + mean, atol=1e-5)
-
-
-def test_without_a_source_there_is_nothing_to_give_a_style():
-    target = TargetDataConfig(labelled_part=0.5, labelled_use="instead")
-    with pytest.raises(InputError, match=r"^--source.style: .* --target.labelled-use instead there are none; leave it"):
-        TrainConfig(source=SourceConfig(style="lab"), target=target).check()
 
 
 def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):
