@@ -21,10 +21,8 @@ class Acting:
     """What a model does in raw observations, with its weights and statistics as they are when this is made.
 
     Actions drawn are those that SB3 draws: torch's global generator, in the same order. Rounding differs, so that of
-    very many draws one may come out differently. Other models go through SB3's ``predict``.
-
-    Args:
-        model: its normalisation is used and not moved.
+    very many draws one may come out differently. Other models go through SB3's ``predict``. The model's normalisation
+    is used and not moved.
     """
 
     def __init__(self, model: OnPolicyAlgorithm) -> None:

@@ -17,14 +17,10 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 
 class CompactNormalize(VecNormalize):
-    """``VecNormalize`` over one-axis float observations, the same numbers bit for bit.
+    """``VecNormalize`` over E environments with observations of K floats, the same numbers bit for bit.
 
     Used as any VecNormalize it takes and returns whole observations (E, K). :meth:`step_compact` returns the columns in
     use only, (E, D), which is what makes it fast; :attr:`columns` says which these are.
-
-    Args:
-        venv: E environments with observations of K floats.
-        gamma: discount of the returns whose variance scales the rewards.
     """
 
     def __init__(self, venv: VecEnv, gamma: float) -> None:

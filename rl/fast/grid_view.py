@@ -160,16 +160,10 @@ def _cells_in_view(
 
 
 def _light(lit: int, clear: int, size: int) -> tuple[int, int]:
-    """Light in one row of the view, one bit per cell from left to right.
+    """The cells of a row that are seen, and those of the next row that get light: one bit per cell from left to right.
 
-    Args:
-        lit: cells that the row nearer to the agent lets light into.
-        clear: cells that can be seen through.
-        size: cells in the row.
-
-    Returns:
-        the cells that are seen, and those of the next row that get light. A clear cell that is lit lights the cell
-        beside it and, in the next row, that one's neighbour and its own; first for all to the right, then to the left.
+    ``lit`` gets light from the row nearer to the agent, ``clear`` can be seen through. A clear cell that is lit lights
+    the cell beside it and, in the next row, that one's neighbour and its own; first all to the right, then to the left.
     """
     ahead = 0
     for step, cells in ((1, range(size - 1)), (-1, range(size - 1, 0, -1))):

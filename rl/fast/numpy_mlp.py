@@ -44,12 +44,9 @@ _ARGUMENTS = {
 
 
 class Chain:
-    """Linear layers with an activation between them.
+    """Linear layers with one of :data:`ACTIVATIONS` between them.
 
-    Args:
-        activation: one of :data:`ACTIVATIONS`.
-        weights: per layer (out, in) and (out,): views of the flat tensor.
-        gradients: likewise.
+    ``weights`` and ``gradients`` are views of the flat tensors: per layer (out, in) and (out,).
     """
 
     def __init__(
@@ -134,13 +131,10 @@ class KernelChain:
 
 
 class Network:
-    """Copies of a policy's weights over the observations' columns in use.
+    """Copies of a policy's weights over ``columns``, (D,) indices; the other columns are 0 in every observation.
 
-    Args:
-        policy: which :func:`rl.fast.ppo.why_not_fast` has nothing against. It is not changed before
-            :meth:`write_back`.
-        columns: (D,) indices of the columns in use. The other columns are 0 in every observation.
-        with_adam: copy the optimiser's moments too, for :meth:`step`.
+    The policy is not changed before :meth:`write_back`. ``with_adam`` copies the optimiser's moments too, for
+    :meth:`step`.
     """
 
     def __init__(self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False) -> None:

@@ -23,9 +23,7 @@ ALGORITHMS: tuple[Any, ...] = (MaskablePPO, RecurrentPPO)
 def class_masks(distribution: Distribution, dimensions: int) -> list[Tensor | None]:
     """Per action dimension (rows, choices), True where MaskablePPO's mask forbids; None without a mask.
 
-    Args:
-        distribution: the policy's, just after ``evaluate_actions``, which leaves the masked ones there.
-        dimensions: the number of action dimensions.
+    ``evaluate_actions`` leaves the masks in the policy's distribution.
     """
     if not isinstance(distribution, MaskableDistribution):
         return [None] * dimensions

@@ -43,10 +43,7 @@ def heads_with_masks(
 ) -> list[tuple[Tensor, Tensor | None]]:
     """Logits (rows, choices) of each action dimension with a choice, and its class mask of the same shape, or None.
 
-    Args:
-        logits: of all dimensions, as of :func:`acting_logits`.
-        distribution: made from them.
-        space: of the actions.
+    ``logits`` are those of all dimensions, of which the distribution was made (:func:`acting_logits`).
     """
     sizes = action_sizes(space)
     heads = logits.reshape(-1, sum(sizes)).split(sizes, dim=1)

@@ -38,10 +38,7 @@ Compared = dict[str, dict[str, list[Run]]]
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
-    """The finished runs in or below the given folders, each once, the plain arms first.
-
-    Raises InputError: a folder that is missing, or that has no finished run of rl.train.
-    """
+    """The finished runs in or below the folders, each once, the plain arms first; an InputError for one without."""
     found: dict[Path, Run] = {}
     for path in paths:
         runs = [file.parent for file in sorted(path.rglob("eval.json")) if (file.parent / "config.yaml").is_file()]
@@ -70,10 +67,8 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
     of these runs, or two runs of one environment, arm and seed.
     """
     if baseline is not None and baseline not in arms:
-        known = list(dict.fromkeys(arms))
-        raise InputError(
-            f"--baseline: '{baseline}' is not one of the arms {', '.join(known)}{nearest(baseline, known)}"
-        )
+        known = ", ".join(dict.fromkeys(arms))
+        raise InputError(f"--baseline: '{baseline}' is not one of the arms {known}{nearest(baseline, arms)}")
     compared = by_environment(runs, arms)
     out.mkdir(parents=True, exist_ok=True)
     text = score_tables(compared, baseline)
@@ -107,17 +102,15 @@ def score_tables(compared: Compared, baseline: str | None) -> str:
     for env, by_arm in compared.items():
         groups = [Group(arm, tuple(runs)) for arm, runs in by_arm.items()]
         made = comparison_table(scores, groups, next((group for group in groups if group.name == baseline), None))
-        rows = [
-            [name, *(f"{cell.main} ({_bold(cell)})" if cell.small else cell.main for cell in cells)]
-            for name, cells in made.rows
-        ]
+        rows = [[name, *map(_cell, cells)] for name, cells in made.rows]
         text += f"## {short(env)}\n\n{markdown(made.header, rows)}"
         note = max(note, made.note.replace("Small", "In parentheses"), key=len)
     return f"{text}{note}\n"
 
 
-def _bold(cell: Cell) -> str:
-    return f"**{cell.small}**" if cell.strong else cell.small
+def _cell(cell: Cell) -> str:
+    small = f"**{cell.small}**" if cell.strong else cell.small
+    return f"{cell.main} ({small})" if small else cell.main
 
 
 def curves_figure(compared: Compared, metric: str, up: str) -> Figure:

@@ -124,10 +124,9 @@ def wrong_value(key: str, value: Any, default: Any) -> str | None:
 def _start(value: str) -> float | None:
     """The number of ``lin_NUMBER``; None for any other text."""
     try:
-        start = float(value.removeprefix("lin_")) if value.startswith("lin_") else math.nan
+        return float(value[4:]) if value.startswith("lin_") else None
     except ValueError:
         return None
-    return start if math.isfinite(start) else None
 
 
 def hyperparameter(key: str, value: Any) -> Any:
@@ -191,7 +190,12 @@ def _value(node: ast.expr | None) -> Any:
         return tuple(_value(item) for item in node.elts)
     if isinstance(node, ast.Dict):
         return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True)}
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+    if (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "dict"
+        and not node.args
+        and all(k.arg for k in node.keywords)
+    ):
         return {keyword.arg: _value(keyword.value) for keyword in node.keywords}
     if isinstance(node, ast.Attribute) and node.attr in NAMES:
         return NAMES[node.attr]

@@ -19,9 +19,8 @@ from rl.fast.compact_normalize import CompactNormalize
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """What evaluation needs: the policy (its objective's state included) and the normalisation it was trained with."""
     envs = model.get_vec_normalize_env()
-    statistics = None
-    if envs is not None:
-        statistics = {"observations": _statistics(envs.obs_rms), "returns": _statistics(envs.ret_rms)}
+    moments = {} if envs is None else {"observations": envs.obs_rms, "returns": envs.ret_rms}
+    statistics = {name: _statistics(running) for name, running in moments.items()} or None
     return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
 
 
