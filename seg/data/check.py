@@ -1,7 +1,6 @@
 """``python -m seg.data check``: lists every fault of the files, and proposes the class file that reads the labels.
 
-An *error* stops training at some step; a *warning* does not. Of the target's training labels only those of the labelled
-part are opened.
+An *error* stops training at some step; a *warning* does not.
 """
 
 from __future__ import annotations
@@ -44,22 +43,15 @@ class FileReport:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    #: (width, height) of the image, where it could be read.
-    size: tuple[int, int] | None = None
-    #: (C + 1,) pixels of each class and, last, ignored ones; None without a readable label.
-    counts: NDArray[np.int64] | None = None
-    #: All ids of its label, without what the file calls no data; and whether some are not in the table.
-    held: frozenset[int] = frozenset()
-    unfit: bool = False
-    #: Colours of its label, where that is a picture and cannot be read as ids.
-    colors: frozenset[Color] = frozenset()
+    size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
+    counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
+    held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
+    unfit: bool = False  #: whether some of them are not in the table
+    colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
-    """Look at every file, print what is wrong and what is there; returns the number of images with a problem.
-
-    The pair is opened with ``labels_must_exist=False``, so that missing labels are listed one by one.
-    """
+    """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
     console = console or Console(soft_wrap=True, markup=False, emoji=False)
     reports: dict[str, list[FileReport]] = {}
     unfit = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +16,6 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".tif", ".t
 LABEL_SUFFIXES = (".png", ".tif", ".tiff")
 #: Endings of a label's name behind its image's, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels")
-#: Bytes; a file system takes 255, and ``_pred_labelIds.png.tmp`` and a number may follow.
-_LONGEST_NAME = 220
 
 
 def find_images(source: Path, flag: str = "--images") -> list[Path]:
@@ -77,7 +74,7 @@ def output_names(images: Sequence[Path]) -> list[Path]:
         name = image.with_suffix("")
         if shared[str(name).lower()] > 1:
             name = image.with_name(f"{image.stem}_{image.suffix[1:]}")
-        names.append(str(name.with_name(cut(name.name))))
+        names.append(str(name))
     return [Path(name) for name in distinct(names)]
 
 
@@ -94,15 +91,7 @@ def flat_names(images: Sequence[str]) -> list[str]:
         chosen.append(path if shared[stem.lower()] > 1 else stem)
     # the folder of 0.png.jpg would be the file of 0.jpg
     chosen = [f"{name[:-4]}_png" if name.lower().endswith(".png") else name for name in chosen]
-    return distinct([cut(name) for name in chosen])
-
-
-def cut(name: str) -> str:
-    """A name short enough for an ending; cut names keep a hash, so that different names stay different."""
-    if len(os.fsencode(name)) <= _LONGEST_NAME:
-        return name
-    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
-    return f"{os.fsencode(name)[: _LONGEST_NAME - 9].decode(errors='ignore')}_{digest}"
+    return distinct(chosen)
 
 
 def distinct(names: Sequence[str]) -> list[str]:

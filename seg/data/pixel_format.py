@@ -109,8 +109,6 @@ def read_format(folder: Path) -> PixelFormat:
         return RGB
     document = read_json(file)
     required(document, str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
-    if not 1 <= document["bands"] <= MOST_BANDS or not document["mean"]:
-        raise InputError(f"{file}: expected 1 to {MOST_BANDS} bands and a mean of each")
     try:
         mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
         first, second, third = (int(band) - 1 for band in document["shown"])

@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,10 @@ NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo
 
 @dataclass(frozen=True)
 class Georeference:
-    """Coordinates of an image: the reference system as WKT, empty where the file names none, and a, b, c, d, e, f of
-    x = a · column + b · row + c and y = d · column + e · row + f.
-    """
+    """Coordinates of an image."""
 
-    crs: str
+    crs: str  #: the reference system as WKT, empty where the file names none
+    #: a, b, c, d, e, f of x = a · column + b · row + c and y = d · column + e · row + f
     transform: tuple[float, float, float, float, float, float]
 
 
@@ -42,8 +41,7 @@ class Header:
     bands: int  #: without a band for transparency
     dtype: str  #: numpy's name of its numbers
     alpha: bool = False  #: whether a band for transparency comes after the others
-    #: The bands that are red, green and blue, where the file says so, counted from 0.
-    colours: tuple[int, int, int] | None = None
+    colours: tuple[int, int, int] | None = None  #: the bands, from 0, that the file names red, green and blue
     nodata: float | None = None  #: the number that stands for no data in the first band, where the file names one
 
     @property
@@ -59,11 +57,9 @@ class Header:
 
 def is_tiff(file: Path) -> bool:
     """Whether a file is a TIFF, by its first bytes."""
-    try:
-        with open(file, "rb") as opened:
-            return opened.read(4) in _MAGIC
-    except OSError:
-        return False
+    with suppress(OSError), open(file, "rb") as opened:
+        return opened.read(4) in _MAGIC
+    return False
 
 
 @functools.cache

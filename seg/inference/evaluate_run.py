@@ -17,7 +17,6 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import write_new
 from dem_apps.runtime.terminal import console
 from seg.config import TargetDataConfig
-from seg.data import files
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.labels import IGNORE_INDEX, ClassSet
@@ -115,7 +114,7 @@ class PredictionWriter:
 
         Raises InputError: another image's prediction has the same name.
         """
-        name = f"{files.cut(Path(sample.name).stem)}_pred_labelIds.png"
+        name = f"{Path(sample.name).stem}_pred_labelIds.png"
         if name in self._written:
             raise InputError(
                 f"--save-predictions: {self._written[name]} and {sample.name} would both become {name}; "
