@@ -128,9 +128,6 @@ def test_a_wrong_synthia_label_is_named(synthia):
     synthia_label(file, np.full((4, 23), 300))
     with pytest.raises(InputError, match="label id 300 is not in the table, which has 0 to 22"):
         dataset[0]
-    file.write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(InputError, match=r"0000000.png: the image cannot be read, it is damaged or cut short"):
-        dataset[0]
     save(file, np.zeros((4, 23), np.uint8))
     with pytest.raises(InputError, match="a SYNTHIA label has its class in the first of several channels"):
         dataset[0]

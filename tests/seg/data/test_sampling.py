@@ -95,15 +95,10 @@ def indices(batches) -> list[list[int]]:
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 17, 50])
 def test_every_image_comes_once_and_no_batch_is_left_with_the_rest(count):
     got = indices(spread_batches(image_of, count, CPU))
+    shares = [indices(spread_batches(image_of, count, CPU, (rank, 2))) for rank in range(2)]
+    assert sorted(batch for share in shares for batch in share) == sorted(got)
     assert sorted(index for batch in got for index in batch) == list(range(count))
     sizes = [len(batch) for batch in got]
     assert max(sizes) <= IMAGES
     assert max(sizes) - min(sizes) <= 1
     assert got[0][:2] == [0, len(got)][: len(got[0])]
-
-
-@pytest.mark.parametrize("processes", [2, 3])
-def test_processes_share_the_batches_of_one(processes):
-    whole = indices(spread_batches(image_of, 30, CPU))
-    shares = [indices(spread_batches(image_of, 30, CPU, (rank, processes))) for rank in range(processes)]
-    assert sorted(batch for share in shares for batch in share) == sorted(whole)
