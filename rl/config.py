@@ -78,12 +78,6 @@ class TrainConfig(ObjectiveSettings):
     )
     resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
 
-    @property
-    def weight(self) -> float | str:
-        """``ent_coef`` of settings that :func:`resolve` has filled in."""
-        assert self.ent_coef is not None
-        return self.ent_coef
-
 
 def resolve(config: TrainConfig) -> TrainConfig:
     """Fill in what depends on the environment, and check the rest; imports the modules of ``--import``.

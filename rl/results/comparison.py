@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,31 +116,28 @@ def _cell(cell: Cell) -> str:
 def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
     """A panel per environment, a line per arm: mean over seeds, 95 % CI shaded."""
     figure, panels = _panels(list(compared))
-    for env, axes in panels.items():
-        for position, arm in enumerate(_arms(compared)):
-            mean_curve(axes, compared[env].get(arm, []), metric, position, arm)
+    for env, position, arm in _lines(compared):
+        mean_curve(panels[env], compared[env][arm], metric, position, arm)
     return _finished(figure, "environment steps (line: mean over seeds; band: 95 % CI)", up)
 
 
 def goal_figure(compared: Compared) -> Figure:
     """Share of runs that have reached the goal: Kaplan and Meier, 95 % CI by Greenwood on the log-log scale."""
     figure, panels = _panels(list(compared))
-    for env, axes in panels.items():
-        for position, arm in enumerate(_arms(compared)):
-            runs = [run for run in compared[env].get(arm, []) if run.score("steps_without_goal") is not None]
-            if not runs:
-                continue
-            steps = np.array([run.score("steps_without_goal") for run in runs], float)
-            censored = np.array([run.score("steps_to_goal") is None for run in runs])
-            waiting = stats.ecdf(stats.CensoredData.right_censored(steps, censored)).sf
-            with warnings.catch_warnings(action="ignore"):  # of shares of 0 and 1, whose interval is NaN
-                ends = waiting.confidence_interval(method="log-log")
-            stair: dict[str, Any] = {"step": "post", "color": style(position)["color"], "alpha": 0.15, "linewidth": 0}
-            axes.plot(
-                np.r_[0.0, waiting.quantiles], np.r_[0.0, 1 - waiting.probabilities], label=arm, drawstyle="steps-post",
-                **style(position),
-            )  # fmt: skip
-            axes.fill_between(waiting.quantiles, 1 - ends.high.probabilities, 1 - ends.low.probabilities, **stair)
+    for env, position, arm in _lines(compared):
+        runs = [run for run in compared[env][arm] if run.score("steps_without_goal") is not None]
+        if not runs:
+            continue
+        steps = np.array([run.score("steps_without_goal") for run in runs], float)
+        censored = np.array([run.score("steps_to_goal") is None for run in runs])
+        waiting = stats.ecdf(stats.CensoredData.right_censored(steps, censored)).sf
+        with warnings.catch_warnings(action="ignore"):  # of shares of 0 and 1, whose interval is NaN
+            ends = waiting.confidence_interval(method="log-log")
+        axes, line = panels[env], style(position)
+        shares = np.r_[0.0, 1 - waiting.probabilities]
+        axes.plot(np.r_[0.0, waiting.quantiles], shares, label=arm, drawstyle="steps-post", **line)
+        stair: dict[str, Any] = {"step": "post", "color": line["color"], "alpha": 0.15, "linewidth": 0}
+        axes.fill_between(waiting.quantiles, 1 - ends.high.probabilities, 1 - ends.low.probabilities, **stair)
         axes.set_ylim(-0.03, 1.03)
     return _finished(figure, "environment steps", "share of runs at the goal")
 
@@ -150,8 +147,10 @@ def short(env: str) -> str:
     return env.removeprefix("MiniGrid-").removesuffix("-v0")
 
 
-def _arms(compared: Compared) -> list[str]:
-    return list(dict.fromkeys(arm for by_arm in compared.values() for arm in by_arm))
+def _lines(compared: Compared) -> Iterator[tuple[str, int, str]]:
+    """Environment, position in the legend and arm of each line."""
+    arms = list(dict.fromkeys(arm for by_arm in compared.values() for arm in by_arm))
+    return ((env, arms.index(arm), arm) for env, by_arm in compared.items() for arm in arms if arm in by_arm)
 
 
 def _row(run: Run, arm: str) -> dict[str, object]:

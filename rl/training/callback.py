@@ -38,6 +38,8 @@ class TrainingCallback(BaseCallback):
             running variance NaN, and after one more update every weight.
     """
 
+    model: OnPolicyAlgorithm
+
     def __init__(
         self, env_id: str, eval_freq: int, evaluator: Evaluator, run: RunFolder, stop: StopRequest, progress: Progress,
         best: list[float] | None,
@@ -48,7 +50,7 @@ class TrainingCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._done_step = self.model.num_timesteps
-        rollout = self.algorithm.n_steps * self.algorithm.n_envs
+        rollout = self.model.n_steps * self.model.n_envs
         self._stride = rollout * max(1, STEPS_PER_LINE // rollout)
         if self._done_step == 0:
             self._save()  # a run can be resumed from its first step on
@@ -88,7 +90,7 @@ class TrainingCallback(BaseCallback):
         evaluate = last or self._every(self._eval_freq)
         if evaluate:
             self._evaluate(step, ACTIONS if last or self._every(GREEDY_EVERY * self._eval_freq) else (HEADLINE,))
-        self.algorithm.dump_logs()
+        self.model.dump_logs()
         if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
             self._save()
         self._progress.update(step)
@@ -98,7 +100,7 @@ class TrainingCallback(BaseCallback):
         return self._done_step // steps > (self._done_step - self._stride) // steps
 
     def _evaluate(self, step: int, kinds: Sequence[str]) -> None:
-        figures = self._evaluator(self.algorithm, kinds)
+        figures = self._evaluator(self.model, kinds)
         for actions in kinds:
             for name in ("mean_return", "std_return", "success_rate"):
                 self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
@@ -106,12 +108,12 @@ class TrainingCallback(BaseCallback):
         score = figures[HEADLINE]["mean_return"]
         if self._best is None or score > self._best[0]:
             self._best = [score]
-            self._run.save_checkpoint("best", policy_state(self.algorithm))
+            self._run.save_checkpoint("best", policy_state(self.model))
         shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in kinds)
         self._progress.note(step, f"return {', '.join(shown)}")
 
     def _save(self) -> None:
-        self._run.save_checkpoint("last", {**train_state(self.algorithm), "best": self._best})
+        self._run.save_checkpoint("last", {**train_state(self.model), "best": self._best})
 
     def _not_finite(self, problem: str) -> NotFiniteError:
         last = self._run.checkpoints / "last"
@@ -119,12 +121,6 @@ class TrainingCallback(BaseCallback):
             f"{self._env_id}, step {self.model.num_timesteps:,}: {problem}; the checkpoint {last} of step "
             f"{self._run.saved_step or 0:,} is from before, and --resume continues from it"
         )
-
-    @property
-    def algorithm(self) -> OnPolicyAlgorithm:
-        """The model, with the type that it has here."""
-        assert isinstance(self.model, OnPolicyAlgorithm)
-        return self.model
 
 
 class MetricsWriter(KVWriter):
@@ -141,6 +137,3 @@ class MetricsWriter(KVWriter):
             if not key.startswith("time/")
         }
         self._run.log(step, **numbers)
-
-    def close(self) -> None:
-        """Nothing: the run folder is closed by the command."""

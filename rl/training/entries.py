@@ -145,9 +145,9 @@ def hyperparameter(key: str, value: Any) -> Any:
         parsed = parsed_expression(key, value) if isinstance(value, str) else value
         if not isinstance(parsed, dict):
             raise InputError(f"hyperparameters, {key}: expected a mapping or dict(…), not {value!r}")
-        activation = parsed.get("activation_fn")  # a text in a mapping of YAML
-        more = {"activation_fn": parsed_expression(key, activation)} if isinstance(activation, str) else {}
-        return {**parsed, **more}
+        if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
+            return {**parsed, "activation_fn": parsed_expression(key, activation)}
+        return parsed
     return value
 
 

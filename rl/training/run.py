@@ -68,7 +68,7 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     envs = build_envs(config.env, config.hyperparameters)
-    entry = {**config.hyperparameters, "ent_coef": config.weight}
+    entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
     arguments = {key: hyperparameter(key, value) for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
     try:
         return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)

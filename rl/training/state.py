@@ -25,12 +25,8 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 
 
 def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
-    """Put back what :func:`policy_state` returned: the weights, and the running statistics of the environments.
-
-    Raises InputError: the state is that of another network or of other observations.
-    """
-    where = "the checkpoint does not fit this run, policy"
-    load_state(model.policy, state.get("policy"), where)
+    """Put back what :func:`policy_state` returned; an InputError where it is that of another network or space."""
+    load_state(model.policy, state.get("policy"), "the checkpoint does not fit this run, policy")
     envs = model.get_vec_normalize_env()
     if envs is None:
         return
@@ -125,7 +121,7 @@ def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
 
 
 def _same(observation: Any, expected: Any, index: int, model: OnPolicyAlgorithm) -> bool:
-    """Whether an environment's observation is what is expected of the ``index``-th one."""
+    """Whether an observation is the ``index``-th of those expected."""
     assert model.env is not None
     transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
     if transposing is not None and model.get_vec_normalize_env() is None:  # inside of it observations are as here
