@@ -134,16 +134,10 @@ def wrong_pixels(
     prediction: Prediction,
     coloured: NDArray[np.uint8],
 ) -> dict[str, NDArray[np.uint8]]:
-    """The image in light grey, with the wrong pixels in the colours of the predicted classes.
+    """The (h, w, 3) image in light grey, with the wrong pixels in the colours of the predicted classes, ``coloured``.
 
-    Args:
-        image: (h, w, 3) RGB, of any size.
-        label: (H, W) train ids; pixels of ``IGNORE_INDEX`` are never wrong.
-        prediction: its classes and entropy are (H, W).
-        coloured: (H, W, 3) the predicted classes in colours.
-
-    Returns:
-        (H, W, 3) ``wrong``, all that differ from the label, and ``confidently-wrong``, those below :data:`CERTAIN`.
+    ``wrong`` are all that differ from the label (H, W), ``confidently-wrong`` those below :data:`CERTAIN`, both (H, W,
+    3).
     """
     grey = Image.fromarray(image).convert("L").resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
     black, white = _FADED

@@ -47,15 +47,9 @@ def map_pictures(
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
     """The tiles of one image by name, as reports read them, and its panel.
 
-    Args:
-        image: (H, W, 3) RGB.
-        label: (H', W') train ids, or None: then the tiles ``label``, ``wrong`` and ``confidently-wrong`` are missing.
-        logits: (C, H', W').
-        classes: names and colours of the C classes.
-        valid: (H', W'), False where the image holds no data.
-
-    Returns:
-        uint8 tiles: ``image`` and ``overlay`` (H, W, 3), the others (H', W', 3); and the panel.
+    Of an image (H, W, 3), train ids (H', W') and logits (C, H', W'): uint8 tiles, ``image`` and ``overlay`` (H, W, 3),
+    the others (H', W', 3); without a label ``label``, ``wrong`` and ``confidently-wrong`` are missing. Where ``valid``,
+    (H', W'), is False the image holds no data.
     """
     prediction = Prediction.of(logits, valid)
     tiles = {"image": image, **prediction.tiles(classes.colors)}
@@ -86,13 +80,7 @@ def panel(
 
 
 def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:
-    """A row of image | prediction | entropy per run, from top to bottom.
-
-    Args:
-        image: (H, W, 3) RGB.
-        rows: one per run.
-        legend: names and colours to list below.
-    """
+    """A row of image (H, W, 3) | prediction | entropy per run, from top to bottom; below the names and colours."""
     width, height = _tile_size(image.shape[1], image.shape[0])
     cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
     font, bold = (_font(16 if cell[0] > _SMALL + 100 else 13, heavy) for heavy in (False, len(rows) > 1))

@@ -25,11 +25,7 @@ ENTROPY_TABLE = "entropy.csv"
 
 
 class EntropyTables:
-    """``entropy.csv`` with a row per image, and ``entropy_per_class.csv`` with a row per image and predicted class.
-
-    Args:
-        names: the C class names.
-    """
+    """``entropy.csv`` with a row per image, and ``entropy_per_class.csv`` with a row per image and predicted class."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -97,14 +93,9 @@ class RunPictures:
         pixels: NDArray[np.int64],
         place: Georeference | None = None,
     ) -> panels.Row:
-        """Write one image's files; returns its row of a comparison.
+        """Write one image's files, whose names begin with ``name``; returns its row of a comparison.
 
-        Args:
-            name: where every file's name begins, below ``folder``.
-            image: (H, W, 3) RGB.
-            prediction: at the image's size.
-            pixels: (C,) number predicted as each class.
-            place: georeference; with it prediction and entropy are written as GeoTIFF as well.
+        ``pixels`` are the number predicted as each class; with a ``place`` prediction and entropy are GeoTIFF as well.
         """
         classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)

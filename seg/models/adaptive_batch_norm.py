@@ -26,18 +26,14 @@ RE_ESTIMATED_ON = "re_estimated_on"
 
 @torch.no_grad()
 def re_estimated(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
-    """A copy of a network, in ``eval()`` mode, whose running statistics are those of the batches.
+    """A copy of a network, in ``eval()`` mode, whose running statistics are those of the (B, 3, H, W) batches.
 
     In the pass every layer normalises by its batch, as in training; dropout is off. A layer's mean and variance are
     those of all its inputs' pixels, pooled in float64. (An average of the batches' variances, as of ``momentum=None``,
-    would lack what the batches' means differ by.) With ``torch.distributed`` they are of all processes' batches.
+    would lack what the batches' means differ by.) With ``torch.distributed`` they are of all processes' batches. The
+    copy has the same parameter objects, so it is right until they change.
 
-    Args:
-        model: stays as it is. The copy has the same parameter objects, so it is right until they change.
-        batches: (B, 3, H, W), normalised, on the model's device.
-
-    Raises:
-        InputError: a network without batch normalisation, no image at all, or a layer that gets a single pixel.
+    Raises InputError: a network without batch normalisation, no image at all, or a layer that gets a single pixel.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = copy.deepcopy(model, parameters).eval()

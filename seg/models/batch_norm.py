@@ -34,19 +34,13 @@ def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> s
 
 
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
-    """Prepare a network's batch normalisation for a policy: once, with the network on its device.
+    """Prepare a network's batch normalisation for a policy, in place, with the network on its device.
 
-    Args:
-        model: changed in place. Parameters stay the same objects and keep their names in ``state_dict``.
-        policy: one of ``BATCH_NORM_POLICIES``; decides whether weight and bias of the layers are trained.
-        synchronised: batch statistics are those of all processes (``torch.nn.SyncBatchNorm``, on GPUs).
+    Parameters stay the same objects and keep their names. ``synchronised`` batch statistics are those of all processes.
+    Returns the model, or its replacement if it is itself a batch normalisation.
 
-    Returns:
-        the model, or its replacement if it is itself a batch normalisation.
-
-    Raises:
-        InputError: another policy than ``trainable`` for a network without batch normalisation, or batch statistics
-            that several processes on CPUs would have to share.
+    Raises InputError: another policy than ``trainable`` for a network without batch normalisation, or batch statistics
+    that several processes on CPUs would have to share.
     """
     if policy != BATCH_NORM_POLICIES[0] and not layers_of(model):
         raise InputError(
@@ -91,13 +85,8 @@ def statistics(
 ) -> str:
     """A few words about the images behind a network's running statistics.
 
-    Args:
-        policy: of the training.
-        model: the network.
-        labelled: the domains of its labelled images, ``source``, ``target`` or both.
-        uses_target: whether target images without labels passed through it in training.
-        trained: whether a step was made since the network got its weights.
-        re_estimated_on: the images of AdaBN statistics, if there are such.
+    ``labelled`` are the domains of its labelled images, ``uses_target`` says whether unlabelled target images passed
+    through it, ``trained`` whether a step was made, and ``re_estimated_on`` names the images of AdaBN statistics.
     """
     if not layers_of(model):
         return "none: the network has no batch normalisation"

@@ -131,15 +131,10 @@ class PlainLogits(nn.Module):
 def read_description(folder: Path, align_corners: bool = True, classes: ClassSet | None = None) -> Description:
     """The description of a folder of ``save_pretrained``: ImageNet's normalisation where no file says another.
 
+    The folder may hold ``preprocessor_config.json`` as transformers has it, ``classes.json`` and ``pixels.json``.
     Resizing to a shortest edge and cropping are left out, since a segmentation is of the whole image.
 
-    Args:
-        folder: may hold ``preprocessor_config.json`` as transformers has it, ``classes.json`` and ``pixels.json``.
-        align_corners: of the upsampling of logits.
-        classes: where ``classes.json`` is not there.
-
-    Raises:
-        InputError: a file that cannot be read, or numbers that make no sense.
+    Raises InputError: a file that cannot be read, or numbers that make no sense.
     """
     if (folder / CLASSES_FILE).is_file():
         classes = load_classes(str(folder / CLASSES_FILE))

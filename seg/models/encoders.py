@@ -23,16 +23,7 @@ def check_encoder(encoder: str) -> None:
 
 @contextmanager
 def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[None]:
-    """Around the building of a network: a library's error about a name, an option or weights becomes one sentence.
-
-    Args:
-        network: what is built, with its options, for the sentence.
-        encoder: its encoder's name, which is checked first.
-        weights: name of the pretrained weights that are fetched meanwhile.
-
-    Raises:
-        InputError: an unknown encoder, or the library's error.
-    """
+    """Around the building of a ``network``: a library's error about a name, option or weights becomes one sentence."""
     check_encoder(encoder)
     try:
         with passed_on(network):

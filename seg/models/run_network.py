@@ -38,15 +38,7 @@ def build_network(
 
 
 def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
-    """The settings of a run, its classes, and the name and content of a checkpoint.
-
-    Args:
-        run: the folder.
-        checkpoint: ``last``, ``selected``, ``best``, or ``auto``: selected where there is one, else last.
-
-    Raises:
-        InputError: no run folder, or no such checkpoint.
-    """
+    """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is selected, else last."""
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     if checkpoint == "auto":
         checkpoint = "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"

@@ -43,9 +43,6 @@ class SmpNetwork(SegmentationNetwork):
     ``state_dict`` has the library's own names, so that weights go from here to the library's network and back. Images
     of a size that the architecture does not take, such as one that is no multiple of 32, are continued beyond their
     right and lower edge by their last pixels, and the logits there are cut off.
-
-    Args:
-        library: the library's network; its parts become this network's.
     """
 
     def __init__(self, library: Any) -> None:

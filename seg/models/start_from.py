@@ -26,22 +26,14 @@ _SHOWN = 4
 
 
 def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) -> list[str]:
-    """Put weights into a network that is to be trained.
+    """Put the weights of a folder or file into a network that is to be trained; returns notes for the user.
 
     Where their number of classes is another, the tensors that depend on it, those of the heads' last layers, keep the
     random values that the network was built with. So do heads where only an encoder is brought, as :mod:`seg.convert`
     makes one of the weights that ADVENT starts from.
 
-    Args:
-        model: takes the weights.
-        source: a folder or a file, see this module.
-        classes: the model's C classes; weights of C others are refused.
-
-    Returns:
-        notes for the user, such as that heads begin at random; often none.
-
-    Raises:
-        InputError: nothing that can be read, weights of another network, or as many classes with other meanings.
+    Raises InputError: nothing that can be read, weights of another network, or as many classes with other meanings than
+    ``classes``.
     """
     weights, theirs, description = _found(source)
     weights = {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}

@@ -80,15 +80,11 @@ class TilesOfImage:
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:
-    """What a network gives on images, (B, C, h, w), by tiles where they are larger than one.
+    """What a network gives on (B, 3, H, W) images, (B, C, h, w), by tiles where they are larger than one.
 
-    The network's memory is that of a tile. The logits of the whole are float32 in the main memory, or as ``forward``
-    returned them where one tile holds the image.
-
-    Args:
-        forward: (B, 3, H, W) → (B, C, h, w), with one stride k: about H / k rows of logits, and W / k columns.
-        images: (B, 3, H, W), normalised, on the network's device.
-        cut: None is the whole image at once.
+    ``forward`` has one stride k: about H / k rows of logits, and W / k columns. The network's memory is that of a tile.
+    The logits of the whole are float32 in the main memory, or as ``forward`` returned them where one tile holds the
+    image.
     """
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:

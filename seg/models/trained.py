@@ -93,13 +93,10 @@ def load(
 def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto") -> TrainedNetwork:
     """A trained network, on the CPU and in ``eval()`` mode. Nothing is downloaded, and no code of a file is run.
 
-    Args:
-        spec: see this module.
-        weights: file for ``package.module:function``: a state dict (``.pth``) or ``.safetensors``.
-        checkpoint: of a run, see :func:`seg.models.run_network.read_run`.
+    ``spec`` is described above; ``weights`` is the file for ``package.module:function``, and ``checkpoint`` one of a
+    run.
 
-    Raises:
-        InputError: it is none of these, or what is there cannot be used.
+    Raises InputError: it is none of these, or what is there cannot be used.
     """
     folder = Path(spec)
     if _FUNCTION.fullmatch(spec) and not folder.exists():

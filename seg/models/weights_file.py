@@ -20,17 +20,10 @@ _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 
 
 def read_weights(file: Path, flag: str = "--weights") -> tuple[dict[str, Tensor], str | None]:
-    """The tensors of a ``.safetensors`` file or of one of torch (``.pth``, ``.pt``, ``.bin``), by name.
+    """The tensors of a ``.safetensors`` file or of one of torch (``.pth``, ``.pt``, ``.bin``), by name; no code is run.
 
-    Args:
-        file: to read; no code in it is run.
-        flag: that named it, for errors.
-
-    Returns:
-        the tensors, and the key under which they lay (``{"state_dict": …}``), or None.
-
-    Raises:
-        InputError: it cannot be read, asks for code to be run, or holds no tensors by name.
+    Also the key under which they lay (``{"state_dict": …}``), or None. Raises InputError: it cannot be read, asks for
+    code to be run, or holds no tensors by name.
     """
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):

@@ -16,11 +16,7 @@ _SWOLLEN_TOGETHER = 0.03
 
 
 class CheckpointSelector:
-    """Remembers the checkpoint that an unsupervised score selects, and the best one by target labels.
-
-    Args:
-        criterion: a key of the scores of :mod:`seg.scores.unsupervised_scores`; higher is better.
-    """
+    """The checkpoint that a score of :mod:`seg.scores.unsupervised_scores` selects, and the best one by labels."""
 
     def __init__(self, criterion: str) -> None:
         self.criterion = criterion
@@ -45,11 +41,8 @@ class CheckpointSelector:
         """A sentence when predictions collapse: into one class, certainty as the score falls, or rare classes.
 
         The last happens under the balanced mean when its weight is too large. A target that holds that much more of a
-        class raises it too. Frequencies: docs/appendix.md#weights-that-are-too-large.
-
-        Args:
-            result: of :func:`seg.scores.evaluation.evaluate`.
-            source_share: by class, its share of the source's labelled pixels that training has seen.
+        class raises it too. Frequencies: docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's
+        share of the source's labelled pixels that training has seen.
         """
         share = result["label_free"]["largest_class_share"]
         if share > _ONE_CLASS:

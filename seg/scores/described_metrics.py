@@ -63,12 +63,7 @@ VIEWS = (
 
 
 def described_metrics(num_classes: int, summary: str = "") -> MetricsInfo:
-    """The description of a run.
-
-    Args:
-        num_classes: C, since the log has entropies in nats, and pages show shares of log C.
-        summary: what sets the run apart, :func:`seg.training.summary.in_words`.
-    """
+    """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
     return MetricsInfo(
         heading="Segmentation",

@@ -53,24 +53,15 @@ def evaluate(
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
     """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` of
+
     :class:`seg.scores.unsupervised_scores.LabelFreeScores`, and ``predicted_share`` by class.
 
-    With torch.distributed initialised each process scores every n-th image, and all return the joined scores. The model
-    must hold the same weights in each of them.
+    With torch.distributed initialised each process scores every n-th image, and all return the joined scores; the model
+    must hold the same weights in each of them. Label-free scores are of the plain prediction; ``on_sample`` is called
+    with (index, sample, logits (C, H, W)) for each image of this process. See :func:`predicted` for the other
+    arguments.
 
-    Args:
-        model: as of :func:`seg.build_model`, not wrapped for several processes; in ``eval()`` meanwhile.
-        dataset: samples without a label are ignored everywhere.
-        classes: of the model's C outputs.
-        device: of the model.
-        align_corners: of the upsampling, as the model was trained.
-        scales: see :func:`predicted`, also for ``flip`` and ``cut``; label-free scores are of the plain prediction.
-        flip: see there.
-        cut: see there.
-        on_sample: called with (index, sample, logits (C, H, W)) for each image of this process.
-
-    Raises:
-        NotFiniteError: a prediction that is NaN or infinite.
+    Raises NotFiniteError: a prediction that is NaN or infinite.
     """
     was_training = model.training
     model.eval()
@@ -108,19 +99,11 @@ def predicted(
     flip: bool = False,
     cut: Tiling | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The main head's logits of the plain images, (B, C, h, w), and those to score, (B, C, H, W).
+    """The main head's logits of plain (B, 3, height, width) images, (B, C, h, w), and those to score, (B, C, H, W).
 
-    The second are the first at ``size``. With other scales than 1, or with ``flip``, they are the logarithm of the mean
-    softmax probabilities at ``size``, over all scales, each also mirrored.
-
-    Args:
-        model: in ``eval()`` mode.
-        image: (B, 3, height, width), normalised.
-        size: (H, W).
-        align_corners: of the upsampling of logits.
-        scales: factors by which the image is resized (bilinear, corners not aligned).
-        flip: whether the mirrored image counts as well.
-        cut: tiles of larger images, see :mod:`seg.models.tiles`; the logits are then on the CPU.
+    The second are the first at ``size``. With other ``scales`` than 1 (bilinear, corners not aligned), or with
+    ``flip``, they are the logarithm of the mean softmax probabilities at ``size``, over all scales, each also mirrored.
+    With tiles (``cut``, see :mod:`seg.models.tiles`) the logits are on the CPU.
     """
 
     def forward(images: Tensor) -> Tensor:

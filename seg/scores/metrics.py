@@ -51,16 +51,11 @@ class SegmentationScores:
         self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch.
+        """Add (B, C, H, W) logits and a label of train ids, (B, H, W).
 
-        Args:
-            logits: (B, C, H, W) at the labels' size.
-            label: (B, H, W) integer train ids.
-            valid: (B, H, W) bool, False where an image holds no data: such a pixel counts nowhere, while a pixel with
-                an ignored label counts in the entropy and among the predictions.
-
-        Raises:
-            ValueError: a label that is neither a train id nor ``ignore_index``.
+        Where ``valid``, (B, H, W), is False the image holds no data and the pixel counts nowhere; a pixel with an
+        ignored label counts in the entropy and among the predictions. Raises ValueError: a label that is no train id
+        and not ignored.
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
         for index, (image_logits, image_label) in enumerate(zip(logits.detach(), label, strict=True)):

@@ -38,15 +38,9 @@ def protocol(
 ) -> dict[str, Any]:
     """The settings that a score depends on, to compare it with another.
 
-    Args:
-        config: the run's settings, its target replaced if other data was scored.
-        model: the scored network.
-        checkpoint: ``last``, ``selected`` or ``best``.
-        step: training step of the checkpoint.
-        scales: of the scored prediction, see :func:`seg.scores.evaluation.predicted`.
-        flip: likewise.
-        re_estimated_on: the images that batch norm's statistics were re-estimated on afterwards, if they were.
-        cut: tiles of larger images.
+    ``config`` has the target that was scored, ``step`` is the checkpoint's, ``scales``, ``flip`` and ``cut`` are those
+    of :func:`seg.scores.evaluation.predicted`, and ``re_estimated_on`` names the images of AdaBN statistics, if there
+    are any.
     """
     whose = batch_norm_statistics(config, model, step, re_estimated_on)
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}

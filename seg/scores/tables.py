@@ -26,12 +26,7 @@ def score_table(result: dict[str, Any], title: str) -> Table:
 
 
 def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
-    """A run's checkpoints side by side.
-
-    Args:
-        rows: by name (``last``, ``selected``, ``best``) its ``step``, ``miou``, what it was ``chosen_by``, and
-            whether that ``used_target_labels``.
-    """
+    """A run's checkpoints side by side: by name ``step``, ``miou``, ``chosen_by`` and ``used_target_labels``."""
     table = Table(title="checkpoints")
     for heading in ("checkpoint", "step", "mean IoU %", "chosen by"):
         table.add_column(heading, justify="right" if heading in ("step", "mean IoU %") else "left")

@@ -22,9 +22,6 @@ _MOST_POINTS = 1000
 class LabelFreeScores:
     """Accumulates what :meth:`result` reports.
 
-    Args:
-        num_classes: C.
-
     ``sums`` is the whole state, (2C + 4,) float64; the sum of several processes' is that of all their pixels.
     """
 
