@@ -116,10 +116,7 @@ def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:
 
 
 def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
-    """A hundred, or fewer where episodes as long as their limit would take a quarter of the training's steps.
-
-    Without a limit as many as an evaluation has.
-    """
+    """A hundred, or fewer where the longest episodes would take a quarter of the steps; an evaluation's at least."""
     affordable = 0 if limit is None else int(FINAL_SHARE * timesteps / (FINAL_SCORES * limit))
     return max(min(affordable, 100), episodes)
 

@@ -39,13 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
-    """Write the zip and, where observations or rewards were normalised, ``NAME.vecnormalize.pkl`` beside it.
+    """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl`` beside it; returns the files.
 
-    Returns:
-        the files.
-
-    Raises:
-        InputError: no such run or checkpoint, or a file that exists.
+    Raises InputError: no such run or checkpoint, or a file that exists.
     """
     for file in (out, out.with_suffix(".vecnormalize.pkl")):
         if file.exists() or file.is_symlink():

@@ -26,12 +26,8 @@ STEP, MOST = 0.05, 100.0
 class AdaptiveEntropy(EntropyObjective):
     """w · H, where ``ent_coef`` is what w is multiplied by: the first coefficient, and the unit of the others.
 
-    The buffer ``multiplier`` is w, 1 at first; it is in ``state_dict`` and moves in ``train()`` mode.
-
-    Args:
-        num_classes: C.
-        target: entropy to hold, as a share of log C.
-        **others: of :class:`dem_apps.EntropyObjective`.
+    The buffer ``multiplier`` is w, 1 at first; it is in ``state_dict`` and moves in ``train()`` mode. ``target`` is the
+    entropy to hold, as a share of log C.
     """
 
     multiplier: Tensor

@@ -27,13 +27,10 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
 
     Args:
         model: of :func:`rl.with_entropy_objective`, or any other on-policy model of SB3 and sb3-contrib.
-        file: ending in .zip; an existing one is replaced, as by ``model.save``.
+        file: ending in .zip, else an InputError; an existing one is replaced, as by ``model.save``.
 
     Returns:
         the files that were written.
-
-    Raises:
-        InputError: another ending.
 
     Example:
         >>> from stable_baselines3 import PPO

@@ -15,7 +15,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
 from rl.envs.make import make_env, make_training_envs
-from rl.results import evaluator
 from rl.results.evaluator import FINAL, Episode, Evaluator, play, summary
 from rl.results.video import MOST_FRAMES, check_video_file, probabilities, record_episodes
 
@@ -43,14 +42,6 @@ def test_greedy_episodes_do_not_depend_on_how_many_environments_play(count: int,
         (e.number, e.seed, e.rewards, e.said_success) for e in together
     ]
     assert all(np.array_equal(one.actions, two.actions) for one, two in zip(few, together, strict=True))
-
-
-def test_an_evaluation_opens_few_environments(monkeypatch: pytest.MonkeyPatch, model: OnPolicyAlgorithm) -> None:
-    opened = []
-    monkeypatch.setattr(evaluator, "make_env", lambda *args: opened.append(args) or make_env(*args))
-    figures = Evaluator(EMPTY, FLAT, 23, seed=0, purpose=FINAL)(model)
-    assert len(opened) == evaluator.SIDE_BY_SIDE
-    assert set(figures) == {"greedy", "sampled"}
 
 
 def test_an_episode_is_what_its_actions_do(model: OnPolicyAlgorithm, episodes: list[Episode]) -> None:
