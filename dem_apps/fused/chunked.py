@@ -26,18 +26,11 @@ def chunked_pass(
     grouped: bool,
     compiled: bool,
 ) -> Tensor:
-    """Go over the logits chunk by chunk.
+    """Go over the logits (O, C, I) chunk by chunk; the sums in the order of :class:`dem_apps.fused.one_pass.FusedSums`.
 
-    Args:
-        rows: (O, C, I) logits.
-        counted: (O, I) boolean, False where an element counts nowhere; None: all count.
-        out: gradient (O, C, I), predicted class (O, I) int32 and 1/δ (O, I), written where not None.
-        spec: the member of the family.
-        grouped: sums per predicted class.
-        compiled: by torch.compile.
-
-    Returns:
-        the sums in the order of :class:`dem_apps.fused.one_pass.FusedSums`, flat, float64.
+    ``counted``, (O, I), is False where an element counts nowhere. ``out`` is the gradient (O, C, I), the predicted
+    class (O, I) int32 and 1/δ (O, I), written where not None. The sums are flat, float64, ``grouped`` per predicted
+    class.
     """
     num_classes = rows.shape[1]
     size = num_classes if grouped else 1
@@ -63,12 +56,8 @@ def chunked_finish(
 ) -> None:
     """``weights[k] · gradient + weighted_rows[k]/δ`` in place; see :meth:`dem_apps.fused.one_pass.FusedPass.finish`.
 
-    Args:
-        rows: (O, C, I) gradient.
-        predicted: (O, I) k.
-        inverse_delta: (O, I) 1/δ, with class marginals only.
-        weights: (C,).
-        weighted_rows: (C, C), with class marginals only.
+    Of the gradient (O, C, I), k (O, I), 1/δ (O, I) and weights (C,); the last and ``weighted_rows`` (C, C) with
+    marginals.
     """
     wide = computed_in(rows.dtype)
     weights = weights.to(wide)

@@ -18,13 +18,7 @@ from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 
 
 class KernelObjective:
-    """As :class:`dem_apps.fused.numpy_objective.NumpyObjective`, where :func:`has_kernel_for`.
-
-    Args:
-        spec: the member of the family.
-        momentum: π of the class marginals.
-        class_marginals: (C, C) float32, updated in place; None without the calibrator ``mec``.
-    """
+    """As :class:`dem_apps.fused.numpy_objective.NumpyObjective`, where :func:`has_kernel_for`."""
 
     def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
         kernel = load_kernel()

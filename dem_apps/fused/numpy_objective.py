@@ -22,25 +22,14 @@ NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 class NumpyObjective:
     """The mean of an objective over the rows, and its gradient; moves the class marginals as in ``train()`` mode.
 
-    Args:
-        spec: the member of the family.
-        momentum: π of the class marginals.
-        class_marginals: (C, C) float32, updated in place; None without the calibrator ``mec``.
+    ``momentum`` is π of the class marginals, (C, C) float32, updated in place; None without the calibrator ``mec``.
     """
 
     def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
         self._spec, self._momentum, self._marginals = spec, np.float32(momentum), class_marginals
 
     def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean over the rows in nats, and its gradient with respect to the logits.
-
-        Args:
-            logits: (B, C) float32.
-            probabilities: (B, C) softmax of the logits.
-
-        Returns:
-            the value and the (B, C) gradient.
-        """
+        """The mean over the rows in nats, and its (B, C) gradient by the logits, of (B, C) logits and their softmax."""
         spec, rows = self._spec, len(logits)
         top = logits.max(1, keepdims=True)
         z, p = logits - top, probabilities
@@ -75,13 +64,7 @@ class NumpyObjective:
 
 
 def entropy_gradient(log_p: np.ndarray, p: np.ndarray, entropy: np.ndarray) -> np.ndarray:
-    """Gradient of the mean Shannon entropy with respect to the logits, −p (log p + H)/B, (B, C).
-
-    Args:
-        log_p: (B, C) normalised logits.
-        p: (B, C) their probabilities.
-        entropy: (B,) H in nats.
-    """
+    """Gradient of the mean Shannon entropy by the logits, −p (log p + H)/B, of (B, C) log p and p and (B,) H."""
     gradient: np.ndarray = -p * (log_p + entropy[:, None]) / np.float32(len(p))
     return gradient
 

@@ -79,12 +79,10 @@ class FusedPass:
         return FusedSums(counts, values, p.view(side, side), z.view(side, side), gradient, predicted, inverse_delta)
 
     def finish(self, sums: FusedSums, weights: Tensor, weighted_rows: Tensor | None) -> Tensor:
-        """Weight the gradient by class and add the marginals' part, in place.
+        """Weight the gradient by class and add the marginals' part, in place; the sums are used up.
 
-        Args:
-            sums: made with a gradient, used up by this call.
-            weights: (G,) weight of an element by its predicted class, times the incoming gradient.
-            weighted_rows: (C, C) ``weights[k] · α · MECₖ``, with class marginals only.
+        ``weights`` (G,) are of an element by its predicted class, times the incoming gradient; ``weighted_rows`` (C, C)
+        are ``weights[k] · α · MECₖ``, with class marginals only.
         """
         assert sums.gradient is not None  # the caller asked for one
         if sums.predicted is None:
@@ -101,14 +99,9 @@ class FusedPass:
 
 
 def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights: Tensor, rows: Tensor | None) -> Tensor:
-    """The loss, with the gradient that was made with it.
+    """The loss, with the gradient that was made with it; ``one_pass`` makes it again for a second backward.
 
-    Args:
-        logits: that the pass went over.
-        one_pass: the pass, to make the gradient again for a second backward.
-        sums: what it made.
-        weights: (G,) weight of an element by its predicted class.
-        rows: (C, C) ``α · MECₖ`` in float64, with class marginals only.
+    ``weights`` (G,) are of an element by its predicted class, ``rows`` (C, C) float64 are ``α · MECₖ``.
     """
     values, weighted_rows = sums.values, None
     if rows is not None:

@@ -32,10 +32,7 @@ def mean_curve(
 ) -> None:
     """Draw a metric's mean over runs against the steps that all have, with its 95 % CI; nothing where none has it.
 
-    Args:
-        position: of the line among those of the chart, for its style.
-        scale: what the values are multiplied with.
-        few: marker of the points where there are less than 30.
+    ``position`` gives the line's style, and ``few`` is the marker of the points where there are less than 30.
     """
     curves = [curve for run in runs if (curve := run.curve(metric))]
     if not curves:

@@ -11,10 +11,6 @@ def command_needs(extra: str, *modules: str) -> None:
 
     A package's ``__init__`` calls this, which ``python -m`` imports while ``sys.argv[0]`` is still ``-m``. An import of
     a part of the package is left alone, since a part needs less than the commands.
-
-    Args:
-        extra: of pyproject.toml, such as ``seg``.
-        modules: that the extra brings.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if sys.argv[:1] == ["-m"] and missing:

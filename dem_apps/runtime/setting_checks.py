@@ -18,15 +18,10 @@ from dem_apps.runtime.arguments import fields_of, flag
 
 
 def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
-    """Check every value of a dataclass, nested ones included, against its choices and its range.
+    """Check every value of a dataclass of options, nested ones included, against its choices and its range.
 
-    Args:
-        settings: an instance of a dataclass whose fields come from :func:`option`.
-        name: how a dotted key is called in errors; by default as its flag, ``--source.root``.
-
-    Raises:
-        InputError: the first value that is empty, not finite, not among the choices or out of range; else the first
-            that is needed and missing.
+    ``name`` gives a dotted key's name in errors, by default its flag, ``--source.root``. Raises InputError: the first
+    value that is empty, not finite, not among the choices or out of range; else the first that is needed and missing.
     """
     missing: list[str] = []
     for key, field, hint in fields_of(type(settings)):

@@ -128,18 +128,8 @@ def parse_search(
 ) -> tuple[Config, TrainingConfig, list[str]]:
     """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
 
-    ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search.
-
-    Args:
-        search_class: the search's settings.
-        train_class: the trainings' settings.
-        module: of the search, ``seg.tune``.
-        train_module: of the training, ``seg.train``.
-        example: see :func:`parse_config`.
-        argv: likewise.
-
-    Raises:
-        InputError: as of :func:`parse_config`, or a flag of the training without its prefix.
+    ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search. Raises InputError: as of
+    :func:`parse_config`, or a flag of the training without its prefix.
     """
     own, train_flags = search_flags(sys.argv[1:] if argv is None else argv, search_class, train_class, train_module)
     # --config goes to the training, and is named in the search's help all the same

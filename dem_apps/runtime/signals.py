@@ -35,8 +35,7 @@ class Stopped(Interrupted):
 class StopRequest:
     """While it is open, the first signal is kept for :meth:`asked` and the second one raises :class:`Stopped`.
 
-    Args:
-        resume: the command that continues the run; empty in ranks other than the main one, which print nothing.
+    ``resume`` is the command that continues the run; empty in ranks other than the main one, which print nothing.
     """
 
     def __init__(self, resume: str) -> None:

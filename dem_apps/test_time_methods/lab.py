@@ -54,15 +54,9 @@ def lab_to_rgb(lab: Tensor) -> Tensor:
 def lab_statistics(
     batches: Iterable[Tensor], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
 ) -> dict[str, tuple[float, ...]]:
-    """The six numbers of the source: means over images of each image's Lab mean and deviation.
+    """The six numbers of the source: means over images of each image's Lab mean and deviation, options of ``lab``.
 
-    Args:
-        batches: (B, 3, H, W) images, normalised as the network wants them.
-        mean: of that normalisation, of RGB from 0 to 1.
-        std: likewise.
-
-    Returns:
-        ``source_mean`` and ``source_std``, options of the method ``lab``.
+    The (B, 3, H, W) images are normalised by ``mean`` and ``std``, of RGB from 0 to 1.
     """
     parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
     if not parts:

@@ -60,17 +60,11 @@ class Modes:
 
 
 def mix_statistics(model: nn.Module, share: float) -> list[RemovableHandle]:
-    """From now on batch norm in ``eval()`` mode normalises by (1 − α) stored + α batch's statistics.
+    """From now on batch norm in ``eval()`` mode normalises by (1 − α) stored + α batch's statistics; α is ``share``.
 
     The buffers hold the mixture while a layer runs and what they held before otherwise. The batch's variance is the one
-    that batch norm divides by in training, without Bessel's correction (Schneider et al., NeurIPS 2020, Eq. 2).
-
-    Args:
-        model: its layers with stored statistics are watched.
-        share: α, from 0 to 1.
-
-    Returns:
-        what removes the hooks.
+    that batch norm divides by in training, without Bessel's correction (Schneider et al., NeurIPS 2020, Eq. 2). Returns
+    what removes the hooks.
     """
     handles = []
     for layer in batch_norms(model):
