@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 import sys
@@ -10,7 +11,6 @@ import threading
 from collections.abc import Callable
 
 from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
-from dem_apps.runtime.launcher import lost_connection, say_once
 from dem_apps.runtime.terminal import print_anything
 
 #: Errors about a path that the user gave, where the system names the path.
@@ -22,14 +22,15 @@ _PATH_ERRORS = (
 _NO_MEMORY = re.compile(
     r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
 )
+#: Of gloo on a CPU, of NCCL on a GPU; both raise RuntimeErrors of several classes for many reasons.
+_LOST = ("gloo/transport/", "ncclRemoteError")
 
 
 def run_command(main: Callable[[], None]) -> None:
     """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
 
-    Of several processes that a launcher started one prints it; see :mod:`dem_apps.runtime.launcher`. Training that
-    stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells expect;
-    ``main`` has the chance to clean up before.
+    Training that stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells
+    expect; ``main`` has the chance to clean up before.
     """
     print_anything()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -38,23 +39,23 @@ def run_command(main: Callable[[], None]) -> None:
     try:
         main()
     except InputError as error:
-        say_once(f"error: {error}")
+        _say(f"error: {error}")
         sys.exit(error.status)
     except OSError as error:
-        say_once(f"error: {_of_a_path(error)}")
+        _say(f"error: {_of_a_path(error)}")
         sys.exit(2)
     except MemoryError as error:
         why = printable(str(error)) or "the system gave no more"
-        say_once(f"error: not enough memory ({why}); smaller images, batches or settings need less")
+        _say(f"error: not enough memory ({why}); smaller images, batches or settings need less")
         sys.exit(2)
     except RuntimeError as error:
         if _NO_MEMORY.search(str(error)):
-            say_once(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less")
+            _say(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less")
             sys.exit(2)
-        lost = lost_connection(error)
+        lost = _lost_connection(error)
         if lost is None:
             raise
-        say_once(lost)
+        _say(lost)
         sys.exit(1)
     except KeyboardInterrupt as interruption:
         for number in before:  # a launcher may send more of them, and nothing is left to stop
@@ -95,3 +96,21 @@ def _thread_failed(failure: threading.ExceptHookArgs) -> None:
     error = failure.exc_value
     if not (isinstance(error, OSError) and error.errno in (*DISK_FULL, *UNWRITABLE, errno.ENOENT)):
         threading.__excepthook__(failure)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _lost_connection(error: RuntimeError) -> str | None:
+    """The sentence for a process whose connection to another one broke; None for any other error."""
+    text = " ".join(str(error).split())
+    if not any(mark in text for mark in _LOST):
+        return None
+    reason = re.sub(r"^\[[^]]*\] ", "", text).partition(". ")[0]
+    rank, processes = os.environ.get("RANK", "?"), os.environ.get("WORLD_SIZE", "?")
+    return (
+        f"error: process {rank} of {processes} lost its connection to another one ({reason}), which has ended or "
+        "cannot be reached; the launcher names the first that ended; a training goes on from its last checkpoint "
+        "with --resume"
+    )

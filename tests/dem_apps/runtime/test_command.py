@@ -151,3 +151,16 @@ def test_disk_error_speaks_only_of_full_disks() -> None:
 def test_nearest() -> None:
     assert nearest("adadme", ["entropy", "adadem"]) == "; did you mean 'adadem'?"
     assert nearest("zzz", ["entropy", "adadem"]) == ""
+
+
+def test_a_lost_connection_names_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    text = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:55. This is"
+    assert ending(raising(RuntimeError(text))) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "error: process 2 of 3 lost its connection to another one (Connection closed by peer [10.0.0.2]:55), which"
+    )
