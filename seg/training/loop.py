@@ -127,7 +127,9 @@ def build_state(
     outputs have to mean ``classes`` as well. ``own`` is the folder of a run that is continued.
     """
     settings, weights = config.model, config.weights
-    network = build_network(settings, num_classes, own, settings.encoder_weights, bands)
+    # the weights of start-from replace all of the encoder's; `pretrained` refuses encoder weights itself
+    replaced = settings.start_from is not None and settings.name != "pretrained"
+    network = build_network(settings, num_classes, own, None if replaced else settings.encoder_weights, bands)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)

@@ -49,9 +49,12 @@ def with_blocks(language: str) -> list[str]:
 def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in pages.blocks(TEXTS[page]):
-        if block.language == "python" and block.run:
-            run_python(block, page, namespace)
+    ran = [
+        run_python(block, page, namespace)
+        for block in pages.blocks(TEXTS[page])
+        if block.run and block.language == "python"
+    ]
+    assert ran, f"{page}: nothing was run"
 
 
 def run_python(block: pages.Block, page: str, namespace: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 import yaml
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 
 import seg.train
@@ -21,6 +23,7 @@ from seg.models import build_model
 from seg.models.pretrained import NETWORK_FILE
 from seg.models.start_from import start_from
 from seg.models.trained import open_run, open_trained
+from seg.training.loop import build_state
 
 CPU = torch.device("cpu")
 HEAD = "segmentation_head.0"
@@ -117,6 +120,19 @@ def test_another_normalisation_is_said(theirs: Path) -> None:
     (theirs / "preprocessor_config.json").write_text(json.dumps(document))
     (note,) = start_from(ours(theirs, 4), theirs)
     assert "saw images as RGB with mean 0.5 0.5 0.5 and deviation 0.5 0.5 0.5" in note
+
+
+def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: Path) -> None:
+    """A configuration that names ImageNet's takes other weights without a network connection."""
+    encoder = smp.Unet("resnet18", encoder_weights=None).encoder.state_dict()
+    torch.save(encoder, tmp_path / "encoder.pth")
+    model = ModelConfig("unet", "resnet18", encoder_weights="of-no-library", start_from=str(tmp_path / "encoder.pth"))
+    AcceleratorState._reset_state()
+    state = build_state(TrainConfig(max_steps=1, model=model), 4, Accelerator(cpu=True))
+    assert torch.equal(state.model.state_dict()["encoder.conv1.weight"], encoder["conv1.weight"])
+    alone = TrainConfig(max_steps=1, model=dataclasses.replace(model, start_from=None))
+    with pytest.raises(InputError, match="of-no-library"):
+        build_state(alone, 4, Accelerator(cpu=True))
 
 
 def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, tiny_pair, capsys) -> None:
