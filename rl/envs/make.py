@@ -182,10 +182,16 @@ def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bo
     # SB3's own where observations are no single array
     kind = StackedEnvs if isinstance(space, spaces.Box) else DummyVecEnv
     envs: VecEnv = kind([lambda env=env: env for env in made])  # type: ignore[misc]
-    if not normalise:
-        return envs
+    return normalised(envs, gamma) if normalise else envs
+
+
+def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
+    """Running normalisation, over the columns in use where the observations have columns."""
+    space = envs.observation_space
     compact = isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
-    return CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
+    normalise = CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
+    normalise.norm_obs, normalise.norm_reward = observations, rewards
+    return normalise
 
 
 class StackedEnvs(DummyVecEnv):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
@@ -24,7 +24,7 @@ from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig
-from rl.envs.make import make_training_envs
+from rl.envs.make import make_training_envs, normalised
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
@@ -81,12 +81,9 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
 def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
     """The training environments, as many and normalised as the hyperparameter entry says."""
     wanted = normalisation(entry.get("normalize", False))
-    envs = make_training_envs(
-        env_id, entry.get("env_wrapper"), int(entry.get("n_envs", 1)), wanted is not None, entry.get("gamma", 0.99)
-    )
-    if wanted is not None and isinstance(envs, VecNormalize):
-        envs.norm_obs, envs.norm_reward = wanted
-    return envs
+    gamma = entry.get("gamma", 0.99)
+    envs = make_training_envs(env_id, entry.get("env_wrapper"), int(entry.get("n_envs", 1)), False, gamma)
+    return envs if wanted is None else normalised(envs, gamma, *wanted)
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
