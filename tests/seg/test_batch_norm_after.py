@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import sys
@@ -11,24 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 import seg.evaluate
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.reproducibility import seed_everything
-from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.run_reader import read_metrics
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_unlabelled
 from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
 from seg.models.trained import open_run
-from seg.step import TrainState, training_step
 from seg.train import train
-from seg.training.loop import build_state
-from seg.training.optimization import MicroBatch
 
 CPU = torch.device("cpu")
 STATISTICS = ("running_mean", "running_var")
@@ -109,75 +100,6 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, mon
     saved = evaluated(runs[1], tmp_path / "saved.json", monkeypatch, "--checkpoint", "last")
     assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
     assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images after training"
-
-
-def test_an_interrupted_run_goes_on_to_the_same_numbers(runs, config, tmp_path, monkeypatch):
-    config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
-    save = RunFolder.save_checkpoint
-
-    def interrupted(folder, name, state):
-        save(folder, name, state)
-        if name == "last":
-            raise InputError("interrupted")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "save_checkpoint", interrupted)
-        with pytest.raises(InputError, match="interrupted"):
-            train(config)
-    train(dataclasses.replace(config, resume=True))
-    assert read_metrics(tmp_path / "run") == read_metrics(runs[1])
-    assert scores(tmp_path / "run") == scores(runs[1])
-    whole, resumed = (load_checkpoint(run / "checkpoints", "last") for run in (runs[1], tmp_path / "run"))
-    assert same(whole["model"], resumed["model"])
-    assert same(whole["trained_model"], resumed["trained_model"])
-    train(dataclasses.replace(config, resume=True))  # once more, at its end
-    assert scores(tmp_path / "run") == scores(runs[1])
-
-
-def micro_batch(seed: int) -> list[MicroBatch]:
-    generator = torch.Generator().manual_seed(seed)
-    label = torch.randint(0, 4, (2, 32, 64), generator=generator)
-    source, target = (torch.randn(2, 3, 32, 64, generator=generator) for _ in range(2))
-    return [MicroBatch({"image": source, "label": label, "name": ["s"] * 2}, {"image": target, "name": ["t"] * 2})]
-
-
-def with_a_teacher(seed: int) -> TrainState:
-    """A training whose method scores a copy of the network that follows it, statistics and all."""
-    AcceleratorState._reset_state()
-    seed_everything(seed)
-    state = build_state(TrainConfig(max_steps=9, model=ModelConfig(output_stride=8)), 4, Accelerator(cpu=True))
-    teacher, images = copy.deepcopy(state.model), torch.randn(4, 3, 32, 64, generator=torch.Generator().manual_seed(9))
-
-    @torch.no_grad()
-    def follow(batches, step):
-        student = state.model.state_dict()
-        for name, value in teacher.state_dict().items():
-            value.copy_(value.lerp(student[name], 0.5) if value.is_floating_point() else student[name])
-        return {}
-
-    state.method.scored_model, state.method.after_step = lambda: teacher, follow
-    state.re_estimate = lambda model: re_estimated(model, [images])
-    return state
-
-
-def test_a_teachers_statistics_are_re_estimated_and_its_own_go_on():
-    unbroken, resumed = with_a_teacher(0), with_a_teacher(1)
-    training_step(unbroken, micro_batch(0))
-    own = copy.deepcopy(unbroken.method.scored_model().state_dict())
-    adapted = unbroken.scored_model()
-    assert adapted is unbroken.scored_model()
-    checkpoint = copy.deepcopy(unbroken.state())
-    assert same(checkpoint["model"], adapted.state_dict())
-    assert same(checkpoint["scored_model"], own)
-    assert not same(checkpoint["model"], own)
-    assert same(checkpoint["trained_model"], unbroken.model.state_dict())
-    resumed.restore(checkpoint)
-    for state in (unbroken, resumed):
-        training_step(state, micro_batch(1))
-        assert RE_ESTIMATED_ON not in state.result()  # of the step before
-        assert same(state.result()["model"], state.method.scored_model().state_dict())
-    assert same(unbroken.scored_model().state_dict(), resumed.scored_model().state_dict())
-    assert same(unbroken.state()["scored_model"], resumed.state()["scored_model"])
 
 
 def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_path, capsys):

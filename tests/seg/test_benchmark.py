@@ -13,9 +13,7 @@ import yaml
 
 from dem_apps.errors import InputError
 from dem_apps.report.intervals import difference_interval
-from dem_apps.runtime.settings import parse_config
 from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
-from seg.config import TrainConfig
 from seg.demo.demo_pair import DemoPair
 from seg.scores.described_metrics import described_metrics
 
@@ -142,20 +140,3 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     (run / "config.yaml").write_text(yaml.safe_dump({"loss": "adadem", "weights": {"target_main": 0.1}}))
     with pytest.raises(InputError, match=r"seed1: was trained with weights.target_main 0.1, this grid asks for 0.2"):
         grid_jobs(config(tmp_path))
-
-
-@pytest.mark.parametrize(("file", "runs"), [("demo_benchmark", 39), ("demo_weights", 18)])
-def test_the_grids_in_configs(file: str, runs: int) -> None:
-    settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "seg" / f"{file}.yaml").read_text()))
-    jobs = [job for jobs in grid_jobs(settings).values() for job in jobs]
-    assert (len(jobs), len({job.run for job in jobs})) == (runs, runs)
-    assert {job.flags[job.flags.index("--max-steps") + 1] for job in jobs} == {"300"}
-
-
-def test_the_table_of_the_demo_has_the_settings_of_demo_table() -> None:
-    settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs/seg/demo_benchmark.yaml").read_text()))
-    job = grid_jobs(settings)["", "AdvEnt DEM mean"][2]
-    arguments = ["--config", str(ROOT / "configs/seg/demo_table.yaml"), "--method", "advent", "--loss", "dem"]
-    arguments += ["--tau", "0.6", "--alpha", "1.3", "--reduction", "mean", "--seed", "2"]
-    arguments += ["--weights.target-main", "0.003", "--weights.target-aux", "0.0006"]
-    assert parse_config(TrainConfig, "x", "x", job.flags) == parse_config(TrainConfig, "x", "x", arguments)

@@ -7,57 +7,29 @@ import math
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from support.training_steps import MODEL, C, H, W, assert_close, fresh, full_size, micro_batch
 from torch import nn
 from torch.nn import functional as F
 
-from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
+from seg.config import OptimizerConfig, TrainConfig, WeightConfig
 from seg.methods.advent import AdvEnt, DiscriminatorConfig
-from seg.step import TrainState, _weight_on_target, training_step
-from seg.training.loop import build_state
+from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch
 
-C, H, W = 4, 32, 64
 BASE = TrainConfig(
     method="minent",
     loss="entropy",
     reduction="mean",
     max_steps=10,
-    model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="trainable"),
+    model=dataclasses.replace(MODEL, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, head_factor=10.0, horizon=20),
     weights=WeightConfig(target_main=0.3, target_aux=0.1, adversarial_main=0.2, adversarial_aux=0.05, relative=False),
     discriminator=DiscriminatorConfig(lr=1e-3, channels=4),
 )
 
 
-@pytest.fixture
-def accelerator() -> Accelerator:
-    AcceleratorState._reset_state()
-    return Accelerator(cpu=True)
-
-
-def micro_batches(seed: int, images: int = 2) -> list[MicroBatch]:
-    generator = torch.Generator().manual_seed(seed)
-    source = {
-        "image": torch.randn(images, 3, H, W, generator=generator),
-        "label": torch.randint(0, C, (images, H, W), generator=generator),
-        "name": [f"source-{seed}-{i}" for i in range(images)],
-    }
-    source["label"][:, :3] = 255
-    target = {"image": torch.randn(images, 3, H, W, generator=generator) + 0.5, "name": ["target"] * images}
-    return [MicroBatch(source, target)]
-
-
-def fresh(config: TrainConfig, accelerator: Accelerator) -> TrainState:
-    seed_everything(0)
-    return build_state(config, C, accelerator)
-
-
-def full_size(logits: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {head: F.interpolate(v, (H, W), mode="bilinear", align_corners=True) for head, v in logits.items()}
+def weighted(**weights: float) -> TrainState:
+    return fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, **weights)))
 
 
 def self_information(logits: torch.Tensor) -> torch.Tensor:
@@ -88,7 +60,7 @@ def plain_loop(config: TrainConfig, training: TrainState, steps: int) -> nn.Modu
             judge_optimizer.zero_grad()
         optimizer.zero_grad()
         model.train()
-        ((source, target),) = micro_batches(step)
+        source, target = micro_batch(step)
         source_maps = full_size(model(source["image"]))
         loss = weights.seg_main * F.cross_entropy(source_maps["main"], source["label"], ignore_index=255)
         loss = loss + weights.seg_aux * F.cross_entropy(source_maps["aux"], source["label"], ignore_index=255)
@@ -114,50 +86,46 @@ def plain_loop(config: TrainConfig, training: TrainState, steps: int) -> nn.Modu
 
 
 @pytest.mark.parametrize(("method", "loss"), [("minent", "entropy"), ("advent", "none"), ("advent", "entropy")])
-def test_three_steps_equal_a_plain_loop(method: str, loss: str, accelerator: Accelerator) -> None:
+def test_three_steps_equal_a_plain_loop(method: str, loss: str) -> None:
     config = dataclasses.replace(BASE, method=method, loss=loss)
-    ours, theirs = fresh(config, accelerator), fresh(config, accelerator)
+    ours, theirs = fresh(config), fresh(config)
     plain_loop(config, theirs, steps=3)
     for step in range(3):
-        training_step(ours, micro_batches(step))
-    theirs_model = theirs.model.state_dict()
-    for name, value in ours.model.state_dict().items():
-        torch.testing.assert_close(value, theirs_model[name], rtol=2e-4, atol=2e-6, msg=name)
+        training_step(ours, [micro_batch(step)])
+    assert_close(ours.model.state_dict(), theirs.model.state_dict(), 2e-4, 2e-6)
     if method == "advent":
         # Adam divides by the gradient's own size, which magnifies the rounding of tiny ones: compare the way gone
-        start = fresh(config, accelerator).method.adversary.state_dict()
+        start = fresh(config).method.adversary.state_dict()
         expected = theirs.method.adversary.state_dict()
         for name, value in ours.method.adversary.state_dict().items():
             assert float((value - expected[name]).norm()) < 0.02 * float((expected[name] - start[name]).norm()), name
 
 
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
-def test_five_steps_of_advents_schedule_equal_a_list_with_repetitions(accelerator: Accelerator) -> None:
+def test_five_steps_of_advents_schedule_equal_a_list_with_repetitions() -> None:
     """As ``get_1x_lr_params_no_scale`` makes it: for each part of the encoder, each of its modules, each weight."""
     # a small rate, so that rounding does not grow over the steps of a network with random weights
     settings = dataclasses.replace(BASE.optimizer, lr=1e-3, repeats="advent")
     config = dataclasses.replace(BASE, optimizer=settings)
-    ours, theirs, plain = (fresh(config, accelerator) for _ in range(3))
+    ours, theirs, plain = (fresh(config) for _ in range(3))
     start = {name: value.clone() for name, value in plain.model.state_dict().items()}
     plain_loop(config, theirs, steps=5)
     plain_loop(dataclasses.replace(config, optimizer=dataclasses.replace(settings, repeats="none")), plain, steps=5)
     for step in range(5):
-        training_step(ours, micro_batches(step))
+        training_step(ours, [micro_batch(step)])
     expected, once = theirs.model.state_dict(), plain.model.state_dict()
-    for name, value in ours.model.state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=5e-4, atol=1e-5, msg=name)
+    assert_close(ours.model.state_dict(), expected, 5e-4, 1e-5)
     way = {state: float((state_dict["encoder.layer1.0.conv1.weight"] - start["encoder.layer1.0.conv1.weight"]).norm())
            for state, state_dict in (("repeated", expected), ("once", once))}  # fmt: skip
     assert way["repeated"] > 2 * way["once"]
 
 
-def test_control_differs_from_source_only_in_running_statistics_alone(accelerator: Accelerator) -> None:
+def test_control_differs_from_source_only_in_running_statistics_alone() -> None:
     control = dataclasses.replace(BASE, loss="none")
     source_only = dataclasses.replace(BASE, method="source")
-    first, second = fresh(control, accelerator), fresh(source_only, accelerator)
-    values = training_step(first, micro_batches(0))
-    ((source, _),) = micro_batches(0)
-    training_step(second, [MicroBatch(source, {})])
+    first, second = fresh(control), fresh(source_only)
+    values = training_step(first, [micro_batch(0)])
+    training_step(second, [MicroBatch(micro_batch(0).source, {})])
     assert values["target/entropy"] > 0
     theirs = second.model.state_dict()
     differing = {name for name, value in first.model.state_dict().items() if not torch.equal(value, theirs[name])}
@@ -165,102 +133,45 @@ def test_control_differs_from_source_only_in_running_statistics_alone(accelerato
     assert all("running" in name or "num_batches" in name for name in differing)
 
 
-def test_accumulated_micro_batches_equal_one_larger_batch(accelerator: Accelerator) -> None:
+def test_accumulated_micro_batches_equal_one_larger_batch() -> None:
     # frozen: with batch statistics two halves are not the whole
     config = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, batch_norm="frozen"))
-    ((source, target),) = micro_batches(0, images=4)
+    source, target = micro_batch(0, images=4)
     halves = [
         MicroBatch({k: v[part] for k, v in source.items()}, {k: v[part] for k, v in target.items()})
         for part in (slice(0, 2), slice(2, 4))
     ]
-    whole, accumulated = fresh(config, accelerator), fresh(config, accelerator)
+    whole, accumulated = fresh(config), fresh(config)
     expected = training_step(whole, [MicroBatch(source, target)])
     actual = training_step(accumulated, halves)
     assert actual == pytest.approx(expected, rel=1e-5)
-    theirs = whole.model.state_dict()
-    for name, value in accumulated.model.state_dict().items():
-        torch.testing.assert_close(value, theirs[name], rtol=1e-5, atol=1e-6)
+    assert_close(accumulated.model.state_dict(), whole.model.state_dict(), 1e-5, 1e-6)
 
 
-def test_weights_alone_cannot_be_resumed(accelerator: Accelerator) -> None:
-    training = fresh(BASE, accelerator)
-    with pytest.raises(ValueError, match=r"--resume: .* holds no 'optimizer'.* --model.start-from"):
-        training.restore({"model": training.model.state_dict(), "step": 0})
-
-
-def test_discriminators_follow_the_networks_schedule(accelerator: Accelerator) -> None:
-    config = dataclasses.replace(BASE, method="advent")
-    training = fresh(config, accelerator)
-    training.step = 10
-    training_step(training, micro_batches(0))
-    factor = 0.5**0.9
-    assert training.method.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * factor)
-    assert [group["lr"] for group in training.optimizer.param_groups] == pytest.approx([0.02 * factor, 0.2 * factor])
-
-
-def test_bf16_keeps_objectives_in_float32_and_stays_near(accelerator: Accelerator) -> None:
+def test_bf16_keeps_objectives_in_float32_and_stays_near() -> None:
     config = dataclasses.replace(BASE, method="advent", loss="adadem")
-    exact = training_step(fresh(config, accelerator), micro_batches(0))
-    AcceleratorState._reset_state()
-    half = Accelerator(cpu=True, mixed_precision="bf16")
-    rough = dataclasses.replace(config, precision="bf16")
-    training = fresh(rough, half)
-    values = training_step(training, micro_batches(0))
+    exact = training_step(fresh(config), [micro_batch(0)])
+    training = fresh(dataclasses.replace(config, precision="bf16"))
+    values = training_step(training, [micro_batch(0)])
     assert values == pytest.approx(exact, rel=0.05)
     assert values != exact
     assert {parameter.dtype for parameter in training.model.parameters()} == {torch.float32}
     assert training.method.objectives.objectives["main"].class_marginals.dtype == torch.float32
 
 
-def test_objectives_of_the_heads_have_tables_of_their_own(accelerator: Accelerator) -> None:
-    config = dataclasses.replace(BASE, loss="adadem")
-    training = fresh(config, accelerator)
-    training_step(training, micro_batches(0))
-    main, aux = (training.method.objectives.objectives[head].class_marginals for head in ("main", "aux"))
-    assert not torch.equal(main, aux)
-    uniform = torch.full((C, C), 1 / C)
-    assert not torch.equal(main, uniform)
-    assert not torch.equal(aux, uniform)
-
-
-def test_an_image_without_any_label_adds_nothing(accelerator: Accelerator) -> None:
-    training = fresh(BASE, accelerator)
-    ((source, target),) = micro_batches(0)
-    source["label"][:] = 255
-    values = training_step(training, [MicroBatch(source, target)])
-    assert values["source/cross_entropy_main"] == 0.0
-
-
-def test_a_loss_that_is_not_finite_names_step_and_images(accelerator: Accelerator) -> None:
-    training = fresh(BASE, accelerator)
-    ((source, target),) = micro_batches(0)
-    target["image"][0, 0, 0, 0] = math.nan
-    before = {name: value.clone() for name, value in training.model.named_parameters()}
-    message = r"step 1: no finite number for target/\S+ \(nan\) .*images target, target; training has stopped"
-    with pytest.raises(NotFiniteError, match=message):
-        training_step(training, [MicroBatch(source, target)])
-    assert all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
-
-
-def test_what_a_method_adds_warms_up_in_a_straight_line(accelerator: Accelerator) -> None:
+def test_what_a_method_adds_warms_up_in_a_straight_line() -> None:
     """At the second of four steps half of the weight counts: the step of half the weight."""
-    warming = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, warm_up=4))
-    half = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, target_main=0.15, target_aux=0.05))
-    one, other = fresh(warming, accelerator), fresh(half, accelerator)
+    one, other = weighted(warm_up=4), weighted(target_main=0.15, target_aux=0.05)
     one.step = other.step = 1
     for state in (one, other):
-        training_step(state, micro_batches(0))
-    expected = other.model.state_dict()
-    for name, value in one.model.state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+        training_step(state, [micro_batch(0)])
+    assert_close(one.model.state_dict(), other.model.state_dict())
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool, accelerator: Accelerator) -> None:
+def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool) -> None:
     """The step of the weight times the cross-entropy, or of the weight itself where that is above 1."""
-    relative = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True))
-    one = fresh(relative, accelerator)
-    (batch,) = micro_batches(0)
+    one, batch = weighted(relative=True), micro_batch(0)
     if learned:  # labels that are what the network says, so that its cross-entropy is small
         with torch.no_grad():
             for head in (one.model.main_head, one.model.auxiliary_head):
@@ -271,45 +182,32 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool,
     cross_entropy = training_step(one, [batch])["source/cross_entropy_main"]
     assert (cross_entropy < 0.7) == learned
     weights = {name: getattr(BASE.weights, name) * min(1.0, cross_entropy) for name in ("target_main", "target_aux")}
-    other = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, **weights)), accelerator)
+    other = weighted(**weights)
     other.model.load_state_dict(start)
     training_step(other, [batch])
-    expected = other.model.state_dict()
-    for name, value in one.model.state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6, msg=name)
+    assert_close(one.model.state_dict(), other.model.state_dict(), 1e-5, 1e-6)
 
 
-def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed(accelerator: Accelerator) -> None:
-    backing = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, back_off=0.5))
-    half = dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, target_main=0.15, target_aux=0.05))
-    alarmed, resumed, other = fresh(backing, accelerator), fresh(backing, accelerator), fresh(half, accelerator)
+def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed() -> None:
+    alarmed, resumed, plain = weighted(back_off=0.5), weighted(back_off=0.5), fresh(BASE)
     alarmed.ease()
     resumed.restore(alarmed.state())
-    plain = fresh(BASE, accelerator)
     plain.ease()
+    other = weighted(target_main=0.15, target_aux=0.05)
     assert (alarmed.eased, resumed.eased, plain.eased) == (0.5, 0.5, 1.0)
     for state in (resumed, other):
-        training_step(state, micro_batches(0))
-    expected = other.model.state_dict()
-    for name, value in resumed.model.state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7, msg=name)
+        training_step(state, [micro_batch(0)])
+    assert_close(resumed.model.state_dict(), other.model.state_dict())
 
 
-def test_relative_weights_are_those_of_all_processes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, relative=True)), accelerator)
-    monkeypatch.setattr("seg.step.world_size", lambda: 2)
-    monkeypatch.setattr("seg.step.summed_over_processes", lambda mine: [mine + 0.9])
-    assert float(_weight_on_target(state, torch.tensor(0.3))) == pytest.approx((0.3 + 0.9) / 2)
-
-
-def test_the_labels_that_were_trained_on_are_counted(accelerator: Accelerator) -> None:
-    state = fresh(BASE, accelerator)
+def test_the_labels_that_were_trained_on_are_counted() -> None:
+    state = fresh(BASE)
     assert state.source_shares() == [0.0] * C
     for step in range(2):
-        training_step(state, micro_batches(step))
-    labels = torch.cat([micro_batches(step)[0].source["label"].flatten() for step in range(2)])
+        training_step(state, [micro_batch(step)])
+    labels = torch.cat([micro_batch(step).source["label"].flatten() for step in range(2)])
     counted = torch.bincount(labels[labels != 255], minlength=C).double()
     assert state.source_shares() == pytest.approx((counted / counted.sum()).tolist())
-    resumed = fresh(BASE, accelerator)
+    resumed = fresh(BASE)
     resumed.restore(state.state())
     assert torch.equal(resumed.label_counts, counted)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from dem_apps.errors import InputError
 from seg.adaptation.images import ImageFolder, Labels
 from seg.data.labels import IGNORE_INDEX, named_classes
 from seg.models.description import Description
@@ -63,14 +62,3 @@ def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path:
     large = predicted.repeat(2, 0).repeat(2, 1)
     np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), large), expected)
     assert labels.confusion(Path("other.jpg"), predicted) is None
-
-
-def test_mistakes_about_labels_are_sentences(tmp_path: Path) -> None:
-    labels, truth = labels_of([Path("deep/0.jpg")], tmp_path)
-    Image.fromarray(np.full((8, 12), 7, np.uint8)).save(tmp_path / "deep" / "0.png")
-    with pytest.raises(InputError, match="label id 7 is not in the table"):
-        labels.confusion(Path("deep/0.jpg"), truth)
-    with pytest.raises(InputError, match="no label of any image"):
-        labels_of([Path("elsewhere.jpg")], tmp_path)
-    with pytest.raises(InputError, match=r"^deep/0\.png: shares the label .* with deep/0\.jpg"):
-        labels_of([Path("deep/0.jpg"), Path("deep/0.png")], tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -56,30 +55,9 @@ def test_what_would_be_used_predicts_one_image_as_it_does_many() -> None:
     assert torch.equal(model[1].running_mean, torch.zeros(8)), "the adapter's own statistics stay"
 
 
-def test_a_ruinous_rate_is_stopped_and_the_state_before_it_is_kept() -> None:
-    model = network(norm=False)
-    start = copy.deepcopy(model.state_dict())
-    one = watched(model, 1e3, parameters="all")
-    run(one)
-    assert one.stopped
-    assert one.step < 6
-    assert one.best_check is one.checks[0]
-    assert all(torch.equal(value, start[name]) for name, value in (one.best or {}).items())
-    one.adapter.reset()
-    assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
-
-
 def test_a_loss_that_is_not_finite_stops_it() -> None:
     one = watched(network(norm=False), 1e-3)
     one.check()
     assert one.learn(torch.full((1, 3, 8, 8), float("nan"))) is None
     assert "not finite" in one.stopped
     assert one.best_check is one.checks[0]
-
-
-def test_of_equally_good_states_the_last_is_kept() -> None:
-    one = watched(network(norm=False), 0.0)
-    run(one)
-    assert not one.stopped
-    assert one.best_check is one.checks[-1]
-    assert [check.evidence for check in one.checks] == [one.before] * 4

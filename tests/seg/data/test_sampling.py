@@ -14,8 +14,7 @@ from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
 from seg.data.loader import Epochs, RareClasses, labelled_sampler
-from seg.data.pixel_format import normalised
-from seg.data.statistics import IMAGES, class_pixels, spread_batches
+from seg.data.statistics import class_pixels
 
 # three images of 100 pixels; of class 2 there is too little everywhere, class 3 is nowhere; the last column is ignored
 PIXELS = np.array([[90, 5, 1, 0, 4], [95, 0, 0, 0, 5], [50, 40, 2, 0, 8]])
@@ -80,25 +79,3 @@ def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(tiny_pair, tmp_
         Image.fromarray(np.zeros((48, 96), np.uint8)).save(label)
     with pytest.raises(InputError, match=r"--source.rare-class-temperature: every pixel of every label in .* is ignor"):
         labelled_sampler([dataset], (3, 0), 0.01)
-
-
-def image_of(index: int, width: int = 4) -> torch.Tensor:
-    return normalised(np.full((3, width, 3), index, np.uint8))
-
-
-def indices(batches) -> list[list[int]]:
-    """Which image each row of each batch is, by its value."""
-    levels = [float(image_of(index)[0, 0, 0]) for index in range(200)]
-    return [[int(np.abs(np.array(levels) - float(row[0, 0, 0])).argmin()) for row in batch] for batch in batches]
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 17, 50])
-def test_every_image_comes_once_and_no_batch_is_left_with_the_rest(count):
-    got = indices(spread_batches(image_of, count, CPU))
-    shares = [indices(spread_batches(image_of, count, CPU, (rank, 2))) for rank in range(2)]
-    assert sorted(batch for share in shares for batch in share) == sorted(got)
-    assert sorted(index for batch in got for index in batch) == list(range(count))
-    sizes = [len(batch) for batch in got]
-    assert max(sizes) <= IMAGES
-    assert max(sizes) - min(sizes) <= 1
-    assert got[0][:2] == [0, len(got)][: len(got[0])]

@@ -38,13 +38,6 @@ def test_the_loss_is_the_weighted_sum_over_heads(logits, loss, reduction):
     assert all(value.grad.abs().sum() > 0 for value in logits.values())
 
 
-def test_none_adds_nothing_but_reports_entropy(logits):
-    total, values = HeadObjectives("none", 5, WEIGHTS, "mean", {})(logits)
-    assert total is None
-    assert set(values) == {"target/entropy"}
-    assert 0 < values["target/entropy"] <= math.log(5) + 1e-6
-
-
 def test_supervised_loss_without_any_label_is_zero(logits):
     label = torch.full((2, *SIZE), 255)
     loss, _ = supervised_loss(logits, label, WEIGHTS, 255)

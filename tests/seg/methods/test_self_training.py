@@ -9,56 +9,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from torch import Tensor, nn
+from support.same_state import same
+from support.training_steps import MODEL, C, H, W, assert_close, fresh, full_size, micro_batch
+from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
-from seg.data.labels import IGNORE_INDEX
+from seg.config import OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.methods.pseudo_labels import PseudoLabels
 from seg.methods.self_training import SelfTraining, SelfTrainingConfig
 from seg.methods.views import generators, hidden, pasted_pixels, recoloured
 from seg.step import TrainState, training_step
-from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
 
-C, H, W = 4, 32, 64
 PLAIN = SelfTrainingConfig(strong_view=False, threshold=0.4)
 BASE = TrainConfig(
     method="self-training", loss="none", max_steps=10, self_training=PLAIN,
-    model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="target"),
+    model=dataclasses.replace(MODEL, batch_norm="target"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, horizon=20, momentum=0.0, weight_decay=0.0),
     weights=WeightConfig(pseudo_main=0.7, pseudo_aux=0.2),
 )  # fmt: skip
 
 
-def fresh(**settings: Any) -> TrainState:
-    AcceleratorState._reset_state()
+def fresh_with(**settings: Any) -> TrainState:
     own = {key: settings.pop(key) for key in list(settings) if key in SelfTrainingConfig.__dataclass_fields__}
-    config = dataclasses.replace(BASE, self_training=dataclasses.replace(PLAIN, **own), **settings)
-    seed_everything(0)
-    return build_state(config, C, Accelerator(cpu=True))
-
-
-def micro_batch(seed: int, images: int = 2) -> MicroBatch:
-    generator = torch.Generator().manual_seed(seed)
-    label = torch.randint(0, C, (images, H // 8, W // 8), generator=generator)
-    label = label.repeat_interleave(8, 1).repeat_interleave(8, 2)
-    label[:, :3] = IGNORE_INDEX
-    source, target = (torch.randn(images, 3, H, W, generator=generator) for _ in range(2))
-    draws = torch.randint(2**62, (images,), generator=generator)
-    return MicroBatch(
-        {"image": source, "label": label, "name": ["s"] * images, "draw": draws},
-        {"image": target, "name": ["t"] * images, "draw": draws + 1},
-    )
-
-
-def full_size(logits: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {head: F.interpolate(v, (H, W), mode="bilinear", align_corners=True) for head, v in logits.items()}
+    return fresh(dataclasses.replace(BASE, self_training=dataclasses.replace(PLAIN, **own), **settings))
 
 
 def plain_step(student: nn.Module, teacher: nn.Module, batch: MicroBatch, step: int) -> None:
@@ -94,21 +70,18 @@ def plain_step(student: nn.Module, teacher: nn.Module, batch: MicroBatch, step: 
 
 
 def test_three_steps_equal_a_plain_loop() -> None:
-    ours = fresh(teacher_decay=0.5)
+    ours = fresh_with(teacher_decay=0.5)
     student = copy.deepcopy(ours.model).to(memory_format=torch.contiguous_format)
     teacher = copy.deepcopy(student)
     for step in range(1, 4):
         training_step(ours, [micro_batch(step)])
         plain_step(student, teacher, micro_batch(step), step)
-    for name, value in student.named_parameters():
-        torch.testing.assert_close(dict(ours.model.named_parameters())[name], value, rtol=2e-4, atol=2e-6, msg=name)
-    expected = teacher.state_dict()
-    for name, value in ours.method.scored_model().state_dict().items():
-        torch.testing.assert_close(value, expected[name], rtol=2e-4, atol=5e-6, msg=name)
+    assert_close(dict(student.named_parameters()), dict(ours.model.named_parameters()), 2e-4, 2e-6)
+    assert_close(ours.method.scored_model().state_dict(), teacher.state_dict(), 2e-4, 5e-6)
 
 
 def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
-    state = fresh()
+    state = fresh_with()
     assert isinstance(state.method, SelfTraining)
     first = training_step(state, [micro_batch(0)])
     # after the first step it is the student, afterwards it lags behind
@@ -117,29 +90,29 @@ def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
     training_step(state, [micro_batch(1)])
     assert any(not torch.equal(value, student[name]) for name, value in teacher.items())
     assert not any(value.requires_grad for value in teacher.values())
-    assert set(state.state()) >= {"model", "trained_model"}
+    saved = state.state()
+    assert same(saved["model"], state.method.scored_model().state_dict())
+    assert same(saved["trained_model"], state.model.state_dict())
     assert 0 <= first["target/pseudo_label_weight"] <= 1
 
 
 def test_accumulated_micro_batches_move_the_teacher_once() -> None:
-    one, two = fresh(teacher_decay=0.9), fresh(teacher_decay=0.9)
+    one, two = fresh_with(teacher_decay=0.9), fresh_with(teacher_decay=0.9)
     for step in range(2):
         training_step(one, [micro_batch(step)])
         training_step(two, [micro_batch(step), micro_batch(step)])
-    theirs = two.method.scored_model().state_dict()
-    for name, value in one.method.scored_model().named_parameters():
-        torch.testing.assert_close(value, theirs[name], rtol=1e-4, atol=1e-6)
+    assert_close(dict(one.method.scored_model().named_parameters()), two.method.scored_model().state_dict(), 1e-4, 1e-6)
 
 
 def test_without_a_teacher_the_student_labels_for_itself() -> None:
-    state = fresh(teacher_decay=0.0)
+    state = fresh_with(teacher_decay=0.0)
     training_step(state, [micro_batch(0)])
     assert state.method.scored_model() is state.model
     assert "trained_model" not in state.state()
 
 
 def test_averaging_alone_trains_the_student_on_source() -> None:
-    average, source = fresh(mix="none", pseudo_weight=0.0), fresh(method="source")
+    average, source = fresh_with(mix="none", pseudo_weight=0.0), fresh_with(method="source")
     for step in range(2):
         values = training_step(average, [micro_batch(step)])
         training_step(source, [MicroBatch(micro_batch(step).source, {})])
@@ -153,7 +126,7 @@ def test_averaging_alone_trains_the_student_on_source() -> None:
 
 
 def test_pasting_alone_ignores_what_the_teacher_says() -> None:
-    state = fresh(pseudo_weight=0.0)
+    state = fresh_with(pseudo_weight=0.0)
     batch = micro_batch(0)
     labelled = []
     for offset in range(2):
@@ -166,7 +139,7 @@ def test_pasting_alone_ignores_what_the_teacher_says() -> None:
 
 
 def test_the_objective_counts_on_target_pixels_alone() -> None:
-    state = fresh(loss="entropy", reduction="mean")
+    state = fresh_with(loss="entropy", reduction="mean")
     seen = []
     state.method.objectives.forward = lambda logits, mask: (seen.append(mask), (None, {}))[1]
     state.method.target_loss(micro_batch(0))
@@ -256,7 +229,7 @@ def test_hidden_blocks_are_whole_and_of_the_share() -> None:
 
 
 def test_rows_without_pseudo_labels() -> None:
-    state = fresh(ignored_rows=[4, 6])
+    state = fresh_with(ignored_rows=[4, 6])
     _, weight = state.method._labelled(micro_batch(0).target["image"])
     assert weight[:, :4].sum() == weight[:, H - 6 :].sum() == 0
     assert weight[:, 4 : H - 6].min() > 0
@@ -268,5 +241,5 @@ def test_images_of_two_sizes_cannot_be_mixed() -> None:
     with pytest.raises(
         InputError, match="source pixels are pasted into target images, and they are 64 × 32 and 32 × 32"
     ):
-        training_step(fresh(), [small])
-    assert training_step(fresh(mix="none"), [small])["target/pseudo_label_loss"] >= 0
+        training_step(fresh_with(), [small])
+    assert training_step(fresh_with(mix="none"), [small])["target/pseudo_label_loss"] >= 0

@@ -61,17 +61,6 @@ def test_the_numbers_of_pytorchs_loop_over_a_list_with_repetitions(
         torch.testing.assert_close(mine, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_the_first_step_goes_as_many_times_as_far() -> None:
-    ours = weights_of([1, 3, 4])
-    before = [weight.detach().clone() for weight in ours]
-    optimizer = RepeatedSGD(
-        [{"params": [w], "repeats": times} for w, times in zip(ours, (1, 3, 4), strict=True)], 0.1, 0.9, 0.0
-    )
-    step(optimizer, ours, 0, 0.1)
-    for weight, old, times in zip(ours, before, (1, 3, 4), strict=True):
-        torch.testing.assert_close(old - weight, 0.1 * times * weight.grad)
-
-
 def test_a_resumed_optimiser_goes_on_as_the_unbroken_one() -> None:
     counts = [1, 3, 4]
     ours, twins = weights_of(counts), weights_of(counts)
