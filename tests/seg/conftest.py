@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dem_apps.runtime.command import run_command as run_main
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.demo.demo_pair import DemoPair, write_demo_pair
 
 
@@ -26,6 +27,15 @@ def tiny_flags(tiny_pair) -> list[str]:
         "--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root),
         "--max-steps", "6", "--eval-every", "3", "--log-every", "1", "--maps", "2",
     ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def tiny_config(tiny_pair) -> TrainConfig:
+    """Two steps on the tiny pair, without pictures."""
+    return TrainConfig(
+        max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
+        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

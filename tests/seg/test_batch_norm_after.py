@@ -14,7 +14,6 @@ import torch
 import seg.evaluate
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
-from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.domains import open_unlabelled
 from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
@@ -26,19 +25,11 @@ STATISTICS = ("running_mean", "running_var")
 
 
 @pytest.fixture(scope="module")
-def config(tiny_pair) -> TrainConfig:
-    return TrainConfig(
-        max_steps=4, eval_every=2, log_every=1, maps=0, device="cpu", batch_norm_after="target",
-        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def runs(config, tmp_path_factory) -> tuple[Path, Path]:
+def runs(tiny_config, tmp_path_factory) -> tuple[Path, Path]:
     """The same training without and with."""
     folder = tmp_path_factory.mktemp("runs")
-    without = dataclasses.replace(config, batch_norm_after="none", run_dir=str(folder / "without"))
-    return train(without), train(dataclasses.replace(config, run_dir=str(folder / "with")))
+    config = dataclasses.replace(tiny_config, max_steps=4, eval_every=2, run_dir=str(folder / "without"))
+    return train(config), train(dataclasses.replace(config, batch_norm_after="target", run_dir=str(folder / "with")))
 
 
 def scores(run: Path) -> dict:
@@ -69,10 +60,10 @@ def test_training_goes_on_as_without(runs):
     assert scores(runs[0])["mean_entropy"] != scores(runs[1])["mean_entropy"]
 
 
-def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, config):
+def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, tiny_config):
     """Every kept checkpoint, since exports and other trainings start from any."""
     images = [
-        open_unlabelled(config.target, open_run(runs[1], "last")[0].description.classes)[i].image for i in range(5)
+        open_unlabelled(tiny_config.target, open_run(runs[1], "last")[0].description.classes)[i].image for i in range(5)
     ]
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -15,21 +16,16 @@ from PIL import Image
 import seg.evaluate
 from dem_apps.errors import InputError
 from seg import load
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import ModelConfig
 from seg.export import ExportConfig, export
 from seg.train import train
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, tiny_pair) -> Path:
+def run(tmp_path_factory, tiny_config) -> Path:
     """A network of stride 8 with a small field: its encoder is cut short."""
-    return train(
-        TrainConfig(
-            run_dir=str(tmp_path_factory.mktemp("runs") / "run"), maps=0, max_steps=3, eval_every=3, device="cpu",
-            model=ModelConfig("unet", "resnet18", depth=3), source=SourceConfig(str(tiny_pair.source_root)),
-            target=TargetDataConfig(str(tiny_pair.target_root)),
-        )
-    )  # fmt: skip
+    run_dir, model = str(tmp_path_factory.mktemp("runs") / "run"), ModelConfig("unet", "resnet18", depth=3)
+    return train(dataclasses.replace(tiny_config, run_dir=run_dir, max_steps=3, eval_every=3, model=model))
 
 
 def test_scores_by_tiles_are_those_of_the_whole(run: Path, tmp_path: Path, run_here) -> None:

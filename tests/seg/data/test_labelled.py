@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import shutil
@@ -14,18 +15,13 @@ from rich.console import Console
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
-from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import SourceConfig, TargetDataConfig
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
 from seg.data.loader import batches, labelled_sampler
 from seg.train import train
 
 SEED = (3, 0)
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -141,11 +137,10 @@ def test_the_check_covers_the_labelled_part(tiny_pair, target, use, images):
 
 
 @pytest.mark.slow
-def test_a_training_says_how_many_target_images_were_labelled(tiny_pair, target, tmp_path, capsys):
-    part = TargetDataConfig(root=str(target), labelled_part=0.4)
-    settings = {"max_steps": 2, "eval_every": 2, "maps": 0, "run_dir": str(tmp_path / "run")}
-    source = SourceConfig(root=str(tiny_pair.source_root), rare_class_temperature=0.01)
-    run = train(TrainConfig(source=source, target=part, **settings))
+def test_a_training_says_how_many_target_images_were_labelled(tiny_config, tmp_path, capsys):
+    source = dataclasses.replace(tiny_config.source, rare_class_temperature=0.01)
+    target = dataclasses.replace(tiny_config.target, labelled_part=0.4)
+    run = train(dataclasses.replace(tiny_config, source=source, target=target, run_dir=str(tmp_path / "run")))
     assert ": 6 source (rare classes first, T = 0.01), 5 target (2 of them with labels), 4 v" in capsys.readouterr().out
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["labelled_images"] == {"source": 6, "target": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import SourceConfig
 from seg.data.datasets import Sample
 from seg.data.style import TargetStyle, fourier, lab
 from seg.train import train
@@ -111,15 +112,11 @@ def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     assert 53 < min(counts.values()) <= max(counts.values()) < 147  # and 47
 
 
-def test_source_alone_learns_from_styled_images_and_says_so(tiny_pair, tmp_path):
-    settings = {
-        "method": "source", "max_steps": 2, "eval_every": 2, "log_every": 1, "maps": 0,
-        "target": TargetDataConfig(str(tiny_pair.target_root)),
-    }  # fmt: skip
+def test_source_alone_learns_from_styled_images_and_says_so(tiny_config, tmp_path):
     losses, protocols = [], []
     for name in ("none", "fourier"):
-        root = str(tiny_pair.source_root)
-        run = train(TrainConfig(source=SourceConfig(root, style=name), run_dir=str(tmp_path / name), **settings))
+        source = dataclasses.replace(tiny_config.source, style=name)
+        run = train(dataclasses.replace(tiny_config, method="source", source=source, run_dir=str(tmp_path / name)))
         losses.append((run / "metrics.jsonl").read_text())
         protocols.append(json.loads((run / "eval.json").read_text())["protocol"])
     assert losses[0] != losses[1]

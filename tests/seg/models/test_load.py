@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg import load
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.read import ImagePixels
 from seg.models.trained_network import TrainedNetwork
 from seg.train import train
@@ -23,14 +23,9 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, tiny_pair) -> Path:
-    return train(
-        TrainConfig(
-            run_dir=str(tmp_path_factory.mktemp("runs") / "run"), maps=0, max_steps=2, eval_every=1, device="cpu",
-            model=ModelConfig(output_stride=8), source=SourceConfig(str(tiny_pair.source_root)),
-            target=TargetDataConfig(str(tiny_pair.target_root), size=[64, 32]),
-        )
-    )  # fmt: skip
+def run(tmp_path_factory, tiny_config) -> Path:
+    target = dataclasses.replace(tiny_config.target, size=[64, 32])
+    return train(dataclasses.replace(tiny_config, run_dir=str(tmp_path_factory.mktemp("runs") / "run"), target=target))
 
 
 @pytest.fixture(scope="module")

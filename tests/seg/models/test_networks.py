@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seg import build_model
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import ModelConfig
 from seg.models import NETWORKS
 from seg.models.network import parameter_groups
 from seg.models.smp_network import SMP_NETWORKS
@@ -37,12 +37,8 @@ def test_it_has_the_heads_that_it_names_and_gradients_reach_all_of_it(name):
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ENCODERS])
-def test_it_is_trained_scored_and_saved(name, tiny_pair, tmp_path):
-    config = TrainConfig(
-        method="minent", model=ModelConfig(name=name), max_steps=2, log_every=1, maps=1, device="cpu",
-        run_dir=str(tmp_path / "run"),
-        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
-    )  # fmt: skip
+def test_it_is_trained_scored_and_saved(name, tiny_config, tmp_path):
+    config = dataclasses.replace(tiny_config, model=ModelConfig(name=name), maps=1, run_dir=str(tmp_path / "run"))
     run = train(config)
     scores = json.loads((run / "eval.json").read_text())
     assert scores["protocol"]["network"] == config.model.architecture()

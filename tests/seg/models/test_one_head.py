@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 
 from dem_apps.runtime.run_reader import read_metrics
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import ModelConfig
 from seg.export import ExportConfig, export
 from seg.train import train
 
@@ -20,13 +21,9 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def run(tiny_pair, tmp_path_factory) -> Path:
-    config = TrainConfig(
-        method="advent", model=MODEL, max_steps=2, eval_every=1, log_every=1, maps=1, device="cpu",
-        run_dir=str(tmp_path_factory.mktemp("runs") / "run"),
-        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
-    )  # fmt: skip
-    return train(config)
+def run(tiny_config, tmp_path_factory) -> Path:
+    run_dir = str(tmp_path_factory.mktemp("runs") / "run")
+    return train(dataclasses.replace(tiny_config, method="advent", model=MODEL, maps=1, run_dir=run_dir))
 
 
 def test_the_loop_works_with_the_head_that_there_is(run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from safetensors.torch import save_file
 import seg.train
 import seg.training.loop
 from dem_apps.errors import InputError
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import named_classes
 from seg.models import build_model
 from seg.models.pretrained import NETWORK_FILE
@@ -49,13 +50,14 @@ def write_classes(tmp_path: Path, **ids: int) -> str:
     return str(tmp_path / "classes.yaml")
 
 
-def settings(theirs: Path, tmp_path: Path, tiny_pair, **model: object) -> TrainConfig:
-    return TrainConfig(
-        classes=write_classes(tmp_path, road=7, car=26),
-        run_dir=str(tmp_path / "run"), maps=0, max_steps=2, eval_every=1, device="cpu",
-        model=ModelConfig(**{"name": "pretrained", "start_from": str(theirs), **model}),
-        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
-    )  # fmt: skip
+@pytest.fixture
+def settings(tiny_config: TrainConfig, tmp_path: Path) -> Callable[..., TrainConfig]:
+    def changed(theirs: Path, **model: object) -> TrainConfig:
+        classes = write_classes(tmp_path, road=7, car=26)
+        network = ModelConfig(**{"name": "pretrained", "start_from": str(theirs), **model})
+        return dataclasses.replace(tiny_config, classes=classes, model=network, run_dir=str(tmp_path / "run"))
+
+    return changed
 
 
 def test_a_network_of_as_many_classes_begins_as_it_was(theirs: Path) -> None:
@@ -109,9 +111,9 @@ def test_files_of_weights(part: str, suffix: str, theirs: Path, tmp_path: Path) 
         ({"encoder_weights": "imagenet"}, "--model.encoder-weights: a pretrained network has its own"),
     ],
 )
-def test_what_does_not_fit_is_a_sentence(model: dict, message: str, theirs: Path, tmp_path: Path, tiny_pair) -> None:
+def test_what_does_not_fit_is_a_sentence(model: dict, message: str, theirs: Path, tmp_path: Path, settings) -> None:
     with pytest.raises(InputError, match=message):
-        seg.train.train(settings(theirs, tmp_path, tiny_pair, **model))
+        seg.train.train(settings(theirs, **model))
     assert not (tmp_path / "run").exists()
 
 
@@ -135,9 +137,9 @@ def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: 
         build_state(alone, 4, Accelerator(cpu=True))
 
 
-def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, tiny_pair, capsys) -> None:
+def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, settings, capsys) -> None:
     """It goes on, and is read, when the folder that it started from is gone; another run starts from it."""
-    config = settings(theirs, tmp_path, tiny_pair)
+    config = settings(theirs)
     run = seg.train.train(config)
     assert "predicts 4 classes and this training 2" in capsys.readouterr().out
     assert json.loads((run / NETWORK_FILE).read_text())["decoder_channels"] == [24, 16, 8]
@@ -163,15 +165,15 @@ def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, tiny_
         seg.train.train(dataclasses.replace(other, run_dir=str(tmp_path / "3")))
 
 
-def test_a_network_of_transformers_is_trained(tmp_path: Path, tiny_pair, capsys) -> None:
+def test_a_network_of_transformers_is_trained(tmp_path: Path, settings, capsys) -> None:
     transformers = pytest.importorskip("transformers")
     sizes = {"depths": [1] * 4, "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1] * 4}
     config = transformers.SegformerConfig(**sizes, decoder_hidden_size=16, num_labels=5)
     network = transformers.SegformerForSemanticSegmentation(config)
     network.save_pretrained(tmp_path / "hf")
     with pytest.raises(InputError, match=r"does not fit this network .--model.name pretrained trains the one"):
-        seg.train.train(settings(tmp_path / "hf", tmp_path, tiny_pair, name="deeplabv2"))
-    run = seg.train.train(settings(tmp_path / "hf", tmp_path, tiny_pair, align_corners=False))
+        seg.train.train(settings(tmp_path / "hf", name="deeplabv2"))
+    run = seg.train.train(settings(tmp_path / "hf", align_corners=False))
     assert "predicts 5 classes and this training 2" in capsys.readouterr().out
     trained = open_run(run, "last")[0].network
     encoder = {id(parameter) for parameter in trained.encoder.parameters()}
