@@ -8,62 +8,35 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
-PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-
-
-def project() -> dict[str, Any]:
-    """The table ``[project]``."""
-    table: dict[str, Any] = tomllib.loads(PYPROJECT.read_text())["project"]
-    return table
+PYPROJECT: dict[str, Any] = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = PYPROJECT["project"]
 
 
-def lower_bound(specifiers: SpecifierSet, of: str) -> Version:
-    """The version after ``>=``.
-
-    Raises:
-        ValueError: there is none, or more than one.
-    """
-    bounds = [Version(specifier.version) for specifier in specifiers if specifier.operator == ">="]
-    if len(bounds) != 1:
-        raise ValueError(f"pyproject.toml: '{of}' needs one lower bound, such as '{of}>=1.0'")
-    return bounds[0]
-
-
-def requirements(table: dict[str, Any], extras: Iterable[str] = ("dev",)) -> list[Requirement]:
+def requirements(*extras: str) -> list[Requirement]:
     """The project's own dependencies, those of the extras, and those of the extras that these name in turn."""
-    found = [Requirement(line) for line in table["dependencies"]]
-    named: set[str] = set()
-    waiting = list(extras)
-    while waiting:
-        extra = waiting.pop()
-        if extra not in named:
-            named.add(extra)
-            own = [Requirement(line) for line in table["optional-dependencies"][extra]]
-            waiting += [more for requirement in own if requirement.name == table["name"] for more in requirement.extras]
-            found += [requirement for requirement in own if requirement.name != table["name"]]
+    found, waiting = [Requirement(line) for line in PROJECT["dependencies"]], list(extras)
+    for extra in waiting:  # grows
+        for each in map(Requirement, PROJECT["optional-dependencies"][extra]):
+            if each.name == PROJECT["name"]:
+                waiting += each.extras - set(waiting)
+            else:
+                found.append(each)
     return found
 
 
-def constraints(table: dict[str, Any], extras: Iterable[str] = ("dev",)) -> list[str]:
-    """``name==version`` for every dependency, and for those of the extras."""
-    return [f"{each.name}=={lower_bound(each.specifier, each.name)}" for each in requirements(table, extras)]
-
-
-def lowest_python(table: dict[str, Any]) -> Version:
-    """The lowest supported Python."""
-    return lower_bound(SpecifierSet(table["requires-python"]), "requires-python")
+def constraint(requirement: Requirement) -> str:
+    """``name==version``; a ValueError without exactly one lower bound."""
+    (bound,) = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
+    return f"{requirement.name}=={bound}"
 
 
 if __name__ == "__main__":
-    lowest = lowest_python(project())
-    if sys.version_info[:2] != lowest.release[:2]:
+    lowest = PROJECT["requires-python"].removeprefix(">=")
+    if not sys.version.startswith(f"{lowest}."):
         sys.exit(f"lowest versions are tested with Python {lowest}, this is {sys.version.split()[0]}; set PYTHON")
-    print("\n".join(constraints(project())))
+    print("\n".join(map(constraint, requirements("dev"))))

@@ -39,13 +39,6 @@ def imported_packages(source: str) -> set[str]:
     return found
 
 
-def test_the_reader_of_imports_sees_them() -> None:
-    source = (
-        "import seg.data\ndef f():\n    from rl.envs import x\n    import_ = importlib.import_module('dem_apps.run')"
-    )
-    assert imported_packages(source) == {"seg", "rl", "dem_apps"}
-
-
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_from_applications_to_the_core(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]

@@ -104,13 +104,3 @@ def test_commands_work_elsewhere(python: Path, tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 10_000
     for module in ("seg", "rl", "dem_apps"):
         assert f"python -m {module}." in run(python, tmp_path, module)
-
-
-def test_shipped_configs_are_read_elsewhere(python: Path, tmp_path: Path) -> None:
-    for name in ("demo", "configs/seg/demo.yaml"):
-        folder = f"runs/{Path(name).stem}{len(name)}"
-        run(
-            python, tmp_path, "seg.train", "--config", name, "--max-steps", "1", "--eval-every", "1", "--maps", "0",
-            "--run-dir", folder,
-        )  # fmt: skip
-        assert (tmp_path / folder / "eval.json").is_file()

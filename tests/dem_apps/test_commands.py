@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from dem_apps.runtime.command_list import COMMANDS
+from dem_apps.runtime.settings import parse_config
 from dem_apps.runtime.shipped_configs import CONFIGS, found, shipped
+from seg.config import TrainConfig
+from seg.data.labels import load_classes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,6 +41,10 @@ def test_a_package_lists_its_commands(package: str, tmp_path: Path) -> None:
 
 def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    assert parse_config(TrainConfig, "x", "x", ["--config", "best"]) != TrainConfig()
+    for name in ("folders", "configs/seg/folders.yaml"):
+        classes = parse_config(TrainConfig, "x", "x", ["--config", name]).classes
+        assert len(load_classes(classes)) > 1
     assert shipped("seg")["folders"] == found("configs/seg/folders.yaml") == CONFIGS / "seg" / "folders.yaml"
     assert found("configs/seg/none.yaml") == Path("configs/seg/none.yaml")
     assert found("configs/../../pyproject.toml") == Path("configs/../../pyproject.toml")
@@ -45,16 +52,3 @@ def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Mon
     own = tmp_path / "configs" / "seg" / "folders.yaml"
     own.write_text("seed: 3\n")
     assert found("configs/seg/folders.yaml").resolve() == own  # what is here wins
-
-
-@pytest.mark.parametrize("name", ["folders", "configs/seg/folders.yaml", "best"])
-def test_a_shipped_config_is_read_from_another_folder(name: str, tmp_path: Path, monkeypatch) -> None:
-    from dem_apps.runtime.settings import parse_config
-    from seg.config import TrainConfig
-    from seg.data.labels import load_classes
-
-    monkeypatch.chdir(tmp_path)
-    config = parse_config(TrainConfig, "x", "x", ["--config", name])
-    assert config != TrainConfig()
-    if config.classes is not None:
-        assert len(load_classes(config.classes)) > 1

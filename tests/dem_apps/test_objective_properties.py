@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
-from dem_apps.errors import InputError
 from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.reduction import REDUCTIONS
 
@@ -212,15 +211,3 @@ def test_nan_is_never_silent(case: Case, poison: float, position: int) -> None:
     assert all(table.isfinite().all() for table in objective.state_dict().values())
     if poison != -math.inf:
         assert all(torch.equal(objective.state_dict()[name], table) for name, table in before.items())
-
-
-@given(
-    st.sampled_from(OBJECTIVE_NAMES),
-    st.one_of(st.integers(-3, 1), st.booleans(), st.floats(), st.none(), st.text(max_size=3)),
-    st.dictionaries(st.sampled_from(["tau", "alpha", "momentum", "norm", "delta", "balance", "backend", "x"]),
-                    st.one_of(st.floats(), st.none(), st.text(max_size=3), st.booleans()), max_size=3),
-)  # fmt: skip
-def test_an_impossible_objective_is_one_sentence(name: str, classes: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as refused:
-        build_objective(name, classes, **options)
-    assert "\n" not in str(refused.value)

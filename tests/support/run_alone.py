@@ -1,72 +1,34 @@
-"""``python run_alone.py PACKAGES PROGRAM`` runs a program as if only these packages were installed.
-
-Other installed packages, except for requirements of these and for this repository, can neither be imported nor asked
-for their version.
-"""
+"""A program run as if only a few of the installed packages were there."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from types import ModuleType
-from typing import Any
+import tempfile
+from pathlib import Path
 
-OURS = {"dem_apps", "seg", "rl"}
-
-
-class Without:
-    """A finder of ``sys.meta_path`` that does not find these top-level names, nor other distributions than these."""
-
-    def __init__(self, finder: Any, names: set[str], distributions: set[str]) -> None:
-        self._finder, self._names, self._distributions = finder, names, distributions
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._finder, name)
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        missing = name.partition(".")[0] in self._names
-        return None if missing else self._finder.find_spec(name, path, target)
-
-    def find_distributions(self, *context: Any) -> Iterator[importlib.metadata.Distribution]:
-        find = getattr(self._finder, "find_distributions", None)
-        for distribution in find(*context) if find else ():
-            if normal(distribution.metadata["Name"]) in self._distributions:
-                yield distribution
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def with_requirements(names: Sequence[str]) -> set[str]:
-    """The distributions and all that they require, extras left out."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = normal(waiting.pop())
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            lines = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:  # for another system or Python
-            continue
-        waiting += [re.match(r"[\w.-]+", line).group() for line in lines if "extra ==" not in line]  # type: ignore[union-attr]
-    return found
-
-
-def modules_of_others(distributions: set[str]) -> set[str]:
-    """Top-level names that only other distributions bring."""
-    owners = importlib.metadata.packages_distributions().items()
-    kept = {module for module, names in owners if any(normal(name) in distributions for name in names)}
-    return {module for module, _ in owners} - kept - OURS
-
-
-def normal(name: str) -> str:
-    """As package indices compare names."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-if __name__ == "__main__":
-    distributions = with_requirements(sys.argv[1].split(","))
-    names = modules_of_others(distributions)
-    sys.meta_path[:] = [Without(finder, names, distributions | {"dem-apps"}) for finder in sys.meta_path]
-    exec(compile(sys.argv[2], "<program>", "exec"), {"__name__": "__main__"})
+def run_alone(program: str, *packages: str) -> subprocess.CompletedProcess[str]:
+    """Runs it where these distributions, all that they require, and this repository can be imported."""
+    waiting = list(packages)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in waiting:  # grows
+            try:
+                distribution = importlib.metadata.distribution(name)
+            except importlib.metadata.PackageNotFoundError:  # for another system or Python
+                continue
+            required = [line for line in distribution.requires or () if "extra ==" not in line]
+            waiting += {re.split(r"[^\w.-]", line)[0] for line in required} - set(waiting)
+            for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+                if not Path(folder, top).exists():
+                    Path(folder, top).symlink_to(distribution.locate_file(top))
+        return subprocess.run(
+            [sys.executable, "-S", "-c", program],
+            env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"}, cwd=folder, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip

@@ -8,12 +8,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from dem_apps import build_objective
-from dem_apps.fused.build_kernel import address, load_kernel
+from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.runtime.files import cache_dir
 
 needs_compiler = pytest.mark.skipif(
@@ -137,14 +136,3 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_dir() == tmp_path / ".cache" / "dem-apps"
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((3, 4), np.float32), np.zeros((3, 4), np.float32).T, np.zeros(8)[3:], np.zeros((4, 4))[:, 1:3],
-        np.frombuffer(b"read-only", np.uint8), np.zeros((0, 3)),
-    ],
-)  # fmt: skip
-def test_an_array_begins_where_numpy_says(array: np.ndarray) -> None:
-    assert address(array) == array.__array_interface__["data"][0]

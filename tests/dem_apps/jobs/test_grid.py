@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Executor, ExecutorConfig, build_executor, threads_of_jobs
 from dem_apps.jobs.grid import run_jobs
-from dem_apps.jobs.job import Job, JobFailed, JobKilled, JobTaken, flags, run_job
+from dem_apps.jobs.job import Job, JobFailed, JobKilled, flags, run_job
 
 DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$RUN/eval.json" """
 
@@ -109,12 +108,6 @@ def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(t
     with pytest.raises(JobKilled):
         executor.run(job(tmp_path, DONE, "late"))
     assert not (tmp_path / "late").exists()
-
-
-def test_a_job_that_another_command_runs_is_left_to_it(tmp_path: Path) -> None:
-    with FileLock(tmp_path / "run.lock"), pytest.raises(JobTaken, match="another command runs it"):
-        run_job(job(tmp_path, DONE), {})
-    run_job(job(tmp_path, DONE), {})
 
 
 def test_two_commands_divide_a_grid(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

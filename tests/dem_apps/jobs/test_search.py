@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import multiprocessing
 import os
 import random
@@ -29,9 +28,7 @@ from dem_apps.jobs.search import (
     dem_allows,
     opened_study,
     run_search,
-    scored,
     tpe_plan,
-    write_trials,
 )
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
@@ -178,17 +175,6 @@ def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path: Pat
     assert trials[6].value == pytest.approx(0.215)
     assert sorted(file.parent.name for file in (tmp_path / "s/trials/0005").glob("*/eval.json")) == ["seed0"]
     assert "pruned after 1 of 2 seeds" in capsys.readouterr().out
-
-
-def test_the_table_of_trials(tmp_path: Path) -> None:
-    script = 'case "$RUN" in *0002/*) exit 2;; esac; '
-    search(tmp_path / "s", tpe(3), script=script)
-    with opened_study("x.tune", [], SearchConfig(study_dir=str(tmp_path / "s")), SETTINGS) as (path, study):
-        write_trials(path, study, "miou")
-        assert [trial.number for trial in scored(study)] == sorted((0, 1), key=lambda n: -study.trials[n].value)
-    rows = list(csv.DictReader((tmp_path / "s/trials.csv").open()))
-    assert rows[0] == {"trial": "0", "tau": "1.0", "alpha": "1.0", "miou": str(peak(ENTROPY)), "state": "complete"}
-    assert (rows[2]["miou"], rows[2]["state"]) == ("", "fail")
 
 
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -109,12 +109,6 @@ def test_inside_proposition_a1_is_silent(tau: float, alpha: float) -> None:
     assert (objective.spec.tau, objective.spec.alpha) == (tau, alpha)
 
 
-def test_it_shows_what_it_is() -> None:
-    shown = repr(build_objective("adadem", C, momentum=0.2, norm="l2"))
-    for part in ("mec", "l2", "num_classes=4", "momentum=0.2", "auto"):
-        assert part in shown
-
-
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_a_class_is_what_its_name_builds(name: str) -> None:
     made_of = objective_class(name)

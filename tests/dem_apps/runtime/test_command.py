@@ -9,14 +9,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dem_apps.errors import InputError, Interrupted, disk_error, nearest
+from dem_apps.errors import InputError, Interrupted
 from dem_apps.runtime.command import _thread_failed, run_command
 
 
@@ -43,11 +42,6 @@ def raising(error: BaseException) -> Any:
         raise error
 
     return main
-
-
-def test_a_command_that_works(capsys: pytest.CaptureFixture[str]) -> None:
-    run_command(lambda: print("done"))
-    assert capsys.readouterr().out == "done\n"
 
 
 def test_a_mistake_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,19 +132,6 @@ def test_bugs_keep_their_trace(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         run_command(raising(error))
     assert raised.value is error
-
-
-def test_disk_error_speaks_only_of_full_disks() -> None:
-    told = disk_error(OSError(errno.ENOSPC, "full"), Path("a/b"), "c is intact")
-    assert isinstance(told, InputError)
-    assert str(told) == "a/b: no space left on the disk while writing; c is intact; free some space and run again"
-    other = OSError(errno.EACCES, "denied")
-    assert disk_error(other, Path("a"), "") is other
-
-
-def test_nearest() -> None:
-    assert nearest("adadme", ["entropy", "adadem"]) == "; did you mean 'adadem'?"
-    assert nearest("zzz", ["entropy", "adadem"]) == ""
 
 
 def test_a_lost_connection_names_the_process(

@@ -63,18 +63,6 @@ def yaml_file(tmp_path: Path) -> Any:
     return write
 
 
-def test_defaults() -> None:
-    assert parse() == Settings()
-
-
-@pytest.mark.parametrize("given", [("--config={}",), ("--config", "{}")])
-def test_a_flag_wins_over_the_file_wherever_it_stands(yaml_file: Any, given: tuple[str, ...]) -> None:
-    file = yaml_file("max_steps: 5\nsource: {root: there, crop_size: 8}\n")
-    config = [part.format(file) for part in given]
-    parsed = parse("--max-steps", "7", "--source.root", "here", *config, "--verbose")
-    assert (parsed.max_steps, parsed.source.root, parsed.source.crop_size, parsed.verbose) == (7, "here", 8, True)
-
-
 def test_of_two_files_the_later_wins(yaml_file: Any, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("max_steps: 6\n")
     file = yaml_file("max_steps: 5\nthreads: 3\n")
@@ -84,10 +72,10 @@ def test_of_two_files_the_later_wins(yaml_file: Any, tmp_path: Path) -> None:
 
 def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
     file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
-    settings = parse("--config", file, "--max-steps", "8", "--source.root", "there")
+    settings = parse(f"--config={file}", "--max-steps", "8", "--source.root", "there")
     assert settings == Settings(max_steps=8, learning_rate=1.0, source=Source("there", 9))
     assert isinstance(settings.learning_rate, float)
-    assert parse("--max-steps", "8", "--config", file).learning_rate == 1.0
+    assert parse("--max-steps", "8", "--source.root", "there", "--config", file) == settings
 
 
 @pytest.mark.parametrize(
@@ -95,25 +83,15 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any) -> None:
     [
         (["--checkpoint", "best"], {"checkpoint": "best"}),
         (["--checkpoint", "null"], {}),
-        (["--threads", "64"], {"threads": 64}),
-        (["--max_steps", "5"], {"max_steps": 5}),
         (["--max_steps=5"], {"max_steps": 5}),
         (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
-        (["--source.crop-size=5"], {"source": Source(crop_size=5)}),
         (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
         (["--classes", "[1, 2]"], {"classes": [1, 2]}),
         (["--classes", "1,2"], {"classes": [1, 2]}),
-        (["--classes=3"], {"classes": [3]}),
-        (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
-        (["--learning-rate", "-1e-3"], {"learning_rate": -1e-3}),
         (["--learning-rate", "-0.5e+2", "--verbose"], {"learning_rate": -50.0, "verbose": True}),
-        (["--verbose"], {"verbose": True}),
         (["--source.mirrored"], {"source": Source(mirrored=True)}),
-        (["--source.mirrored", "false"], {}),
         (["--verbose", "false"], {}),
         (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
-        (["--verbose=true"], {"verbose": True}),
-        (["--run-dir", "a-b_c"], {"run_dir": "a-b_c"}),
     ],
 )
 def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> None:
@@ -124,23 +102,14 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
     ("arguments", "message"),
     [
         (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
-        (["--maxsteps=5"], r"^unknown argument '--maxsteps'; did you mean '--max-steps'\?$"),
-        (["--source.crop-sise", "3"], r"did you mean '--source\.crop-size'\?$"),
         (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
         (["stray"], r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$"),
-        (["--max-steps", "many"], r"^--max-steps: expected int, got 'many'$"),
         (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
         (["--max-steps"], r"^--max-steps: expected one argument$"),
-        (["--verbose=maybe"], r"^--verbose: expected bool, got 'maybe'$"),
         (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
-        (["--verbose", ""], r"^--verbose: expected bool, got ''$"),
         (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
-        (["--loss=focal"], r"^--loss: 'focal' is not one of none, entropy, adadem$"),
         (["--classes", "[1, x]"], r"^--classes: expected list of int, got 'x'$"),
-        (["--optimizer", "adam"], r"^--optimizer: 'adam' is not one of adamw, sgd; did you mean 'adamw'\?$"),
         (["--checkpoint", "lost"], r"^--checkpoint: 'lost' is not one of last, best; did you mean 'last'\?$"),
-        (["--max-steps", "0"], r"^--max-steps: expected 1 or more, got 0$"),
-        (["--threads", "65"], r"^--threads: expected 64 at most, got 65$"),
         (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
         (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
         (["--threads", "x"], r"^--threads: expected int or null, got 'x'$"),
@@ -156,19 +125,14 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_step: 5", r"^--config: unknown key 'max_step'; did you mean 'max_steps'\?$"),
         ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
         ("max_steps: many", r"^--max-steps: expected int, got 'many'$"),
-        ("loss: adadme", r"^--loss: 'adadme' is not one of .*did you mean 'adadem'\?$"),
         ("max_steps: -1", r"^--max-steps: expected 1 or more, got -1$"),
-        ("checkpoint: 3", r"^--checkpoint: '3' is not one of last, best"),
         ("max_steps: [1", r"^--config: not valid YAML"),
         ("- 1", r"^--config: expected a mapping"),
-        ("# comments alone\n", r"^--config: expected a mapping"),
         ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
         ("learning_rate: .nan", r"^--learning-rate: expected a finite number, got nan$"),
         ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
-        ("max_steps: null", r"^--max-steps: expected int, got null$"),
     ],
 )
 def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:
@@ -192,18 +156,12 @@ def test_a_file_cannot_set_what_runs_code(yaml_file: Any) -> None:
         parse_config(Importing, "x", "x", ["--config", yaml_file("import_modules: mine")])
 
 
-def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
+def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
         parse("--help")
-    assert left.value.code == 0
-    shown = capsys.readouterr().out
-    for part in ("--max-steps", "side of a crop", "--source.root", "Train something", "example: python -m thing"):
-        assert part in shown
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+    shown = " ".join(capsys.readouterr().out.split())
+    for line in (
+        "Train something.",
         "settings:",
         "--loss {none,entropy,adadem} objective (default: adadem)",
         "--optimizer {adamw,sgd} optimiser (default: adamw)",
@@ -216,13 +174,8 @@ def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
         "--verbose 100 % more lines",
         "source:",
         "--source.root ROOT folder of the data",
-    ],
-)
-def test_help_says_kind_and_default_once(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse("--help")
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f" {line} " in shown
+    ):
+        assert f" {line} " in shown, line
 
 
 def test_to_dict_and_back() -> None:
@@ -235,19 +188,9 @@ def test_to_dict_and_back() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_step": 5}, r"^config\.yaml: unknown key 'max_step'; did you mean 'max_steps'\?$"),
         ({"source": {"rot": 1}}, r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"),
         ({"max_steps": 0}, r"^config\.yaml, max_steps: expected 1 or more, got 0$"),
-        ({"optimizer": "adam"}, r"^config\.yaml, optimizer: 'adam' is not one of adamw, sgd"),
         ({"optimizer": None}, r"^config\.yaml, optimizer: expected one of adamw, sgd, got null$"),
-        (
-            {"source": {"crop_size": None}},
-            r"^config\.yaml, source\.crop_size: expected int, got null$",
-        ),
-        (
-            {"env": "x", "algo": "ppo", "ent_coef": 0, "engine": "auto", "timesteps": 3},
-            r"^config\.yaml: unknown key 'env'$",
-        ),
         ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, got 3$"),
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
     ],
@@ -293,9 +236,9 @@ def test_resume_of_a_moved_run(run_dir: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--max-steps", "60"], r"^--max-steps: the run in .* was started with 50, not 60; a resumed run keeps"),
         (["--source.root", "there"], r"^--source\.root: .* started with 'here', not 'there'"),
-        (["--max-steps", "100"], r"^--max-steps: .* started with 50, not 100"),  # the default, but given
+        # the default, but given
+        (["--max-steps", "100"], r"^--max-steps: the run in .* was started with 50, not 100; a resumed run keeps"),
     ],
 )
 def test_resume_refuses_other_settings(arguments: list[str], message: str, run_dir: str) -> None:
@@ -317,20 +260,10 @@ def test_resume_without_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("- 1", r"config\.yaml: expected a mapping"), ("a: [", r"config\.yaml: not valid YAML")]
-)
-def test_resume_of_a_damaged_run(text: str, message: str, run_dir: str) -> None:
-    (Path(run_dir) / "config.yaml").write_text(text)
-    with pytest.raises(InputError, match=message):
-        parse("--resume", run_dir)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], r"^--run: is missing; needed: --run RUN --images DIR$"),
         (["--run", "r"], r"^--images: is missing; needed: --run RUN"),
-        (["--run", "", "--images", "a"], r"^--run: is missing"),
         (["--run", "r", "--images", ""], r"^--images: is missing"),
         (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
     ],

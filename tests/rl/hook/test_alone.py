@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-RUN_ALONE = Path(__file__).resolve().parents[2] / "support" / "run_alone.py"
-
-
-def run_alone(program: str, packages: str = "stable-baselines3") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(RUN_ALONE), packages, program], capture_output=True, text=True, timeout=120
-    )
+from support.run_alone import run_alone
 
 
 def test_every_objective_trains_ppo_and_a2c() -> None:
@@ -36,13 +25,15 @@ for name in (*OBJECTIVE_NAMES, "none"):
         assert any(not torch.equal(one, two) for one, two in zip(before, model.policy.parameters(), strict=True))
     print(name)
 """
-    done = run_alone(program)
+    done = run_alone(program, "stable-baselines3")
     assert done.returncode == 0, done.stderr
     assert {"adadem", "entropy", "none"} <= set(done.stdout.split())
 
 
 def test_the_promised_name_is_the_same() -> None:
-    done = run_alone("import rl, rl.hook; print(rl.with_entropy_objective is rl.hook.with_entropy_objective)")
+    done = run_alone(
+        "import rl, rl.hook; print(rl.with_entropy_objective is rl.hook.with_entropy_objective)", "stable-baselines3"
+    )
     assert done.stdout == "True\n", done.stderr
 
 
@@ -58,6 +49,6 @@ model = with_entropy_objective(RecurrentPPO)(
 )
 model.learn(16)
 """
-    done = run_alone(program, "stable-baselines3,sb3-contrib")
+    done = run_alone(program, "stable-baselines3", "sb3-contrib")
     assert done.returncode == 0, done.stderr
-    assert "No module named 'sb3_contrib'" in run_alone(program).stderr
+    assert "No module named 'sb3_contrib'" in run_alone(program, "stable-baselines3").stderr
