@@ -8,7 +8,6 @@ import struct
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -63,13 +62,3 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path: Path, monkeypatch: p
 def test_damaged_files_are_one_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(content)
     assert "the image cannot be read" in refused(tmp_path / "a.png")
-
-
-def test_an_image_is_read(tmp_path: Path) -> None:
-    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    with opened_image(tmp_path / "a.png") as picture:
-        picture.load()
-    assert np.array_equal(np.asarray(picture), pixels)
-    with pytest.raises(InputError, match="in none of JPEG"), opened_image(tmp_path / "a.png", ("JPEG",)):
-        pass

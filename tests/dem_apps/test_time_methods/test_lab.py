@@ -75,9 +75,5 @@ def test_the_network_predicts_the_transferred_image() -> None:
 def test_mistakes_are_one_sentence() -> None:
     with pytest.raises(InputError, match="needs source_mean= and source_std="):
         TestTimeAdapter(tiny(), "lab")
-    with pytest.raises(InputError, match="source_std: expected three positive numbers"):
-        LabTransfer((0, 0, 0), (1, 0, 1))
     with pytest.raises(InputError, match="needs RGB"):
         LabTransfer((0, 0, 0), (1, 1, 1)).transferred(torch.rand(1, 4, 8, 8))
-    with pytest.raises(InputError, match="there is no image"):
-        lab_statistics([])
