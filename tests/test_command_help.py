@@ -9,24 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import pages
 
-import dem_apps.report.page
-import dem_apps.runtime.settings
-
-ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = (
     "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
-    "seg.convert",
-    "seg.data check", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
+    "seg.convert", "seg.data check", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
     "dem_apps.report",
 )  # fmt: skip
-PARSE_CONFIG = dem_apps.runtime.settings.parse_config
 # the commands are run again in this process, where tests of their modules may have imported them
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
-
-
-class Understood(Exception):
-    """Raised once a command has read its arguments, so that it does nothing with them."""
 
 
 def run(monkeypatch: pytest.MonkeyPatch, module: str, *arguments: str) -> None:
@@ -74,31 +65,10 @@ def test_topics_of_the_main_command(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_its_example_is_understood(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     text = help_text(monkeypatch, capsys, command)
     example = text.rpartition("example: ")[2].replace("\\\n", " ")  # as a shell joins lines
     python, flag, module, *arguments = shlex.split(example)
     assert [python, flag, *command.split()] == ["python", "-m", module, *arguments[: command.count(" ")]]
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(dem_apps.report.page, "write_report", _understood)
-    _stop_after(monkeypatch, "parse_config")
-    _stop_after(monkeypatch, "parse_search")
-    with pytest.raises(Understood):
-        run(monkeypatch, module, *arguments)
-
-
-def _understood(*_: object) -> None:
-    raise Understood
-
-
-def _stop_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    original = getattr(dem_apps.runtime.settings, name)
-
-    def stop(*arguments: object, **options: object) -> None:
-        # a search reads its settings with parse_config, twice
-        monkeypatch.setattr(dem_apps.runtime.settings, "parse_config", PARSE_CONFIG)
-        original(*arguments, **options)
-        raise Understood
-
-    monkeypatch.setattr(dem_apps.runtime.settings, name, stop)
+    assert pages.reads_its_command_line(pages.Command("--help", module, tuple(arguments)), monkeypatch, tmp_path)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
@@ -31,13 +31,7 @@ COMMANDS = [command for file in (*pages.PAGES, *pages.CONFIGS) for command in pa
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
 #: As ``wc -w`` counts, all pages but the appendix.
 MOST_WORDS = 15_000
-#: What reads the command line, by the name it has in the commands' modules.
-READERS = ("parse_config", "parse_search", "_options")
 MOST_HOPS = 3
-
-
-class Parsed(Exception):
-    """Raised in place of what a command would do with its settings."""
 
 
 def with_blocks(language: str) -> list[str]:
@@ -89,52 +83,13 @@ def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.where} {command.module}")
 def test_command_lines_parse(command: pages.Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With the command's own reader of its command line; what it would then do is left out."""
-    name = command.module
-    module = importlib.import_module(f"{name}.__main__" if (ROOT / name.replace(".", "/")).is_dir() else name)
-    for reader in READERS:
-        if hasattr(module, reader):
-            monkeypatch.setattr(module, reader, stopping(getattr(module, reader)))
-    monkeypatch.setattr("dem_apps.report.page.write_report", stopping(lambda *_: None))
     # a resumed run's settings, which no file is there to give
     monkeypatch.setattr(dem_apps.runtime.settings, "read_config", lambda _path: {})
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", [name, *without_made_files(command.arguments, tmp_path)])
-    main = module.main if hasattr(module, "main") else module._main
-    try:
-        main()
-    except Parsed:
-        return
-    except InputError as error:
-        if not command.arguments and re.search("is missing; needed: |^RUN: ", str(error)):  # only the command's name
-            return
-        pytest.fail(f"{command.where}: {name} {' '.join(command.arguments)}: {error}")
-    except SystemExit as ended:
-        if "--help" in command.arguments and not ended.code:
-            return
-    pytest.fail(f"{command.where}: {name} {' '.join(command.arguments)}: its command line was not read")
-
-
-def stopping(reader: Any) -> Any:
-    def read(*arguments: Any, **options: Any) -> Any:
-        config = reader(*arguments, **options)
-        if hasattr(config, "check"):
-            config.check()
-        raise Parsed
-
-    return read
-
-
-def without_made_files(arguments: tuple[str, ...], folder: Path) -> list[str]:
-    """With ``folder`` for a reader's own images; settings files are left out, those in configs must exist."""
-    kept = list(arguments)
-    for place, argument in enumerate(arguments):
-        if argument in ("--images", "--labels", "--source"):
-            kept[place + 1] = str(folder)
-    for place in reversed([place for place, argument in enumerate(kept) if argument == "--config"]):
-        if not kept[place + 1].startswith("configs/"):
-            del kept[place : place + 2]
-    return kept
+    if command.arguments:
+        assert pages.reads_its_command_line(command, monkeypatch, tmp_path)
+    else:  # only the command's name
+        with suppress(InputError):
+            pages.reads_its_command_line(command, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("page", TEXTS)

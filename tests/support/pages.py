@@ -7,14 +7,21 @@ is named from its root, ``seg/train.py``, and a name in it as ``seg/train.py::tr
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+#: What reads the command line, by the name it has in the commands' modules.
+READERS = ("parse_config", "parse_search", "_options")
 
 
 @dataclass(frozen=True)
@@ -80,3 +87,44 @@ def anchors(text: str) -> set[str]:
 def in_backquotes(text: str, pattern: str) -> list[str]:
     """The backquoted words of a page that match."""
     return [word for word in re.findall(r"`([^`\n]+)`", prose(text)) if re.fullmatch(pattern, word)]
+
+
+class Parsed(Exception):
+    """Raised in place of what a command would do with its settings."""
+
+
+def reads_its_command_line(command: Command, monkeypatch: pytest.MonkeyPatch, folder: Path) -> bool:
+    """Whether a command gets so far that it has its settings, or shows its help; what it would do is left out.
+
+    ``folder`` stands for a reader's own images; a reader's settings files are left out, those in configs must exist.
+    """
+    name, arguments = command.module, list(command.arguments)
+    for place in reversed(range(len(arguments) - 1)):
+        if arguments[place] in ("--images", "--labels", "--source"):
+            arguments[place + 1] = str(folder)
+        if arguments[place] == "--config" and not arguments[place + 1].startswith("configs/"):
+            del arguments[place : place + 2]
+    module = importlib.import_module(f"{name}.__main__" if (ROOT / name.replace(".", "/")).is_dir() else name)
+    for reader in READERS:
+        if hasattr(module, reader):
+            monkeypatch.setattr(module, reader, _stopping(getattr(module, reader)))
+    monkeypatch.setattr("dem_apps.report.page.write_report", _stopping(lambda *_: None))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    try:
+        (module.main if hasattr(module, "main") else module._main)()
+    except Parsed:
+        return True
+    except SystemExit as ended:
+        return "--help" in arguments and not ended.code
+    return False
+
+
+def _stopping(reader: Any) -> Any:
+    def read(*arguments: Any, **options: Any) -> Any:
+        config = reader(*arguments, **options)
+        if hasattr(config, "check"):
+            config.check()
+        raise Parsed
+
+    return read
