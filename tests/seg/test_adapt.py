@@ -171,19 +171,15 @@ def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> N
     assert not re.search('src="(http|/)', page)
 
 
-def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypatch, capsys) -> None:
+def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here) -> None:
     folder, out = Path(str(config.images)), Path(str(config.out))
     (folder / "no_image.png").write_bytes(b"no image")
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     Image.fromarray(noise).save(folder / "1.png")
     (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:4000])  # its header is whole
     flags = ("model", "weights", "images", "out", "device", "batch_size", "method")
-    monkeypatch.setattr(
-        "sys.argv", ["adapt", *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags)]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
+    said = run_here(main, *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags))
+    assert said.returncode == 1
     document = json.loads((out / "adapt.json").read_text())
     assert document["images"] == 8
     assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
@@ -191,9 +187,8 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, monkeypa
     page = (out / "report.html").read_text()
     assert "Images left out" in page
     assert "no_image.png: " in page
-    said = capsys.readouterr()
-    assert "1.png" in said.err
-    assert said.out.splitlines()[-1].startswith("skipped:     2 of 10 images")
+    assert "1.png" in said.stderr
+    assert said.stdout.splitlines()[-1].startswith("skipped:     2 of 10 images")
 
 
 def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
@@ -350,17 +345,11 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
     cases = [
         ({"classes": str(tmp_path / "three.yaml")}, "--classes: .* has 2 classes, and .* predicts 4"),
         ({"images": str(tmp_path / "empty")}, "--images: .* hold no image"),
-        ({"images": str(tmp_path / "missing")}, "--images: .* is no folder"),
-        ({"images": None}, "--images: is missing"),
         ({"model": None}, "--model: is missing"),
         ({"method": "lab"}, "--source: --method lab needs"),
-        ({"method": "tent", "source": str(images)}, "--source: --method tent reads no source images"),
-        ({"size": [10]}, "--size: expected W,H"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
-        ({"tau": 2.0}, "--tau: belongs to --loss dem"),
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
         ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
-        ({"method": "none", "epochs": 2}, "--epochs: --method none learns nothing"),
     ]
     for flags, sentence in cases:
         with pytest.raises(InputError, match=sentence):

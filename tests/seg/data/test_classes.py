@@ -53,17 +53,11 @@ def test_the_files_in_the_repository_load(file):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"classes": [{"name": "a"}]}, r"classes: expected a list of 2 to 255 classes, found \[\{"),
         ({"classes": ["a", "a"]}, "the name 'a' is given to more than one class"),
-        ({"classes": [{"name": "a", "id": 4}, {"name": "b", "id": 4}]}, "the id 4 is given to more than one class"),
         ({"classes": [{"name": "a", "color": [1, 2]}, "b"]}, r"classes\[0\], color: expected 3 numbers from 0 to 255"),
-        ({"classes": ["a", {"name": "b", "id": 256}]}, r"classes\[1\], id: expected a number from 0 to 255"),
-        ({"classes": ["a", {"name": True}]}, "name: expected a text of 1 to 100 characters, found True"),
         ({"classes": ["a", 3]}, r"classes\[1\]: expected a mapping with the keys name, color, id, found 3"),
         ({"classes": ["a", "b"], "ignored": [1]}, "ignored: the id 1 is that of class 'b'"),
         ({"classes": ["a", "b"], "ignore": []}, "unknown key 'ignore'; did you mean 'ignored'"),
-        ({"classes": ["a", "b"], "labels": "colours"}, "labels: expected ids, or colors of pictures in the classes'"),
-        ([1], "expected a mapping with the keys labels, classes, ignored"),
         ("classes: !!python/object/apply:os.getcwd []", "not valid YAML"),
     ],
 )

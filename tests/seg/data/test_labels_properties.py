@@ -16,9 +16,8 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.data.read import read_image, read_index_image
 
-MODES = (
-    "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "I;16B", "F",
-)  # fmt: skip
+NUMBERS = {"I": np.int32, "I;16": np.uint16, "I;16B": np.dtype(">u2"), "F": np.float32}
+MODES = (*NUMBERS, "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 FORMATS = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "JPEG", "PPM", "ICO", "TGA", "PCX", "SGI")
 
 
@@ -33,45 +32,26 @@ def outcome(call: Any) -> tuple[Any, str | None]:
 
 
 @st.composite
-def pictures(draw: st.DrawFn) -> tuple[np.ndarray, Image.Image]:
-    """Ids, and an image of some mode that was made of them: as they are in P, L and I, by a conversion elsewhere."""
-    width, height = draw(st.integers(1, 9)), draw(st.integers(1, 9))
-    top = draw(st.sampled_from([1, 3, 15, 33, 255]))
-    seed = draw(st.integers(0, 2**32 - 1))
-    ids = np.random.default_rng(seed).integers(0, top + 1, (height, width)).astype(np.uint8)
-    mode = draw(st.sampled_from(MODES))
-    grey = Image.fromarray(ids)
-    if mode in ("P", "PA"):
-        picture = Image.fromarray(ids)
-        picture.putpalette(draw(st.sampled_from([bytes(768), np.random.default_rng(seed).bytes(768)])))
-        return ids, picture if mode == "P" else picture.convert("PA")
-    if mode in ("I", "I;16", "I;16B", "F"):
-        kind = {"I": np.int32, "I;16": np.uint16, "I;16B": np.dtype(">u2"), "F": np.float32}[mode]
-        return ids, Image.fromarray(ids.astype(kind))
-    if mode == "La":
-        return ids, grey.convert("LA").convert("La")
-    try:
-        return ids, grey.convert("RGB").convert(mode)
-    except ValueError:
-        return ids, Image.new(mode, grey.size)
-
-
-@st.composite
 def files(draw: st.DrawFn) -> tuple[np.ndarray, bytes, str]:
-    """Ids, the content of a file that Pillow could write of them, and its format."""
-    ids, picture = draw(pictures())
-    kind = draw(st.sampled_from(FORMATS))
-    options: dict[str, Any] = {}
-    if kind == "PNG" and draw(st.booleans()):
-        options = draw(st.sampled_from([{"optimize": True}, {"transparency": 0}, {"compress_level": 0}, {"bits": 4}]))
+    """Ids, the content of a file that Pillow writes of them in some mode, and its format."""
+    shape, top = draw(st.tuples(st.integers(1, 9), st.integers(1, 9))), draw(st.sampled_from([1, 3, 15, 33, 255]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    ids = random.integers(0, top + 1, shape).astype(np.uint8)
+    mode, kind = draw(st.sampled_from(MODES)), draw(st.sampled_from(FORMATS))
+    picture = Image.fromarray(ids.astype(NUMBERS.get(mode, np.uint8)))
+    options = draw(st.sampled_from([{}, {"optimize": True}, {"transparency": 0}, {"compress_level": 0}, {"bits": 4}]))
     written = io.BytesIO()
     try:
-        picture.save(written, kind, **options)
+        if mode in ("P", "PA"):
+            picture.putpalette(draw(st.sampled_from([bytes(768), random.bytes(768)])))
+        elif mode not in NUMBERS:
+            picture = picture.convert("LA" if mode == "La" else "RGB")
+        picture = picture if mode in NUMBERS else picture.convert(mode)
+        picture.save(written, kind, **(options if kind == "PNG" else {}))
         Image.open(written)  # Pillow 10 writes icons without a single picture
     except (OSError, ValueError, KeyError, TypeError, SystemError, struct.error):
-        written = io.BytesIO()
-        Image.fromarray(ids).convert("RGB").save(written, "PNG")
-        kind = "PNG"
+        written, kind = io.BytesIO(), "PNG"
+        Image.fromarray(ids).convert("RGB").save(written, kind)
     return ids, written.getvalue(), kind
 
 

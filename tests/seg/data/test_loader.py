@@ -103,11 +103,8 @@ def test_augmentation_moves_image_and_label_together(dataset):
     ("steps", "message"),
     [
         ([{"HorizontalFlp": {}}], "did you mean 'HorizontalFlip'"),
-        ([{"HorizontalFlip": {"q": 1}}], "augmentation 'HorizontalFlip'"),
         ([{"TimeMasking": {}}], "augmentation 'TimeMasking': is for spectrograms"),
-        (["HorizontalFlip"], "expected one 'Name"),
         ([{"Normalize": {"p": 0.01}}], r"^augmentation 'Normalize': .*training does it itself; leave it out$"),
-        ([{"Compose": {}}], r"^augmentation: albumentations has no transform 'Compose'"),
         ([{"Rotate": {"mask_interpolation": 1}}], r"^augmentation 'Rotate': ids are not interpolated"),
     ],
 )

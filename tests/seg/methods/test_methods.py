@@ -1,4 +1,4 @@
-"""Every method of the table, and one that is added to it."""
+"""Every method of the table."""
 
 from __future__ import annotations
 

@@ -117,25 +117,7 @@ def test_averaging_alone_trains_the_student_on_source() -> None:
         values = training_step(average, [micro_batch(step)])
         training_step(source, [MicroBatch(micro_batch(step).source, {})])
     assert "target/pseudo_label_loss" not in values
-    theirs = source.model.state_dict()
-    for name, value in average.model.named_parameters():
-        assert torch.equal(value, theirs[name])
-    # and the teacher's running statistics are those of target batches
-    running = [v for k, v in average.method.scored_model().state_dict().items() if k.endswith("running_mean")]
-    assert all(value.abs().sum() > 0 for value in running)
-
-
-def test_pasting_alone_ignores_what_the_teacher_says() -> None:
-    state = fresh_with(pseudo_weight=0.0)
-    batch = micro_batch(0)
-    labelled = []
-    for offset in range(2):
-        label = torch.full((2, H, W), offset)
-        state.method._labelled = lambda images, valid, label=label: (label, torch.ones_like(label).float())
-        loss, _ = state.method.target_loss(batch)
-        labelled.append(loss.item())
-    assert labelled[0] == labelled[1]
-    assert labelled[0] > 0
+    assert_close(dict(average.model.named_parameters()), source.model.state_dict(), 0, 0)
 
 
 def test_the_objective_counts_on_target_pixels_alone() -> None:

@@ -43,7 +43,6 @@ def dictionary():
             return {"out": self.conv(images), "aux": None}
     return Torchvision()
 def needs(argument): ...
-def nothing(): return 3
 def wrong_fact(): return build(), {"means": 3}
 def classifier(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
 """
@@ -142,7 +141,6 @@ def test_files_beside_smps_say_more(tmp_path: Path) -> None:
         ({"checkpoint_path": "a.pth"}, "Unet has no checkpoint_path"),  # which timm would unpickle
         ({"in_channels": 5}, "in_channels is 5, and the normalisation of the bands is unknown"),
         ({"encoder_name": "tu-hf-hub:their/network"}, "is no network of timm"),
-        ({"classes": 4}, "Missing key.*segmentation_head.0"),
         ({"encoder_name": "resnet34"}, "Missing key"),
     ],
 )
@@ -192,7 +190,6 @@ def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path: Path) -
     [
         ({"model_type": "bert", "num_attention_heads": 1}, "Unrecognized configuration class"),
         ({"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}, "custom code"),
-        ({"decoder_hidden_size": 8}, "do not fit its config.json: .*mismatched_keys"),
         ({"depths": [2, 1, 1, 1]}, "its weights do not fit its config.json: .*missing_keys"),
     ],
 )
@@ -277,9 +274,7 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     ("spec", "message"),
     [
         ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
-        ("own_networks:build", "run the command in the folder that holds the module: No module named 'own_networks'"),
         ("own_network:needs", "cannot be called: needs.. missing 1 required"),
-        ("own_network:nothing", "returned a int; expected a torch.nn.Module"),
         ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
         ("own_network:classifier", "its logits have shape .1, 3.; expected .B, C, h, w., one a pixel"),
         ("nvidia/segformer-b0", "no such folder; .* nothing is downloaded"),
