@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,18 @@ def tiny_pair(tmp_path_factory) -> DemoPair:
     """A demo pair of a few small pictures."""
     root = tmp_path_factory.mktemp("pair") / "street"
     return write_demo_pair(root, size=(96, 48), source_train=6, target_train=5, target_val=4)
+
+
+@pytest.fixture
+def source(tiny_pair, tmp_path) -> Path:
+    """A private copy of the source domain, which a test may damage."""
+    return shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+
+
+@pytest.fixture
+def target(tiny_pair, tmp_path) -> Path:
+    """The target domain, likewise."""
+    return shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
 
 
 @pytest.fixture(scope="session")

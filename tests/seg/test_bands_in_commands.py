@@ -133,8 +133,3 @@ def test_weights_of_rgb_start_a_network_of_bands(tmp_path):
 def test_networks_of_three_bands_say_so():
     with pytest.raises(InputError, match="deeplabv2-advent sees 3 bands, and the images have 6"):
         build_model("deeplabv2-advent", bands=6)
-
-
-def test_styles_of_colours_are_refused(pair, tmp_path):
-    with pytest.raises(InputError, match=r"--source\.style: lab needs 8-bit RGB, and these images have 6 bands"):
-        train(flags(pair, tmp_path / "run", "--source.style", "lab"))

@@ -20,7 +20,6 @@ from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
 from seg.models.trained import open_run
 from seg.train import train
 
-CPU = torch.device("cpu")
 STATISTICS = ("running_mean", "running_var")
 
 

@@ -17,7 +17,6 @@ from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
 from seg.demo.demo_pair import DemoPair
 from seg.scores.described_metrics import described_metrics
 
-ROOT = Path(__file__).resolve().parents[2]
 # Its mIoU is the weight of the objective and a little for the seed.
 TRAINER = """
 import json, os, sys

@@ -26,7 +26,6 @@ from seg.data.read import read_image
 from seg.export import ExportConfig, _gathered, export, main
 from seg.models.trained import open_run
 
-CPU = torch.device("cpu")
 KINDS = ("prediction", "overlay", "entropy", "panel")
 
 

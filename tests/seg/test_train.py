@@ -234,8 +234,7 @@ def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_
     assert not (tmp_path / "run").exists()
 
 
-def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, tiny_pair, tiny_flags, run_command):
-    source = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, source, tiny_flags, run_command):
     for image in (source / "images").glob("*.png"):
         image.write_bytes(image.read_bytes()[:300])
     process = run_command("seg.train", *tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))

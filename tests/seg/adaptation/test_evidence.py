@@ -72,17 +72,6 @@ def test_rare_classes_are_left_out_of_stability() -> None:
     assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
 
-def test_sides_stay_multiples() -> None:
-    seen = []
-
-    def forward(batch: Tensor) -> Tensor:
-        seen.append(tuple(batch.shape[2:]))
-        return torch.zeros(len(batch), CLASSES, *batch.shape[2:])
-
-    Probe([torch.zeros(1, 3, 64, 32)], multiple=32).look(forward)
-    assert set(seen) == {(64, 32), (32 if round(64 * SCALE / 32) == 1 else 64, 32)}
-
-
 def test_nan_is_refused() -> None:
     with pytest.raises(NotFiniteError):
         Probe([images(1)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))

@@ -33,16 +33,6 @@ def watched(model: nn.Module, lr: float, **options: Any) -> WatchedAdapter:
     return WatchedAdapter(TestTimeAdapter(model, lr=lr, **options), probe, probe.look(plain_forward(model)))
 
 
-def run(one: WatchedAdapter, looks: int = 2) -> None:
-    one.check()
-    for batch in batches():
-        if one.stopped:
-            return
-        one.learn(batch)
-        if one.step % looks == 0:
-            one.check()
-
-
 def test_what_would_be_used_predicts_one_image_as_it_does_many() -> None:
     model = network()
     one = watched(model, 1e-2)

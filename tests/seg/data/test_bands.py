@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import cv2
@@ -19,7 +18,7 @@ from seg.data.augmentation import build_augmentation
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import load_classes
 from seg.data.loader import batches
-from seg.data.pixel_format import RGB, PixelFormat, read_format, resized
+from seg.data.pixel_format import RGB, PixelFormat, resized
 from seg.data.read import left_out, read_header, read_image, read_label
 
 
@@ -100,16 +99,6 @@ def test_statistics_are_those_of_the_labelled_pixels_that_hold_data(root):
     assert all(image.valid is not None for image in values)
     np.testing.assert_allclose(pixels.mean, joined.mean(0), rtol=1e-12)
     np.testing.assert_allclose(pixels.std, joined.std(0), rtol=1e-10)
-
-
-def test_the_file_of_a_run_gives_the_format_back(root, tmp_path):
-    pixels = opened(root, shown=[3, 2, 1]).pixels
-    (tmp_path / "pixels.json").write_text(json.dumps(pixels.document()))
-    assert pixels.document()["shown"] == [3, 2, 1]
-    assert read_format(tmp_path) == pixels
-    (tmp_path / "pixels.json").write_text(json.dumps({**pixels.document(), "mean": [1]}))
-    with pytest.raises(InputError, match=r"pixels\.json: pixels: expected 6 finite means"):
-        read_format(tmp_path)
 
 
 def test_samples_hold_the_mean_where_there_is_no_data(root):

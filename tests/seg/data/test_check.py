@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -30,26 +29,22 @@ def check(run_here):
 
 
 @pytest.fixture
-def roots(tiny_pair, tmp_path):
-    """Private copies of both domains that a test may damage."""
-    source = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
-    target = shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
-    return source, target, ["--source.root", str(source), "--target.root", str(target)]
+def flags(source, target) -> list[str]:
+    return ["--source.root", str(source), "--target.root", str(target)]
 
 
 def lines(printed: str, kind: str) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith(f"{kind}: ")]
 
 
-def test_a_good_pair_passes(roots, check):
-    status, printed, errors = check(*roots[2])
+def test_a_good_pair_passes(flags, check):
+    status, printed, errors = check(*flags)
     assert (status, errors) == (0, "")
     assert "15 images checked, nothing wrong" in printed
     assert not lines(printed, "error") + lines(printed, "warning")
 
 
-def test_every_problem_is_listed_with_its_file(roots, check):
-    source, target, flags = roots
+def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     images, labels = source / "images", source / "labels"
     (labels / "00001.png").unlink()
     (images / "00002.png").write_bytes((images / "00002.png").read_bytes()[:400])
@@ -91,21 +86,9 @@ def test_every_problem_is_listed_with_its_file(roots, check):
     assert check(*flags, "--workers", "2") == (1, printed, "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        ([], 0, "usage: python -m seg.data check"),
-        (["chek"], 2, "expected check first, found 'chek'; did you mean 'check'?"),
-        (
-            ["check", "--source.root", "/nowhere", "--target.root", "/nowhere"], 2,
-            "error: /nowhere: no such folder; it should be the root of a data set\n",
-        ),
-    ],
-)  # fmt: skip
-def test_the_command_says_what_it_takes(arguments, status, text, run_here):
-    done = run_here(_main, *arguments)
-    assert done.returncode == status
-    assert text in done.stdout + done.stderr
+def test_a_misspelt_command_is_named(run_here):
+    done = run_here(_main, "chek")
+    assert (done.returncode, "found 'chek'; did you mean 'check'?" in done.stderr) == (2, True)
 
 
 def write(root: Path, label: np.ndarray, name: str = "a", folder: str = "labels", ending: str = "") -> list[str]:

@@ -33,17 +33,6 @@ def names(dataset):
     return [dataset.name(index) for index in range(len(dataset))]
 
 
-@pytest.fixture
-def source(tiny_pair, tmp_path):
-    """A private copy of the source domain that a test may damage."""
-    return shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
-
-
-@pytest.fixture
-def target(tiny_pair, tmp_path):
-    return shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
-
-
 def test_source_labels_are_palette_indices_mapped_to_train_ids(source):
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
     sample = dataset[0]
@@ -128,9 +117,6 @@ def test_a_wrong_synthia_label_is_named(synthia):
     synthia_label(file, np.full((4, 23), 300))
     with pytest.raises(InputError, match="label id 300 is not in the table, which has 0 to 22"):
         dataset[0]
-    save(file, np.zeros((4, 23), np.uint8))
-    with pytest.raises(InputError, match="a SYNTHIA label has its class in the first of several channels"):
-        dataset[0]
 
 
 def test_plain_folders_are_training_data(tmp_path):
@@ -171,8 +157,6 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
     assert sorted(tune + score) == whole
     assert tune == sorted(tune) != whole[:4]
     assert names(open_validation(config, OWN, (0, 0.2))) == tune
-    with pytest.raises(InputError, match=r"the part 0.5 to 0.51 of 20 images is none at all"):
-        open_validation(config, OWN, (0.5, 0.51))
     with pytest.raises(InputError, match=r"--validation-part: expected \[from, to\] with 0 <= from < to <= 1, got"):
         open_validation(config, OWN, (0.5, 0.2))
 

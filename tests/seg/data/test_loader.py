@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 
 import albumentations
@@ -67,25 +66,19 @@ def test_a_stream_is_a_function_of_seed_and_position(dataset, target, style, rar
         assert torch.equal(batch["image"][::2], plain["image"][::2]) == (style is None)
 
 
-def test_a_billion_steps_take_no_memory(dataset):
-    stream = batches(dataset, 4, range(10**9 - 1, 10**12), (3, 0), [], process=(1, 2))
-    assert_equal([next(stream)], list(batches(dataset, 4, range(10**9 - 1, 10**9), (3, 0), [], process=(1, 2))))
-
-
 def test_a_batch_that_cannot_be_shared_out_is_named(dataset):
     with pytest.raises(InputError, match="--batch-size: 3 cannot be shared out evenly over 2 processes"):
         next(batches(dataset, 3, range(1), (0, 0), [], process=(0, 2)))
 
 
-def test_images_of_several_sizes_need_a_size(tiny_pair, tmp_path):
-    root = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+def test_images_of_several_sizes_need_a_size(source):
     for folder in ("images", "labels"):
-        file = root / folder / "00002.png"
+        file = source / folder / "00002.png"
         Image.open(file).crop((0, 0, 40, 30)).save(file)
-    mixed = SegmentationDataset(root, "gta5", "train", labelled=True)
+    mixed = SegmentationDataset(source, "gta5", "train", labelled=True)
     with pytest.raises(InputError, match=r"a batch needs images of one size, and .*00002.png is 40x30"):
         list(batches(mixed, 6, range(1), (0, 0), []))
-    same = SegmentationDataset(root, "gta5", "train", labelled=True, size=(32, 16))
+    same = SegmentationDataset(source, "gta5", "train", labelled=True, size=(32, 16))
     assert next(batches(same, 6, range(1), (0, 0), []))["image"].shape == (6, 3, 16, 32)
 
 
@@ -141,8 +134,7 @@ def test_what_comes_from_outside_the_image_is_ignored(step):
     assert (result["image"][result["mask"] == IGNORE_INDEX] != 100).any()
 
 
-def test_a_fill_that_is_given_stays_and_dropouts_keep_the_label():
-    assert 0 in augmented({"Rotate": {"limit": [30, 40], "fill_mask": 0, "p": 1}})["mask"]
+def test_dropouts_keep_the_label():
     result = augmented({"CoarseDropout": {"p": 1}})
     assert (result["image"] != 100).any()
     assert (result["mask"] == LABEL).all()

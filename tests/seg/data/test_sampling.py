@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from scipy.special import softmax
 
@@ -18,7 +15,6 @@ from seg.data.statistics import class_pixels
 
 # three images of 100 pixels; of class 2 there is too little everywhere, class 3 is nowhere; the last column is ignored
 PIXELS = np.array([[90, 5, 1, 0, 4], [95, 0, 0, 0, 5], [50, 40, 2, 0, 8]])
-CPU = torch.device("cpu")
 
 
 def drawn(sampler, count=4000):
@@ -69,13 +65,12 @@ def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, siz
     np.testing.assert_array_equal(class_pixels(dataset, workers), expected)
 
 
-def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(tiny_pair, tmp_path):
-    root = shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
-    dataset = SegmentationDataset(root, "gta5", "train", labelled=True)
-    (root / "labels" / "00002.png").write_bytes(b"")
+def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(source):
+    dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
+    (source / "labels" / "00002.png").write_bytes(b"")
     with pytest.raises(InputError, match=r"00002.png: the image cannot be read"):
         labelled_sampler([dataset], (3, 0), 0.01)
-    for label in (root / "labels").iterdir():
+    for label in (source / "labels").iterdir():
         Image.fromarray(np.zeros((48, 96), np.uint8)).save(label)
     with pytest.raises(InputError, match=r"--source.rare-class-temperature: every pixel of every label in .* is ignor"):
         labelled_sampler([dataset], (3, 0), 0.01)

@@ -17,13 +17,6 @@ def test_entropy_is_on_one_scale_from_certain_to_uniform():
     np.testing.assert_allclose(entropy[1], 1.0, atol=1e-6)
 
 
-def test_colours_depend_on_the_value_alone():
-    colours = coloured_entropy(np.array([[0.0, 0.5, 1.0]], np.float32))
-    np.testing.assert_array_equal(colours[:, 1:2], coloured_entropy(np.array([[0.5]], np.float32)))
-    brightness = colours.astype(int).sum(-1)[0]
-    assert brightness[0] < brightness[1] < brightness[2]
-
-
 def test_colours_are_those_of_matplotlibs_magma():
     values = np.linspace(0, 1, 1001, dtype=np.float32)[None]
     expected = (matplotlib.colormaps["magma"](values)[..., :3] * 255).round().astype(np.uint8)

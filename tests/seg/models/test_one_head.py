@@ -7,17 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
 
 from dem_apps.runtime.run_reader import read_metrics
 from seg.config import ModelConfig
-from seg.export import ExportConfig, export
 from seg.train import train
 
 #: Its normalisations are of layers and groups.
 MODEL = ModelConfig(name="fpn", encoder="mit_b0")
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +31,3 @@ def test_the_loop_works_with_the_head_that_there_is(run):
     assert how["batch_norm"] == "none: the network has no batch normalisation"
     assert how["network"] == {"name": "fpn", "encoder": "mit_b0", "depth": None, "output_stride": None}
     assert list((run / "entropy_maps").glob("*.png"))
-
-
-def test_it_is_exported(run, tmp_path):
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (50, 31), (90, 120, 60)).save(tmp_path / "images" / "a.png")
-    assert export(ExportConfig([str(run)], str(tmp_path / "images"), str(tmp_path / "out"), device="cpu")) == 0
-    assert Image.open(tmp_path / "out" / "a_entropy.png").size == (50, 31)

@@ -26,7 +26,6 @@ from seg.models.start_from import start_from
 from seg.models.trained import open_run, open_trained
 from seg.training.loop import build_state
 
-CPU = torch.device("cpu")
 HEAD = "segmentation_head.0"
 
 

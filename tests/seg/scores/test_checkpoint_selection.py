@@ -33,25 +33,6 @@ def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
     }  # fmt: skip
 
 
-def test_without_target_labels_there_is_no_best() -> None:
-    selector = CheckpointSelector("im")
-    assert selector.update(10, {**scores(im=0.5), "miou": None}) == ["selected"]
-    assert selector.update(20, {**scores(im=0.6), "miou": None}) == ["selected"]
-    table = selector.table(20, None)
-    assert {name: (row["step"], row["miou"]) for name, row in table.items()} == {
-        "last": (20, None), "selected": (20, None),
-    }  # fmt: skip
-
-
-def test_a_restored_choice_goes_on() -> None:
-    first, second = CheckpointSelector("im"), CheckpointSelector("im")
-    first.update(10, scores(im=0.5))
-    second.restore(first.state())
-    for selector in (first, second):
-        assert selector.update(20, scores(im=0.4, miou=0.9)) == ["best"]
-    assert first.table(20, 0.9) == second.table(20, 0.9)
-
-
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [

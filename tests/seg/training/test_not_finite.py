@@ -77,16 +77,6 @@ def test_training_stops_with_one_sentence(
     assert all(value.isfinite().all() for value in state["model"].values())
 
 
-def test_before_the_first_checkpoint_there_is_no_way_back(
-    tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    poisoned_at(1, monkeypatch, plant_weight)
-    config = parse_config(TrainConfig, "x", "x", [*tiny_flags, "--run-dir", str(tmp_path / "run")])
-    with pytest.raises(NotFiniteError, match=r"^step 1: .*; no checkpoint had been saved yet$"):
-        seg.train.train(config)
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
 def test_weights_that_became_nan_are_not_saved(tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update may ruin what no loss has seen yet: here a head that no score looks at."""
     genuine = seg.training.loop.training_step
