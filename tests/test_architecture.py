@@ -46,13 +46,9 @@ def test_imports_run_from_applications_to_the_core(path: Path) -> None:
     assert own <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {sorted(own - MAY_IMPORT[package])}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_are_named_after_what_they_do(path: Path) -> None:
-    assert path.stem not in {"utils", "util", "helpers", "helper", "misc", "common"}
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_root_of_a_package_has_commands_and_public_names(package: str) -> None:
+    assert not {path.stem for path in SOURCES} & {"utils", "util", "helpers", "helper", "misc", "common"}
     assert {path.stem for path in (ROOT / package).glob("*.py")} == ROOTS[package]
 
 

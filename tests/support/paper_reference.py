@@ -25,6 +25,7 @@ class Paper:
         self.momentum = options.get("momentum", 0.1)
         self.norm = None if name == "adadem-mec" else options.get("norm", "l1")
         self.eta = options.get("eta", 2.0)
+        self.balance = options.get("balance", 1.0)
         self.delta_of = options.get("delta", "cadf")
         self.largest_inverse_delta = 1.0  # of the last call: how much rounding errors are magnified
         self.avg_pred = torch.ones(num_classes, num_classes, dtype=torch.float64) / num_classes
@@ -48,8 +49,12 @@ class Paper:
         if reduction == "mean":
             return values.sum() / len(values)
         pseudo_label = rows.argmax(dim=1)
-        class_means = [values[pseudo_label == label].mean() for label in torch.unique(pseudo_label)]
-        return sum(class_means[1:], class_means[0]) / len(class_means)
+        groups = [pseudo_label == label for label in torch.unique(pseudo_label)]
+        return sum(self.share(groups, group) * values[group].mean() for group in groups)
+
+    def share(self, groups: list[Tensor], group: Tensor) -> float:
+        """The weight of a predicted class of n elements in a mean over classes, in proportion to n^(1 - balance)."""
+        return len(group.nonzero()) ** (1 - self.balance) / sum(len(g.nonzero()) ** (1 - self.balance) for g in groups)
 
     def values(self, logits: Tensor, training: bool = True) -> Tensor:
         """One value per row of (N, C) logits."""
@@ -84,8 +89,8 @@ class Paper:
         groups = [pseudo_label == label for label in torch.unique(pseudo_label)]
         if reduction != "balanced":
             groups = [torch.ones_like(pseudo_label, dtype=torch.bool)]
-        mean_entropy = sum(entropy[group].mean() for group in groups) / len(groups)
-        mean_p = sum(p[group].mean(dim=0) for group in groups) / len(groups)
+        mean_entropy = sum(self.share(groups, group) * entropy[group].mean() for group in groups)
+        mean_p = sum(self.share(groups, group) * p[group].mean(dim=0) for group in groups)
         loss = mean_entropy + (mean_p * mean_p.log()).sum()
         return loss * len(logits) if reduction == "sum" else loss
 

@@ -14,6 +14,7 @@ from dem_apps.fused.build_kernel import load_kernel
 C = 7
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("entropy", {}),
+    ("entropy", {"balance": 0.0}),
     ("cadf", {}),
     ("dem", {}),
     ("dem", {"tau": 0.5}),
@@ -25,6 +26,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("adadem", {"alpha": 0.5}),
     ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}),
     ("adadem", {"norm": "linf"}),
+    ("adadem", {"balance": 0.2}),
     ("adadem", {"delta": "entropy"}),
     ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}),
     ("adadem", {"delta": "entropy", "norm": "linf"}),
@@ -37,6 +39,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("robust-entropy", {}),
     ("robust-entropy", {"eta": 0.7}),
     ("max-squares", {}),
+    ("info-max", {"balance": 0.4}),
     ("info-max", {}),
 ]
 # shape, class dimension, reduction, whether some elements are masked

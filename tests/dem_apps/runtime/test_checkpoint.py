@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import random
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from support.same_state import same
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.checkpoint import all_finite, load_checkpoint, load_state, save_checkpoint
-from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
+from dem_apps.runtime.reproducibility import random_states
 
 STATE: dict[str, Any] = {
     "step": 7,
@@ -37,20 +36,6 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
     big = torch.zeros(100_000)
     smaller = save_checkpoint(tmp_path, "view", {"step": 0, "row": big[:1]})
     assert smaller.stat().st_size < 10_000  # of a view not the storage
-
-
-def test_draws_go_on_where_they_were(tmp_path: Path) -> None:
-    def draws() -> list[float]:
-        return [random.random(), float(np.random.rand()), float(torch.rand(()))]
-
-    seed_everything(3)
-    draws()
-    save_checkpoint(tmp_path, "last", {"step": 0, "random": random_states()})
-    expected = draws()
-    restore_random_states(load_checkpoint(tmp_path, "last")["random"])
-    assert draws() == expected
-    with pytest.raises(InputError, match="the checkpoint's random states: what it holds does not fit this run"):
-        restore_random_states({"python": (3, (), None)})
 
 
 @pytest.mark.parametrize("value", [torch.tensor([1.0, float("nan")]), np.array([np.inf])])

@@ -72,14 +72,6 @@ def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "interrupted\nterminated\n"
 
 
-@pytest.mark.parametrize(("number", "text", "status"), [(2, "step 3 is saved", 130), (15, "", 143)])
-def test_an_interruption_says_what_it_has_to_say(
-    number: int, text: str, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ending(raising(Interrupted(number, text))) == status
-    assert capsys.readouterr().err == (f"{text}\n" if text else "")
-
-
 def test_signals_during_the_last_words_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun terminates what is left of a group as soon as its first process has ended."""
     heard = []
