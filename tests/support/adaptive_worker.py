@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from seg.models.adaptive_batch_norm import re_estimated
-from seg.training.processes import leave_group
+from support.gloo_worker import in_group
 
 #: Images per batch.
 SIZES = (3, 1, 2)
@@ -34,16 +32,8 @@ def batches() -> list[Tensor]:
 
 
 def run(_index: int, folder: str, rank: int) -> None:
-    """Join the other process, estimate, save; the entry of a spawned process, whose first argument is its index."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=timedelta(seconds=120)
-    )
-    try:
+    """Estimate together and save; the entry of a spawned process, whose first argument is its index."""
+    with in_group(folder, rank):
         model = network()
         states = [re_estimated(model, [batches()[k] for k in share[rank]]).state_dict() for share in SHARES]
-        leave_group()
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
     torch.save(states, Path(folder) / f"{rank}.pt")

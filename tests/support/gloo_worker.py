@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,20 @@ NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-
 REDUCTIONS = ("mean", "balanced")
 #: Elements per process: unequal; of three processes one has none.
 SHARDS = {1: [29], 2: [20, 9], 3: [17, 0, 12]}
+
+
+@contextmanager
+def in_group(folder: str, rank: int, world: int = 2) -> Iterator[None]:
+    """Join the other processes, and leave them at the end."""
+    torch.set_num_threads(1)
+    method = f"file://{folder}/group-{world}"
+    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=world, timeout=timedelta(seconds=120))
+    try:
+        yield
+        leave_group()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def batch(step: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,12 +80,9 @@ def stopping_step(rank: int, world: int) -> int:
 
 def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
     """Entry of a spawned process: join each group that it is part of, compute, save."""
-    torch.set_num_threads(1)
     for world in worlds:
-        if rank >= world:
-            continue
-        dist.init_process_group("gloo", init_method=f"file://{folder}/group-{world}", rank=rank, world_size=world)
-        results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
-        results["stopping step"] = stopping_step(rank, world)
-        torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")
-        leave_group()
+        if rank < world:
+            with in_group(folder, rank, world):
+                results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
+                results["stopping step"] = stopping_step(rank, world)
+            torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")

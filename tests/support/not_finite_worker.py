@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
@@ -17,7 +15,7 @@ from seg.config import ModelConfig, TrainConfig
 from seg.step import training_step
 from seg.training.loop import build_state
 from seg.training.optimization import MicroBatch
-from seg.training.processes import leave_group
+from support.gloo_worker import in_group
 
 CLASSES = 4
 # shared batch statistics would carry the NaN to every process
@@ -40,11 +38,7 @@ def micro_batches(rank: int, poisoned: bool) -> list[MicroBatch]:
 
 def run(_index: int, folder: str, rank: int) -> None:
     """Two steps, the second with the NaN; writes how it ended and whether the weights are those of the first."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=timedelta(seconds=120)
-    )
-    try:
+    with in_group(folder, rank):
         AcceleratorState._reset_state()
         accelerator = Accelerator(cpu=True)
         seed_everything(0)
@@ -57,8 +51,4 @@ def run(_index: int, folder: str, rank: int) -> None:
         except NotFiniteError as stopped:
             sentence = str(stopped)
         same = all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
-        leave_group()
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
     Path(folder, f"{rank}.txt").write_text(f"{same}\n{sentence}")
