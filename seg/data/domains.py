@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir
@@ -21,7 +18,7 @@ from seg.data.layouts.find import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read import first_header, refuse_other
 from seg.data.statistics import measured_format
-from seg.demo.demo_pair import DemoPair, finer_picture, write_demo_pair
+from seg.demo.demo_pair import DemoPair, write_demo_pair
 from seg.demo.street.world import WORLD_VERSION
 
 
@@ -36,8 +33,6 @@ class DomainPair:
     #: The training images of the target whose labels may be read; None for none.
     target_labelled: SegmentationDataset | None = None
     pixels: PixelFormat = RGB  #: what the network sees of all images
-    #: Of the demo pair, the file of a validation image to a larger picture of it and its label ids.
-    finer: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -96,8 +91,7 @@ def open_pair(
                 f"as well, such as {min(both)}; score the others with --validation-part {target.labelled_part:g},1 or "
                 "keep images apart in a validation split"
             )
-    finer = partial(finer_picture, seed=world.seed, gap=world.gap) if target.root is None else None
-    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled, finer=finer)
+    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled)
     if pixels is None:
         pixels = _pixels(pair, bands or BandConfig(), measure, workers)
     for dataset in pair.splits().values():

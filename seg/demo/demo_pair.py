@@ -21,8 +21,6 @@ from seg.demo.street.looks import GAME_STREET, Domain, target_look
 from seg.demo.street.world import WORLD_VERSION, draw_street
 
 CITY = "demostadt"
-#: Width and height of the pair's pictures, and how many times finer they are drawn again for people to look at.
-SIZE, FINER = (192, 96), 4
 MANIFEST = "manifest.json"
 
 
@@ -39,7 +37,7 @@ def write_demo_pair(
     *,
     seed: int = 0,
     gap: float = 1.0,
-    size: tuple[int, int] = SIZE,
+    size: tuple[int, int] = (192, 96),
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
@@ -73,12 +71,6 @@ def write_demo_pair(
                 shutil.rmtree(root)
             os.rename(draft, root)
     return DemoPair(root / "gta5", root / "cityscapes")
-
-
-def finer_picture(image: Path, *, seed: int = 0, gap: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """A validation image of the target and its label ids, drawn finer: (384, 768, 3) and (384, 768)."""
-    index = int(image.name.split("_")[1])
-    return draw_street(target_look(seed, gap), "val", index, seed=seed, size=SIZE, finer=FINER)
 
 
 def _pictures(counts: dict[str, int], camera: Domain) -> Iterator[tuple[Domain, str, int, str, str]]:

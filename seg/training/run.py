@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from dem_apps.reduction import world_size
 from dem_apps.runtime.progress import Progress
@@ -147,10 +145,9 @@ class TrainingRun:
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
                 return
-            shown = self._to_look_at(index, sample, logits) if write else (sample.preview(), sample.label, logits)
-            size = (shown[2].shape[2], shown[2].shape[1])
+            size = (logits.shape[2], logits.shape[1])
             valid = None if sample.valid is None else resized_mask(sample.valid, size)
-            tiles, picture = map_pictures(*shown, self.pair.classes, valid)
+            tiles, picture = map_pictures(sample.preview(), sample.label, logits, self.pair.classes, valid)
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
@@ -159,14 +156,3 @@ class TrainingRun:
                 self.folder.log_image(name, np.asarray(picture), self.state.step)
 
         return on_sample
-
-    def _to_look_at(
-        self, index: int, sample: Sample, logits: Tensor
-    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None, Tensor]:
-        """Image, train ids and logits of a picture: the demo's streets, drawn finer than the network saw them."""
-        if self.pair.finer is None or sample.label is None:
-            return sample.preview(), sample.label, logits
-        dataset = self.pair.target_val
-        image, ids = self.pair.finer(dataset.files[index][0])
-        larger = interpolate(logits[None], ids.shape, mode="bilinear", align_corners=False)[0]
-        return image, dataset.train_ids[ids], larger

@@ -33,7 +33,6 @@ class Camera:
     center: float
     height: float  # metres
     bend: float  # sideways drift of the street, metres per squared metre ahead
-    finer: int = 1  # pixels for one of the world's own pictures
 
     def project(self, points: np.ndarray) -> np.ndarray:
         """World points (..., 3) to pixel coordinates (..., 2), column before row."""

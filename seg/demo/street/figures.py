@@ -178,8 +178,8 @@ def draw_tree(canvas: Canvas, foliage: Color, x: float, z: float, height: float)
     middle = height - crown
     canvas.bar((x, 0, z), (x, middle, z), 0.05 * height, "vegetation", (84, 68, 54))
     canvas.disc((x, middle, z), (crown * 0.95, crown), "vegetation", foliage, 0.72)
-    # Small on the canvas, a crown needs fewer clusters to look ragged; as many on a finer one, so that it is the same.
-    count = int(np.clip(canvas.camera.focal / canvas.camera.finer * crown / z, 5, 26))
+    # Small on the canvas, a crown needs fewer clusters to look ragged.
+    count = int(np.clip(canvas.camera.focal * crown / z, 5, 26))
     angles = rng.uniform(0, 2 * np.pi, count)
     spread = np.sqrt(rng.random(count)) * crown
     for angle, far in zip(angles.tolist(), spread.tolist(), strict=True):

@@ -53,9 +53,9 @@ def plan_street(rng: np.random.Generator, index: int) -> Street:
     )  # fmt: skip
 
 
-def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int], finer: int = 1) -> Canvas:
-    """Paint one street on a canvas of ``size`` (width, height) pixels, each ``finer`` times in both directions."""
-    canvas = _open_canvas(domain, rng, (size[0] * finer, size[1] * finer), finer)
+def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple[int, int]) -> Canvas:
+    """Paint one street on a canvas of ``size`` (width, height) pixels."""
+    canvas = _open_canvas(domain, rng, size)
     street = plan_street(rng, index)
     _draw_sky(canvas)
     _draw_ground(canvas, street)
@@ -66,12 +66,12 @@ def draw_scene(domain: Domain, rng: np.random.Generator, index: int, size: tuple
     return canvas
 
 
-def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int], finer: int) -> Canvas:
+def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int]) -> Canvas:
     width, rows = size
     camera = Camera(
         width, rows, focal=domain.focal * width * rng.uniform(0.95, 1.05),
         horizon=rows * (domain.horizon + rng.normal(0, 0.012)), center=width * (0.5 + rng.normal(0, 0.03)),
-        height=domain.camera_height * rng.uniform(0.94, 1.06), bend=float(rng.normal(0, 0.0006)), finer=finer,
+        height=domain.camera_height * rng.uniform(0.94, 1.06), bend=float(rng.normal(0, 0.0006)),
     )  # fmt: skip
     lit, dim = 1.0 + 0.12 * domain.sunlight, 1.0 - 0.42 * domain.sunlight
     left, right = (lit, dim) if rng.random() < 0.5 else (dim, lit)
@@ -177,8 +177,7 @@ def _draw_own_car(canvas: Canvas) -> None:
     axes = (round(width * canvas.rng.uniform(0.4, 0.5)), round(rows * canvas.rng.uniform(0.07, 0.11)))
     shade = float(canvas.rng.uniform(30, 70))
     cv2.ellipse(canvas.image, spot, axes, 0, 180, 360, (shade, shade, shade + 6), -1)
-    rim = 2 * canvas.camera.finer
-    cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - rim), 0, 200, 340, (shade + 50,) * 3, rim)
+    cv2.ellipse(canvas.image, spot, (axes[0], axes[1] - 2), 0, 200, 340, (shade + 50,) * 3, 2)
     cv2.ellipse(canvas.labels, spot, axes, 0, 180, 360, LABEL_ID["ego vehicle"], -1)
 
 

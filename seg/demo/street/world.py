@@ -29,52 +29,47 @@ TEXTURES = {
 
 
 def draw_street(
-    domain: Domain, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96), finer: int = 1
+    domain: Domain, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96)
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw street ``index``: the picture, (height, width, 3) RGB uint8, and its label ids, (height, width) uint8.
 
     The same bytes for the same arguments. ``seed`` is the whole data set's, ``split`` is train or val, which share no
-    scene, ``size`` is (width, height), and ``finer`` draws the same street so many times as wide and as high.
+    scene, ``size`` is (width, height).
     """
     rng = np.random.default_rng([seed, domain.code, SPLITS[split], index])
-    canvas = draw_scene(domain, rng, index, (size[0] * OVERSAMPLING, size[1] * OVERSAMPLING), finer)
+    canvas = draw_scene(domain, rng, index, (size[0] * OVERSAMPLING, size[1] * OVERSAMPLING))
     return _finish(canvas, domain, rng)
 
 
 def _finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Texture, develop and downscale; the picture is averaged over area, the labels are sampled.
-
-    A finer canvas takes the same random numbers: grain, noise and blur are those of the world's own pictures, enlarged.
-    """
+    """Texture, develop and downscale; the picture is averaged over area, the labels are sampled."""
     labels = np.ascontiguousarray(canvas.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
-    finer = canvas.camera.finer
-    textured = canvas.image * _texture(canvas.labels, domain, rng, finer)
+    textured = canvas.image * _texture(canvas.labels, domain, rng)
     small = cv2.resize(textured, labels.shape[::-1], interpolation=cv2.INTER_AREA)
-    picture = np.clip(np.rint(_develop(small, domain, rng, finer)), 0, 255).astype(np.uint8)
+    picture = np.clip(np.rint(_develop(small, domain, rng)), 0, 255).astype(np.uint8)
     if domain.jpeg_quality is not None:
         picture = _through_jpeg(picture, domain.jpeg_quality)
     if domain.frame_border:
-        _mark_border(picture, labels, finer)
+        _mark_border(picture, labels)
     return picture, labels
 
 
-def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator, finer: int) -> np.ndarray:
+def _texture(labels: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
     """Gain per canvas pixel, (rows, width, 1) float32 around 1, by the surface's label."""
     strengths = np.tile(np.asarray(DEFAULT_TEXTURE, np.float32), (256, 1))
     for name, pair in TEXTURES.items():
         strengths[LABEL_ID[name]] = pair
     strengths *= domain.texture
     rows, width = labels.shape
-    own_rows, own_width = rows // finer, width // finer
-    blotches = rng.standard_normal((own_rows // 12 + 2, own_width // 12 + 2), np.float32)
+    blotches = rng.standard_normal((rows // 12 + 2, width // 12 + 2), np.float32)
     coarse = cv2.resize(blotches, (width, rows), interpolation=cv2.INTER_CUBIC)
-    grain = rng.standard_normal((own_rows // 2 + 1, own_width // 2 + 1), np.float32)
+    grain = rng.standard_normal((rows // 2 + 1, width // 2 + 1), np.float32)
     fine = cv2.resize(grain, (width, rows), interpolation=cv2.INTER_LINEAR)
     gain = 1 + strengths[:, 0][labels] * coarse + strengths[:, 1][labels] * fine
     return np.asarray(gain[..., None], np.float32)
 
 
-def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator, finer: int) -> np.ndarray:
+def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> np.ndarray:
     """Lens blur, colour, exposure, vignetting and sensor noise, in this order."""
     if domain.blur > 0:
         picture = cv2.GaussianBlur(picture, (0, 0), domain.blur)
@@ -88,8 +83,7 @@ def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator, fine
         up, across = np.linspace(-1, 1, rows)[:, None], np.linspace(-1, 1, width)
         picture = picture * (1 - domain.vignette * 0.5 * (up**2 + across**2))[..., None]
     if domain.noise > 0:
-        noise = rng.standard_normal((rows // finer, width // finer, 3), np.float32)
-        picture = picture + domain.noise * cv2.resize(noise, (width, rows), interpolation=cv2.INTER_LINEAR)
+        picture = picture + domain.noise * rng.standard_normal(picture.shape, np.float32)
     return picture
 
 
@@ -99,9 +93,9 @@ def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))[..., ::-1])
 
 
-def _mark_border(picture: np.ndarray, labels: np.ndarray, finer: int) -> None:
+def _mark_border(picture: np.ndarray, labels: np.ndarray) -> None:
     """A black left column from rectification and a frame of one pixel outside the region of interest."""
-    labels[:finer], labels[-finer:] = OUT_OF_ROI, OUT_OF_ROI
-    labels[:, :finer], labels[:, -finer:] = OUT_OF_ROI, OUT_OF_ROI
-    labels[:, finer : 2 * finer] = RECTIFICATION_BORDER
-    picture[:, : 2 * finer] = 0
+    labels[[0, -1]] = OUT_OF_ROI
+    labels[:, [0, -1]] = OUT_OF_ROI
+    labels[:, 1] = RECTIFICATION_BORDER
+    picture[:, :2] = 0

@@ -66,16 +66,6 @@ def test_layouts_and_modes(tmp_path: Path) -> None:
     assert len(_files(tmp_path / "pair")) == 2 * (3 + 2 + 2) + 1
 
 
-def test_a_validation_picture_is_drawn_finer_by_its_name(tmp_path: Path) -> None:
-    pair = demo.write_demo_pair(tmp_path / "pair", seed=3, gap=1.5, source_train=1, target_train=1, target_val=2)
-    (file,) = (pair.target_root / "leftImg8bit" / "val").glob("*/*_000001_*")
-    (label,) = (pair.target_root / "gtFine" / "val").glob("*/*_000001_*")
-    image, labels = demo.finer_picture(file, seed=3, gap=1.5)
-    assert (image.shape, labels.shape) == ((384, 768, 3), (384, 768))
-    assert (labels[2::4, 2::4] == np.asarray(Image.open(label))).mean() > 0.95  # another street has under 0.8
-    assert np.abs(image.reshape(96, 4, 192, 4, 3).mean((1, 3)) - np.asarray(Image.open(file))).mean() < 8
-
-
 def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(domain: Domain, split: str, *arguments: Any, **options: Any) -> Any:
         if split == "val":
