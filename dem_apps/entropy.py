@@ -5,7 +5,8 @@ shape with the classes on ``dim`` and returns one value per element in nats, or 
 Computation is in float32, or float64 for float64 logits.
 
 ``class_mask`` is a boolean tensor that broadcasts to the logits and is True where a class is forbidden, as for a masked
-action. Such a class has probability 0 and takes no part in any sum, whatever its logit.
+action. Such a class has probability 0 and takes no part in any sum, whatever its logit. :func:`forbidden_classes` reads
+it from logits of −inf.
 
 Equation numbers are the paper's. The state of objectives is in :mod:`dem_apps.objective`.
 
@@ -34,6 +35,9 @@ DeltaSource = Literal["cadf", "entropy"]
 #: (L∞) and needs no such floor.
 ENTROPY_DELTA_FLOOR = torch.finfo(torch.float32).eps
 
+#: A logit this far below the element's largest is no score but a mask: −inf, or ``torch.finfo(…).min`` in its place.
+FORBIDDEN_BELOW = -1e30
+
 
 @dataclass(frozen=True)
 class ObjectiveSpec:
@@ -51,6 +55,16 @@ class ObjectiveSpec:
     delta: DeltaSource = "cadf"  #: whose reward δ measures (the paper's AdaDEM-V takes the whole entropy's)
 
 
+def forbidden_classes(logits: Tensor, dim: int = -1) -> Tensor:
+    """The class mask that logits imply: True at −inf, and 1e30 or more below the element's largest logit.
+
+    >>> forbidden_classes(torch.tensor([0.0, -1e8, -torch.inf]))
+    tensor([False, False,  True])
+    """
+    logits = _wide(logits.detach())
+    return logits.isneginf() | (logits - logits.amax(dim, keepdim=True) <= FORBIDDEN_BELOW)
+
+
 def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
     """p_τ = softmax(z/τ), shape of the logits (Eq. 9)."""
     logits = _wide(logits)
@@ -65,7 +79,10 @@ def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | N
     >>> cadf(torch.tensor([1.0, 3.0]).log())  # −3/4 log 3
     tensor(-0.8240)
     """
-    return -(probabilities(logits, dim, tau, class_mask) * _filled(logits, class_mask)).sum(dim)
+    factor = -(probabilities(logits, dim, tau, class_mask) * _filled(logits, class_mask)).sum(dim)
+    if class_mask is None and can_branch_on(logits) and bool(factor.isnan().any()):  # 0 · −inf
+        return cadf(logits, dim, tau, forbidden_classes(logits, dim))
+    return factor
 
 
 def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
@@ -218,6 +235,11 @@ def marginal_entropy_calibrator(
 def computed_in(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which logits of ``dtype`` are computed: float64 for itself, float32 for everything else."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def can_branch_on(tensor: Tensor) -> bool:
+    """Whether a value may decide what is computed next: neither torch.compile nor torch.func has the tensor."""
+    return not (torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -98,10 +98,10 @@ class EntropyObjective(nn.Module):
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
 
         Args:
-            logits: of any floating dtype, finite in elements that count nowhere.
+            logits: of any floating dtype, finite in elements that count nowhere and at forbidden classes.
             dim: the class dimension, not negative.
-            class_mask: boolean, the logits' shape, True where a class has probability 0 and any logit; every element
-                has an allowed class.
+            class_mask: boolean, the logits' shape, True where a class has probability 0; every element has an allowed
+                class.
             batch: of the whole call.
         """
         raise NotImplementedError
@@ -137,8 +137,9 @@ class EntropyObjective(nn.Module):
         """The loss of a batch.
 
         Args:
-            logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider. NaN or infinity
-                that is neither masked nor forbidden makes the loss NaN or infinite.
+            logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider. A logit of −inf, or
+                of ``torch.finfo(dtype).min`` from bfloat16's range on, forbids its class as ``class_mask`` does. NaN
+                and +inf that are neither masked nor forbidden make the loss NaN or infinite.
             dim: the class dimension.
             mask: boolean, the logits' shape without ``dim``. False elements count nowhere: not in the mean, not
                 in the class marginals, and their gradient is 0. A mask without a True gives 0.
@@ -195,19 +196,22 @@ class EntropyObjective(nn.Module):
         """The loss from :meth:`values`, with autograd's own gradient."""
         elements = logits.shape[:dim] + logits.shape[dim + 1 :]
         counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
+        if mask is not None:
+            # NaN in an element that does not count must not reach value or gradient
+            logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
         if class_mask is not None:
-            class_mask = class_mask.expand_as(logits)
+            logits = logits.masked_fill(class_mask, -torch.inf)
+        ordinary = class_mask is None and _are_ordinary(logits)
+        if not ordinary:
+            class_mask = entropy.forbidden_classes(logits, dim)
             counted = counted & ~class_mask.all(dim)
             class_mask = class_mask & counted.unsqueeze(dim)
-        if mask is not None or class_mask is not None:
-            # NaN in an element that does not count must not reach value or gradient
-            logits = logits.masked_fill(~counted.unsqueeze(dim), 0.0)
+            logits = logits.masked_fill(class_mask | ~counted.unsqueeze(dim), 0.0)
         batch = self._batch(logits.detach(), dim, counted, class_mask, reduction)
         values = self.values(logits, dim, class_mask, batch)
-        if self.fused_spec() is None:
-            # an equation in p alone takes −inf for certainty; the fused family's multiply by the logit itself
-            shown = logits if class_mask is None else logits.masked_fill(class_mask, 0.0)
-            values = torch.where(shown.isfinite().all(dim), values, torch.nan)
+        if not ordinary and self.fused_spec() is None:
+            # an equation in p alone takes +inf for certainty; the fused family's multiply by the logit itself
+            values = torch.where(logits.isfinite().all(dim), values, torch.nan)
         values = torch.where(counted, values, 0.0)
         if reduction == "none":
             return values
@@ -246,6 +250,8 @@ class EntropyObjective(nn.Module):
         """The loss from :mod:`dem_apps.fused.one_pass`."""
         one_pass = FusedPass(spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled)
         sums = one_pass(logits, with_gradient=torch.is_grad_enabled() and logits.requires_grad)
+        if not sums.ordinary:
+            return self._by_equations(logits, dim, mask, None, reduction)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
         weights = class_weights(counts, reduction, self.balance, self.least_share)
         rows = spec.alpha * self.get_buffer("class_marginals").double() if spec.calibrator == "mec" else None
@@ -266,3 +272,13 @@ class EntropyObjective(nn.Module):
         if supports_kernel(logits, self.num_classes):
             return "compiled"
         return "eager" if logits.numel() >= _EAGER_FROM else "reference"
+
+
+def _are_ordinary(logits: Tensor) -> bool:
+    """Whether no logit forbids a class and none is NaN or infinite."""
+    if not entropy.can_branch_on(logits):
+        return False
+    if not logits.numel():
+        return True
+    lowest, highest = logits.detach().aminmax()
+    return bool((lowest > entropy.FORBIDDEN_BELOW) & (highest < torch.inf))

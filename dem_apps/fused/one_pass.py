@@ -28,6 +28,9 @@ from dem_apps.errors import InputError
 from dem_apps.fused.chunked import chunked_finish, chunked_pass
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
 
+#: No sum of scores reaches it, and one logit at :data:`dem_apps.entropy.FORBIDDEN_BELOW` over any δ does.
+HUGE = 1e28
+
 
 @dataclass
 class FusedSums:
@@ -40,6 +43,8 @@ class FusedSums:
     gradient: Tensor | None  # like the logits, not yet weighted
     predicted: Tensor | None  # (O, I) int32, where grouped
     inverse_delta: Tensor | None  # (O, I), with class marginals only
+    #: False where a logit is NaN or infinite or forbids a class: the class marginals no longer enter linearly then
+    ordinary: bool
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ class FusedPass:
                 sums = chunked_pass(rows, counted, out, self.spec, grouped, self.compiled)
         size, side = (rows.shape[1] if grouped else 1), (rows.shape[1] if with_marginals else 0)
         counts, values, p, z = sums.split([size, size, side**2, side**2])
-        return FusedSums(counts, values, p.view(side, side), z.view(side, side), gradient, predicted, inverse_delta)
+        square, ordinary = (side, side), abs(sums.sum().item()) < HUGE
+        return FusedSums(counts, values, p.view(square), z.view(square), gradient, predicted, inverse_delta, ordinary)
 
     def finish(self, sums: FusedSums, weights: Tensor, weighted_rows: Tensor | None) -> Tensor:
         """Weight the gradient by class and add the marginals' part, in place; the sums are used up.

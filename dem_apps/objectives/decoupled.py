@@ -10,6 +10,7 @@ import sys
 import warnings
 from typing import get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,8 @@ from dem_apps import entropy
 from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
-from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective
+from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective, by_equations
+from dem_apps.fused.one_pass import HUGE
 from dem_apps.objective import Batch, EntropyObjective
 
 
@@ -87,9 +89,20 @@ class DecoupledObjective(EntropyObjective):
         """The same on numpy arrays, sharing the class marginals' memory; None as for :meth:`fused_spec`."""
         if self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe:
             return None
-        marginals = self.class_marginals.numpy() if self.needs_class_sums else None
+        marginals = self.class_marginals.numpy() if self.needs_class_sums else np.empty(0)
         form = KernelObjective if has_kernel_for(self.num_classes) else NumpyObjective
-        return form(self.spec, self.momentum, marginals)
+        fast = form(self.spec, self.momentum, marginals if self.needs_class_sums else None)
+
+        def checked(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
+            before = marginals.copy()
+            with np.errstate(invalid="ignore"):
+                value, gradient = fast(logits, p) if len(logits) else (np.inf, logits)
+            if abs(value) < HUGE:
+                return value, gradient
+            marginals[:] = before  # forbidden classes, or nothing
+            return by_equations(self)(logits, p)
+
+        return checked
 
     def extra_repr(self) -> str:
         """Shown by ``print(module)``."""

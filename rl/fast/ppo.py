@@ -22,7 +22,7 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps import EntropyObjective
-from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
+from dem_apps.fused.numpy_objective import by_equations, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.numpy_mlp import ACTIVATIONS, Network, drawn, is_mlp_policy, log_softmax
 from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, ppo_update
@@ -169,19 +169,6 @@ def _term(policy: ActorCriticPolicy) -> Term:
     assert isinstance(module, EntropyObjective)
     term = module.numpy_form() or by_equations(module)
     return lambda logits, _log_p, p, _entropy: term(logits, p)
-
-
-def by_equations(objective: EntropyObjective) -> NumpyForm:
-    """The objective's mean over the rows and autograd's gradient: slower, and right for every objective."""
-
-    def term(logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
-        with torch.enable_grad():
-            leaf = torch.from_numpy(logits).requires_grad_()
-            value = objective(leaf, dim=1)
-            (gradient,) = torch.autograd.grad(value, leaf)
-        return value.item(), gradient.numpy()
-
-    return term
 
 
 def _samples(buffer: RolloutBuffer) -> RolloutBatch:

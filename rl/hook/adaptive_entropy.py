@@ -43,9 +43,11 @@ class AdaptiveEntropy(EntropyObjective):
         """The entropy of each element."""
         return shannon_entropy(logits, dim, class_mask)
 
-    def forward(self, logits: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The weighted mean, after which w moves; with another reduction that one."""
-        entropy: Tensor = super().forward(logits, *args, **kwargs)
+    def forward(self, logits: Tensor, dim: int = 1, mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+        """The weighted mean, after which w moves if an element counts; with another reduction that one."""
+        entropy: Tensor = super().forward(logits, dim, mask, *args, **kwargs)
+        if not logits.numel() or (mask is not None and not bool(mask.any())):
+            return entropy
         return entropy * self._weight_of(float(entropy.detach().mean()))
 
     def reset(self) -> None:

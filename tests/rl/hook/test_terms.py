@@ -10,8 +10,8 @@ import torch
 from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
+from dem_apps.fused.numpy_objective import by_equations
 from rl import with_entropy_objective
-from rl.fast.ppo import by_equations
 from rl.hook import adaptive_entropy
 from rl.hook.algorithm import POLICY_TERMS, build_term
 from rl.hook.complexity import Complexity, complexity
@@ -74,6 +74,9 @@ def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch: pyt
     assert term.multiplier.item() == 1.25
     for _ in range(9):
         term(uniform)
+    assert term.multiplier.item() == 0.0
+    term(torch.zeros(0, C))
+    term(sure, mask=torch.zeros(4, dtype=torch.bool))
     assert term.multiplier.item() == 0.0
     term.eval()
     term(sure)
