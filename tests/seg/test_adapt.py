@@ -16,6 +16,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
+from support.pictures import noise, save
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError
@@ -79,13 +80,10 @@ def images(tmp_path: Path) -> Path:
     """Nine images of patches, two of another size, one below a folder, and a label of each."""
     for index in range(9):
         width, height = (24, 16) if index not in (3, 4) else (16, 24)
-        pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 3), np.uint8)
-        image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
-        name = f"deep/{index}" if index == 8 else str(index)
-        label = Image.fromarray(np.random.default_rng(index).integers(0, 4, (height, width)).astype(np.uint8))
-        for folder, picture in (("images", image), ("labels", label)):
-            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
-            picture.save(tmp_path / folder / f"{name}.png")
+        patches = Image.fromarray(noise(index, 4, 4)).resize((width, height), Image.Resampling.BILINEAR)
+        name = f"deep/{index}.png" if index == 8 else f"{index}.png"
+        save(tmp_path / "images" / name, np.asarray(patches))
+        save(tmp_path / "labels" / name, noise(index, width, height)[..., 0] % 4)
     return tmp_path / "images"
 
 
@@ -174,8 +172,7 @@ def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> N
 def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here) -> None:
     folder, out = Path(str(config.images)), Path(str(config.out))
     (folder / "no_image.png").write_bytes(b"no image")
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    Image.fromarray(noise).save(folder / "1.png")
+    save(folder / "1.png", noise(0, 64, 64))
     (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:4000])  # its header is whole
     flags = ("model", "weights", "images", "out", "device", "batch_size", "method")
     said = run_here(main, *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags))

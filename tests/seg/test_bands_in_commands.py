@@ -50,12 +50,6 @@ def test_a_run_knows_its_bands_and_is_resumed_with_them(pair, run):
     assert open_run(resumed, "last")[0].description.pixels == loaded.description.pixels
 
 
-def test_self_training_works_on_bands_with_nodata(pair, tmp_path):
-    size = ("--source.size", "48,36", "--target.size", "48,36")
-    train(flags(pair, tmp_path / "run", "--method", "self-training", "--max-steps", "1", *size))
-    assert load(tmp_path / "run").predict(pair / "mine" / "images" / "0.tif").valid is not None
-
-
 def test_an_export_lies_where_its_image_lies(pair, run, tmp_path):
     images = pair / "theirs" / "images" / "val"
     for name, tile in (("whole", None), ("tiled", 64)):

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import save_checkpoint
-from dem_apps.runtime.run_folder import RunFolder
-from dem_apps.runtime.settings import to_dict
-from seg import build_model
 from seg.config import DataConfig, ModelConfig, TargetDataConfig, TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
@@ -152,16 +149,9 @@ def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_pair):
-    """A run folder with an untrained network as last and, with other weights, as selected checkpoint."""
-    config = TrainConfig(target=TargetDataConfig(root=str(tiny_pair.target_root)))
-    folder = RunFolder.create(tmp_path_factory.mktemp("run") / "run", to_dict(config), 0, "cpu")
-    folder.close()
-    for step, name in ((6, "last"), (3, "selected"), (2, "best")):
-        torch.manual_seed(step)
-        state = {"model": build_model(**config.model.architecture(), num_classes=19).state_dict(), "step": step}
-        folder.checkpoints.mkdir(exist_ok=True)
-        save_checkpoint(folder.checkpoints, name, state)
-    return folder.path
+    """Its checkpoints have different weights."""
+    target = TargetDataConfig(root=str(tiny_pair.target_root))
+    return write_run(tmp_path_factory.mktemp("run") / "run", 0, ("best", "selected", "last"), target=target)
 
 
 @pytest.fixture
@@ -180,7 +170,7 @@ def test_the_command_scores_the_selected_checkpoint_and_says_so(run, command, tm
     status, stdout, stderr = command("--run", run, "--out", out, "--save-predictions", tmp_path / "predictions")
     assert (status, stderr) == (0, "")
     document = json.loads(out.read_text())
-    assert (document["checkpoint"], document["protocol"]["step"]) == ("selected", 3)
+    assert (document["checkpoint"], document["protocol"]["step"]) == ("selected", 1)
     assert "label-free score im" in " ".join(stdout.split())
     assert f"{100 * document['miou']:.2f}" in stdout
     assert len(list((tmp_path / "predictions").glob("*_leftImg8bit_pred_labelIds.png"))) == 4
@@ -189,7 +179,7 @@ def test_the_command_scores_the_selected_checkpoint_and_says_so(run, command, tm
     assert "holds predictions already" in command("--run", run, "--save-predictions", tmp_path / "predictions")[2]
     assert command("--run", run, "--out", again, "--checkpoint", "last")[0] == 0
     last = json.loads(again.read_text())
-    assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 6)
+    assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 2)
     assert last["mean_entropy"] != document["mean_entropy"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from support.pictures import noise, save
 
 from seg.adaptation.images import ImageFolder, Labels
 from seg.data.labels import IGNORE_INDEX, named_classes
@@ -20,8 +20,7 @@ CPU = torch.device("cpu")
 def folder(tmp_path: Path) -> Path:
     sizes = [(20, 10), (20, 10), (33, 17), (20, 10), (20, 10), (20, 10), (33, 17)]
     for index, (width, height) in enumerate(sizes):
-        pixels = np.random.default_rng(index).integers(0, 256, (height, width, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
+        save(tmp_path / f"{index}.png", noise(index, width, height))
     return tmp_path
 
 
@@ -46,16 +45,11 @@ def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> N
     assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0)[0].shape == (3, 48, 96)
 
 
-def labels_of(images: list[Path], folder: Path) -> tuple[Labels, np.ndarray]:
+def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path: Path) -> None:
     truth = np.random.default_rng(0).integers(0, 3, (8, 12)).astype(np.uint8)
     truth[0, :4] = IGNORE_INDEX
-    (folder / "deep").mkdir(exist_ok=True)
-    Image.fromarray(truth).save(folder / "deep" / "0.png")
-    return Labels(folder, images, named_classes(["a", "b", "c"])), truth
-
-
-def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path: Path) -> None:
-    labels, truth = labels_of([Path("deep/0.jpg"), Path("other.jpg")], tmp_path)
+    save(tmp_path / "deep" / "0.png", truth)
+    labels = Labels(tmp_path, [Path("deep/0.jpg"), Path("other.jpg")], named_classes(["a", "b", "c"]))
     predicted = np.random.default_rng(1).integers(0, 3, truth.shape).astype(np.uint8)
     expected = [[((truth == label) & (predicted == each)).sum() for each in range(3)] for label in range(3)]
     np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), predicted), expected)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.pictures import noise, save
 
 from seg.data.__main__ import _main
 from seg.data.datasets import SegmentationDataset
@@ -93,11 +94,8 @@ def test_a_misspelt_command_is_named(run_here):
 
 def write(root: Path, label: np.ndarray, name: str = "a", folder: str = "labels", ending: str = "") -> list[str]:
     """An image with that label in layout ``folders``; returns the flags that take it as source and target."""
-    image = np.random.default_rng(0).integers(0, 256, (*label.shape[:2], 3), dtype=np.uint8)
-    for kind, pixels, stem in (("images", image, name), (folder, label, name + ending)):
-        file = root / kind / f"{stem}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(file)
+    save(root / "images" / f"{name}.png", noise(0, label.shape[1], label.shape[0]))
+    save(root / folder / f"{name}{ending}.png", label)
     return ["--source.root", str(root), "--target.root", str(root)]
 
 
@@ -149,7 +147,7 @@ def test_the_printed_file_reads_the_labels(check, tmp_path, label, names, said):
 
 
 def test_photographs_as_labels_are_no_masks(tmp_path, check):
-    flags = write(tmp_path, np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+    flags = write(tmp_path, noise(0, 30, 20))
     assert "pictures in more than 40 colours: no masks" in check(*flags, "--classes", "one,two")[1]
 
 

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from support.pictures import noise, save
 
 from dem_apps.errors import InputError
 from seg.config import DataConfig, SourceConfig, TargetDataConfig
@@ -17,16 +18,6 @@ from seg.data.layouts.find import found_layout
 
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
 OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))
-
-
-def save(file: Path, pixels: np.ndarray) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(file)
-    return file
-
-
-def picture(width=8, height=6):
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def names(dataset):
@@ -57,7 +48,7 @@ def test_target_is_read_in_cityscapes_layout(target):
 
 def test_labels_are_all_there_or_none(tmp_path):
     for name in "ab":
-        save(tmp_path / "images" / f"{name}.png", picture())
+        save(tmp_path / "images" / f"{name}.png", noise(0, 8, 6))
     assert SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)[0].label is None
     save(tmp_path / "labels" / "b.png", np.full((6, 8), 4, np.uint8))
     with pytest.raises(InputError, match=r"a.png: its label .*labels/a.png is missing \(1 of 2 have none\)"):
@@ -96,7 +87,7 @@ def synthia_label(file: Path, ids: np.ndarray) -> None:
 @pytest.fixture
 def synthia(tmp_path):
     root = tmp_path / "RAND_CITYSCAPES"
-    save(root / "RGB" / "0000000.png", picture(23, 4))
+    save(root / "RGB" / "0000000.png", noise(0, 23, 4))
     synthia_label(root / "GT" / "LABELS" / "0000000.png", np.tile(np.arange(23), (4, 1)))
     return root
 
@@ -120,7 +111,7 @@ def test_a_wrong_synthia_label_is_named(synthia):
 
 
 def test_plain_folders_are_training_data(tmp_path):
-    save(tmp_path / "images" / "b.jpg", picture())
+    save(tmp_path / "images" / "b.jpg", noise(0, 8, 6))
     save(tmp_path / "labels" / "b.png", np.full((6, 8), [4, 2, 9, 255] * 2, np.uint8))
     dataset = SegmentationDataset(tmp_path, "folders", "train", labelled=True, classes=OWN)
     assert dataset[0].label[0].tolist() == [0, 1, 255, 255] * 2
@@ -149,7 +140,7 @@ def test_excluded_images_are_left_out(source):
 
 def test_parts_of_the_validation_set_share_no_image(tmp_path):
     for index in range(20):
-        save(tmp_path / "images" / "val" / f"{index:02d}.png", picture())
+        save(tmp_path / "images" / "val" / f"{index:02d}.png", noise(0, 8, 6))
     config = DataConfig(root=str(tmp_path), layout="folders")
     whole, tune, score = (names(open_validation(config, OWN, part)) for part in ((0, 1), (0, 0.2), (0.2, 1)))
     assert whole == sorted(whole)

@@ -8,9 +8,11 @@ import json
 import pytest
 import torch
 
+from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model
 from seg.config import ModelConfig
 from seg.models import NETWORKS
+from seg.models.deeplabv2 import AtrousHead
 from seg.models.network import parameter_groups
 from seg.models.smp_network import SMP_NETWORKS
 from seg.train import train
@@ -44,3 +46,56 @@ def test_it_is_trained_scored_and_saved(name, tiny_config, tmp_path):
     assert scores["protocol"]["network"] == config.model.architecture()
     again = dataclasses.replace(config, model=dataclasses.replace(config.model, start_from=str(run)), run_dir=None)
     assert train(dataclasses.replace(again, run_dir=str(tmp_path / "again"), max_steps=1)).is_dir()
+
+
+def test_one_head_without_batch_norm_trains_with_what_there_is(tiny_config, tmp_path):
+    """Its normalisations are of layers and groups."""
+    model = ModelConfig(name="fpn", encoder="mit_b0")
+    run = train(dataclasses.replace(tiny_config, method="advent", model=model, maps=1, run_dir=str(tmp_path / "run")))
+    logged = set().union(*read_metrics(run))
+    per_head = {"source/cross_entropy", "target/objective", "target/fooling", "discriminator/loss"}
+    assert {f"{name}_main" for name in per_head} <= logged
+    assert not any(name.endswith("_aux") for name in logged)
+    how = json.loads((run / "eval.json").read_text())["protocol"]
+    assert how["batch_norm"] == "none: the network has no batch normalisation"
+    assert how["network"] == {"name": "fpn", "encoder": "mit_b0", "depth": None, "output_stride": None}
+    assert list((run / "entropy_maps").glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "output_stride", "depth"),
+    [("resnet18", 8, 5), ("resnet18", 16, 5), ("resnet18", 4, 3), ("resnet18", 4, 5), ("mobilenet_v2", 16, 5)],
+)
+def test_both_heads_have_the_feature_resolution(encoder, output_stride, depth):
+    model = build_model("deeplabv2", encoder=encoder, num_classes=7, output_stride=output_stride, depth=depth).eval()
+    logits = model(torch.randn(1, 3, 64, 96))
+    assert set(logits) == {"main", "aux"}
+    assert logits["main"].shape == (1, 7, 64 // output_stride, 96 // output_stride)
+    assert logits["aux"].shape[1] == 7
+
+
+def test_the_head_is_the_sum_of_its_four_convolutions_in_value_and_accumulated_gradient():
+    torch.manual_seed(0)
+    head = AtrousHead(6, 3).double()
+    features = torch.randn(2, 6, 20, 30, dtype=torch.float64, requires_grad=True)
+    outgoing = torch.randn(2, 3, 20, 30, dtype=torch.float64)
+
+    def convolutions(inputs):
+        return torch.stack([branch(inputs) for branch in head.branches]).sum(0)
+
+    results = []
+    for forward in (head, convolutions):
+        head.zero_grad()
+        features.grad = None
+        for scale in (1.0, 0.5):  # the second backward adds to the gradients of the first
+            logits = forward(features)
+            (scale * logits * outgoing).sum().backward()
+        results.append([logits.detach(), features.grad, *(parameter.grad for parameter in head.parameters())])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_heads_logits_are_float32_under_autocast():
+    head = AtrousHead(6, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert head(torch.randn(1, 6, 8, 8)).dtype == torch.float32

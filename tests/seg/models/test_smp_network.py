@@ -59,6 +59,9 @@ def test_options_reach_the_library():
         ("unet", "resnet18", {"output_stride": 8}, "model: unet has no output_stride; its options are depth, decoder_"),
         ("deeplabv2", "resnet18", {"dropout": 0.5}, "deeplabv2 .*'dropout'; its options are depth, output_stride$"),
         ("unet", "tu-hf-hub:their/network", {}, "is no network of timm"),
+        ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
+        ("deeplabv2", "mobilenet_v2", {"output_stride": 4}, "needs a ResNet-like encoder"),
+        ("deeplabv2-advent", "resnet18", {}, "not resnet18, 8 and 5"),
         ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
     ],
 )

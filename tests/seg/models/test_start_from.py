@@ -59,15 +59,6 @@ def settings(tiny_config: TrainConfig, tmp_path: Path) -> Callable[..., TrainCon
     return changed
 
 
-def test_a_network_of_as_many_classes_begins_as_it_was(theirs: Path) -> None:
-    network = ours(theirs, 4)
-    assert start_from(network, theirs) == []
-    images = torch.randn(1, 3, 64, 64)
-    with torch.no_grad():
-        expected = open_trained(str(theirs)).logits(images)
-        assert torch.equal(network.eval()(images)["main"], expected)
-
-
 def test_other_classes_replace_the_head_alone(theirs: Path) -> None:
     network, before = ours(theirs, 2), ours(theirs, 2).state_dict()
     (note,) = start_from(network, theirs, named_classes(["a", "b"]))

@@ -118,13 +118,6 @@ def test_layout_number_format_and_chunks_change_nothing(monkeypatch):
     torch.testing.assert_close(scored((logits, label)).sums, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_nothing_seen_gives_nones_and_no_zero_that_looks_like_a_score():
-    result = SegmentationScores(NAMES, 255).result()
-    beside_labels = ("miou", "pixel_accuracy", "calibration_error", "error_ranking_auroc", "per_class_label_share")
-    assert {result[name] for name in beside_labels} == {None}
-    assert set(result["per_class_iu"].values()) == set(result["per_class_entropy"].values()) == {None}
-
-
 @pytest.mark.parametrize("wrong", [4, 254, -1])
 def test_a_label_that_is_no_train_id_is_refused(wrong):
     label = torch.zeros(1, 2, 2, dtype=torch.long)
