@@ -7,7 +7,6 @@ scores is an optimistic number, so the choice is trained again with seeds that n
 from __future__ import annotations
 
 import json
-import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from dem_apps.objectives import objective_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.settings import option, parse_search, to_dict
+from dem_apps.runtime.signals import command_line
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, import_environments, resolve
 
@@ -87,17 +87,12 @@ def tune(
     with ``arguments`` continues the study. Raises InputError: settings that do not fit, a folder of another study, no
     trial with a score.
     """
-    from dem_apps.jobs.search import best_trial, opened_study, run_search, tpe_plan, trials_table, write_trials
+    from dem_apps.jobs.search import Plan, best_trial, opened_study, refuse_given, run_search, trials_table
 
-    for name, why in {
-        "run_dir": "each training has a folder of its own under --study-dir",
-        "resume": "the same command again continues the study in --study-dir",
-        "ent_coef": "the search finds it",
-    }.items():
-        if getattr(train, name) != getattr(TrainConfig, name):
-            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
+    refuse_given(train, ent_coef="the search finds it")
     resolved, space = resolve(train), search_space(train)
-    most = min(config.trials, len(space.points()))
+    first_point = {name: _FIRST[name] for name in space.distributions}
+    plan = Plan(space, first_point, min(config.trials, len(space.points())), train.seed, "return")
 
     def jobs(folder: Path, values: dict[str, float], first: int = train.seed, seeds: int = config.seeds) -> list[Job]:
         return [
@@ -111,15 +106,11 @@ def tune(
     compared = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
     with opened_study("rl.tune", arguments, config, compared) as (path, study):
         print(
-            f"search   {', '.join(space.distributions)} of {train.loss} on {train.env}, {most} trials of "
+            f"search   {', '.join(space.distributions)} of {train.loss} on {train.env}, {plan.trials} trials of "
             f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
             flush=True,
         )
-        plan = tpe_plan(space, config.trials, train.seed, {name: _FIRST[name] for name in space.distributions})
-        try:
-            run_search(path, study, config, space, plan, most, jobs, ONE_THREAD)
-        finally:
-            write_trials(path, study, "return")
+        run_search(path, study, config, plan, jobs, ONE_THREAD)
         best, first = best_trial(path, study), train.seed + _FRESH
         judged = jobs(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)
         for name, failure in run_jobs(judged, config, ONE_THREAD).items():
@@ -128,7 +119,7 @@ def tune(
         returns = [score for job in judged if (score := job.score()) is not None]
         fresh = list(range(first, first + len(returns)))
         _write_results(path, len(study.trials), best, config.seeds, fresh, returns, train)
-        print(f"next     {shlex.join(['python', '-m', 'rl.train', *train_flags, '--config', str(path / 'best.yaml')])}")
+        print(f"next     {command_line('rl.train', [*train_flags, '--config', str(path / 'best.yaml')])}")
     return path
 
 

@@ -7,7 +7,6 @@ validation images (``validation_part`` from 0 to that share). The values found a
 from __future__ import annotations
 
 import io
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from dem_apps.jobs.executor import SearchConfig, threads_of_jobs
 from dem_apps.jobs.job import Job, flags
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_search, to_dict
+from dem_apps.runtime.signals import command_line
 from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
 
@@ -54,16 +54,11 @@ class TuneConfig(SearchConfig):
 def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arguments: Sequence[str] = ()) -> Path:
     """Run or continue a study and return its folder.
 
-    Args:
-        config: of the study.
-        train: what every trial trains with, apart from the objective and what is scored.
-        train_flags: the flags that made ``train``.
-        arguments: of the command, to say how it is continued.
-
-    Raises:
-        InputError: settings that do not fit, a folder of another study, no trial with a score.
+    ``train``, made from ``train_flags``, is what every trial trains with, apart from the objective and what is scored.
+    The command with ``arguments`` continues the study. Raises InputError: settings that do not fit, a folder of another
+    study, no trial with a score.
     """
-    from dem_apps.jobs.search import DEM_SPACE, opened_study, run_search, tpe_plan, write_trials
+    from dem_apps.jobs.search import DEM_SPACE, Plan, opened_study, run_search
 
     _check(train)
     of_trial: dict[str, Any] = {
@@ -72,9 +67,10 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     settings = replace(train, **of_trial)
     settings.check()
     images = _images(settings, config.share)
-    most = min(config.trials, len(DEM_SPACE.points()))
+    # entropy first: what is found can be compared with it, and is never worse on the images that were searched
+    plan = Plan(DEM_SPACE, _ENTROPY, min(config.trials, len(DEM_SPACE.points())), train.seed, "miou")
     print(
-        f"search   tau and alpha of DEM, {most} trials, {config.workers} at a time\n"
+        f"search   tau and alpha of DEM, {plan.trials} trials, {config.workers} at a time\n"
         f"trial    {train.method}, {settings.max_steps} steps, mIoU on {images} images, "
         f"{100 * config.share:g} % of the target's validation set",
         flush=True,
@@ -86,29 +82,18 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     compared = {"score": "miou", "share": config.share, "train": to_dict(settings)}
     with opened_study("seg.tune", arguments, config, compared) as (path, study):
         print(f"study    {path}", flush=True)
-        # entropy first: what is found can be compared with it, and is never worse on the images that were searched
-        plan = tpe_plan(DEM_SPACE, config.trials, train.seed, _ENTROPY)
-        try:
-            run_search(path, study, config, DEM_SPACE, plan, most, jobs, threads_of_jobs(config))
-        finally:
-            write_trials(path, study, "miou")
+        run_search(path, study, config, plan, jobs, threads_of_jobs(config))
         _report(path, study, config.share, train_flags)
     return path
 
 
 def _check(train: TrainConfig) -> None:
     """Refuse settings that the search decides, and a method without an objective."""
+    from dem_apps.jobs.search import refuse_given
     from seg.methods import METHODS
 
-    for name, why in {
-        "tau": "the search finds it",
-        "alpha": "the search finds it",
-        "run_dir": "each trial has a folder of its own under --study-dir",
-        "validation_part": "--share says what trials are scored on",
-        "resume": "the same command again continues the study in --study-dir",
-    }.items():
-        if getattr(train, name) != getattr(TrainConfig(), name):
-            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
+    found = "the search finds it"
+    refuse_given(train, tau=found, alpha=found, validation_part="--share says what trials are scored on")
     if not METHODS[train.method].uses_target:
         usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
         raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
@@ -153,11 +138,11 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     write_atomically(path / "search.png", picture.getvalue())
     console().print(trials_table(study, "mIoU"))
     entropy = next((f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), "")
-    final = ["python", "-m", "seg.train", *train_flags, "--config", str(path / "best.yaml")]
+    final = command_line("seg.train", [*train_flags, "--config", str(path / "best.yaml")])
     print(
         f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"
         f"files    {path}: best.yaml, trials.csv, search.png\n"
-        f"next     {shlex.join(final)}"
+        f"next     {final}"
     )
 
 

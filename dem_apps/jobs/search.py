@@ -6,8 +6,6 @@ Optuna's MedianPruner may end it.
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 import statistics
 import warnings
@@ -21,7 +19,7 @@ from typing import Any
 
 import optuna
 from filelock import FileLock, Timeout
-from optuna.distributions import FloatDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -30,12 +28,12 @@ from rich.table import Table
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Executor, SearchConfig, build_executor, progress
 from dem_apps.jobs.job import Job, JobFailed, JobKilled
-from dem_apps.runtime.files import new_run_dir, write_atomically
+from dem_apps.report.tables import write_csv
+from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.settings import dotted
 from dem_apps.runtime.signals import command_line, going_on_with
 
 Values = dict[str, float]
-#: The next point, or None where there is nothing to start now; from all trials so far.
-Plan = Callable[[Sequence[FrozenTrial]], Values | None]
 #: The jobs of a trial, one for each seed, from its folder and its point.
 TrialJobs = Callable[[Path, Values], list[Job]]
 _DIGITS = 10  # 3 * 0.1 and 0.3 are the same point
@@ -70,17 +68,23 @@ DEM_SPACE = Space(
 )
 
 
-def tpe_plan(space: Space, trials: int, seed: int, first: Values) -> Plan:
-    """TPE, no point twice, from ``first`` on; with the same seed and trials so far, the next point is the same."""
+@dataclass(frozen=True)
+class Plan:
+    """What a search tries: points of a space, none twice, from ``first`` on; ``trials`` at most, failed ones count."""
 
-    def plan(tried: Sequence[FrozenTrial]) -> Values | None:
+    space: Space
+    first: Values
+    trials: int
+    seed: int  #: of the sampler: with the same seed and trials so far, the next point is the same
+    score: str  #: what the trials maximise, in tables
+
+    def next_point(self, tried: Sequence[FrozenTrial]) -> Values | None:
+        """The next point after all trials so far; None at the end."""
         taken = [trial.params for trial in tried]
-        free = [values for values in space.points() if values not in taken]
-        if len(tried) >= trials or not free:
+        free = [values for values in self.space.points() if values not in taken]
+        if len(tried) >= self.trials or not free:
             return None
-        return first if first in free else _suggested(space, tried, free, seed)
-
-    return plan
+        return self.first if self.first in free else _suggested(self.space, tried, free, self.seed)
 
 
 def _suggested(space: Space, tried: Sequence[FrozenTrial], free: list[Values], seed: int) -> Values:
@@ -144,60 +148,62 @@ def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optu
     saved = study.user_attrs.get("settings")
     if saved is None:
         study.set_user_attr("settings", dict(settings))
-    elif (different := _first_difference(saved, settings)) is not None:
-        raise InputError(f"{path}: its study belongs to another configuration ({different}); name another folder")
+        return study
+    there, here = dotted(saved), dotted(settings)
+    for key in (*here, *there):
+        if there.get(key) != here.get(key):
+            different = f"{key} is {there.get(key)!r} there, {here.get(key)!r} here"
+            raise InputError(f"{path}: its study belongs to another configuration ({different}); name another folder")
     return study
 
 
-def _first_difference(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> str | None:
-    for key in [*here, *(key for key in there if key not in here)]:
-        old, new = there.get(key), here.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            if (inner := _first_difference(old, new, f"{prefix}{key}.")) is not None:
-                return inner
-        elif old != new:
-            return f"{prefix}{key} is {old!r} there, {new!r} here"
-    return None
+def refuse_given(train: Any, **reasons: str) -> None:
+    """An InputError for a setting of the trainings that the search decides; ``reasons`` by the setting's name."""
+    reasons["run_dir"] = "each training has a folder of its own under --study-dir"
+    reasons["resume"] = "the same command again continues the study in --study-dir"
+    for name, why in reasons.items():
+        if getattr(train, name) != getattr(type(train)(), name):
+            raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
 
 
 def run_search(
-    path: Path, study: optuna.Study, config: SearchConfig, space: Space, plan: Plan, most: int, jobs: TrialJobs,
-    environment: Mapping[str, str],
-) -> None:  # fmt: skip
-    """Run trials until the plan has no more, ``most`` at most, those first that a kill left without an end.
+    path: Path, study: optuna.Study, config: SearchConfig, plan: Plan, jobs: TrialJobs, environment: Mapping[str, str]
+) -> None:
+    """Run trials until the plan has no more, those first that a kill left without an end; writes ``trials.csv``.
 
     Trial N runs ``jobs`` in ``path/trials/NNNN``.
     """
-    trials = study.get_trials()
+    trials, distributions = study.get_trials(), dict[str, BaseDistribution](plan.space.distributions)
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
-    waiting += [study.ask() for trial in trials if trial.state == TrialState.WAITING]
-    most -= sum(trial.state.is_finished() for trial in trials)
+    waiting += [study.ask(distributions) for trial in trials if trial.state == TrialState.WAITING]
+    most = plan.trials - sum(trial.state.is_finished() for trial in trials)
     executor, running = build_executor(config, environment), dict[Future[float], optuna.Trial]()
-    with progress(max(most, 0), "trials") as ended, executor.threads(config.workers) as threads:
-        while True:
-            while len(running) < config.workers and (trial := _next(study, plan, waiting)) is not None:
-                for name, one in space.distributions.items():
-                    trial.suggest_float(name, one.low, one.high, step=one.step)
-                running[threads.submit(_score, path, study, trial, jobs, executor)] = trial
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                trial = running.pop(future)
-                point = "  ".join(f"{name} {value:g}" for name, value in trial.params.items())
-                ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
+
+    def start(trial: optuna.Trial) -> None:
+        running[threads.submit(_score, path, trial, jobs, executor)] = trial
+
+    try:
+        with progress(max(most, 0), "trials") as ended, executor.threads(config.workers) as threads:
+            while True:
+                while len(running) < config.workers:
+                    if waiting:
+                        start(waiting.pop(0))
+                    elif (values := plan.next_point(study.get_trials(deepcopy=False))) is not None:
+                        study.enqueue_trial(values)
+                        start(study.ask(distributions))
+                    else:
+                        break
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    trial = running.pop(future)
+                    point = "  ".join(f"{name} {value:g}" for name, value in trial.params.items())
+                    ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
+    finally:
+        _write_trials(path, study, plan.score)
 
 
-def _next(study: optuna.Study, plan: Plan, waiting: list[optuna.Trial]) -> optuna.Trial | None:
-    if waiting:
-        return waiting.pop(0)
-    values = plan(study.get_trials(deepcopy=False))
-    if values is None:
-        return None
-    study.enqueue_trial(values)
-    return study.ask()
-
-
-def _score(path: Path, study: optuna.Study, trial: optuna.Trial, jobs: TrialJobs, executor: Executor) -> float:
+def _score(path: Path, trial: optuna.Trial, jobs: TrialJobs, executor: Executor) -> float:
     """The mean over the trial's jobs, one after another; those with a result are not run again."""
     scores = list[float]()
     every = jobs(path / "trials" / f"{trial.number:04d}", trial.params)
@@ -242,26 +248,22 @@ def best_trial(path: Path, study: optuna.Study) -> FrozenTrial:
     return scored(study)[0]
 
 
-def write_trials(path: Path, study: optuna.Study, score_name: str) -> None:
+def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     """``trials.csv``, a line per trial: its number, its point, its score (empty without one) and its state."""
-    text, trials = io.StringIO(), study.get_trials(deepcopy=False)
-    names = list(trials[0].params) if trials else []
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", *names, score_name, "state"])
-    for trial in trials:
-        point = [trial.params.get(name) for name in names]
-        score = trial.value if trial.state == TrialState.COMPLETE else None
-        writer.writerow([trial.number, *point, score, trial.state.name.lower()])
-    write_atomically(path / "trials.csv", text.getvalue().encode())
+    rows = []
+    for trial in study.get_trials(deepcopy=False):
+        value = trial.value if trial.state == TrialState.COMPLETE else None
+        rows.append({"trial": trial.number, **trial.params, score: value, "state": trial.state.name.lower()})
+    write_csv(path / "trials.csv", rows)
 
 
-def trials_table(study: optuna.Study, score_name: str, rows: int = 10) -> Table:
-    """The best ``rows`` trials, for a terminal."""
+def trials_table(study: optuna.Study, score: str) -> Table:
+    """The ten best trials, for a terminal."""
     trials, best = study.get_trials(deepcopy=False), scored(study)
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
     table = Table(title=f"{len(best)} of {len(trials)} trials scored, {pruned} pruned")
-    for column in ("trial", *best[0].params, score_name):
+    for column in ("trial", *best[0].params, score):
         table.add_column(column, justify="right")
-    for trial in best[:rows]:
+    for trial in best[:10]:
         table.add_row(str(trial.number), *(f"{value:g}" for value in trial.params.values()), f"{trial.value:.4f}")
     return table

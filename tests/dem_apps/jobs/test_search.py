@@ -28,7 +28,6 @@ from dem_apps.jobs.search import (
     dem_allows,
     opened_study,
     run_search,
-    tpe_plan,
 )
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
@@ -61,7 +60,7 @@ def search(
 
     settings = SearchConfig(study_dir=str(folder), **config)
     with opened_study("x.tune", [], settings, SETTINGS) as (path, study):
-        run_search(path, study, settings, DEM_SPACE, plan, 12, jobs, {})
+        run_search(path, study, settings, plan, jobs, {})
         return study.get_trials()
 
 
@@ -70,18 +69,15 @@ def points(trials: list[optuna.trial.FrozenTrial]) -> list[tuple[float, float]]:
 
 
 def tpe(trials: int, seed: int = 0) -> Plan:
-    return tpe_plan(DEM_SPACE, trials, seed, ENTROPY)
+    return Plan(DEM_SPACE, ENTROPY, trials, seed, "score")
 
 
-def in_memory(plan: Plan, trials: int) -> list[optuna.trial.FrozenTrial]:
+def in_memory(plan: Plan) -> list[optuna.trial.FrozenTrial]:
     """What the plan does where each trial is scored at once."""
     tried: list[optuna.trial.FrozenTrial] = []
-    for number in range(trials):
-        values = plan(tried)
-        if values is None:
-            break
+    while (values := plan.next_point(tried)) is not None:
         made = optuna.create_trial(params=values, distributions=dict(DEM_SPACE.distributions), value=peak(values))
-        made.number = number
+        made.number = len(tried)
         tried.append(made)
     return tried
 
@@ -97,7 +93,7 @@ def test_the_grid_is_the_papers_and_respects_proposition_a1() -> None:
 
 
 def test_tpe_finds_more_than_chance() -> None:
-    found = [max(peak(trial.params) for trial in in_memory(tpe(30, seed), 30)) for seed in range(2)]
+    found = [max(peak(trial.params) for trial in in_memory(tpe(30, seed))) for seed in range(2)]
     by_chance = [max(map(peak, random.Random(seed).sample(DEM_SPACE.points(), 30))) for seed in range(2)]
     assert np.mean(found) > np.mean(by_chance)
     assert max(found) > -0.021  # at most one step beside the peak in both
@@ -106,7 +102,7 @@ def test_tpe_finds_more_than_chance() -> None:
 def test_a_search_larger_than_the_grid_ends_with_the_grid() -> None:
     everything = [optuna.create_trial(params=p, distributions=dict(DEM_SPACE.distributions), value=0.0)
                   for p in DEM_SPACE.points()]  # fmt: skip
-    assert tpe(1000)(everything) is None
+    assert tpe(1000).next_point(everything) is None
     assert len(everything) == 350
 
 
