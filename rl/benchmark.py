@@ -6,7 +6,6 @@ same command again goes on where a killed one stopped: finished runs are kept, o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD
-from dem_apps.jobs.grid import Cells, GridConfig, Training, grid_cells, run_grid
+from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
 from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from dem_apps.runtime.signals import command_line, going_on_with
 from rl.config import TrainConfig, import_environments, modules_option, resolve
 
 
@@ -77,11 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = [config.train, *config.envs.values(), *config.arms.values()]
     named = [str(part["env"]) for part in parts if isinstance(part, dict) and "env" in part]
     import_environments(config.import_modules, [*config.envs, *named])
-    command = command_line("rl.benchmark", sys.argv[1:] if arguments is None else arguments)
-    with going_on_with(f"the same command continues: {command}"):
-        failures = benchmark(config)
-    if failures:
-        sys.exit(1)
+    end_of_grid("rl.benchmark", arguments, lambda: benchmark(config))
 
 
 if __name__ == "__main__":

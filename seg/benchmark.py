@@ -6,7 +6,6 @@ Tasks × arms × seeds, each a process of ``python -m seg.train`` in its own fol
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import threads_of_jobs
-from dem_apps.jobs.grid import Cells, GridConfig, Training, grid_cells, run_grid
+from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
 from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from dem_apps.runtime.signals import command_line, going_on_with
 from seg.config import TrainConfig
 
 
@@ -88,11 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         BenchmarkConfig, "python -m seg.benchmark", example, arguments,
         config_help="YAML file of a grid, such as configs/seg/demo_benchmark.yaml; flags win over it",
     )  # fmt: skip
-    command = command_line("seg.benchmark", sys.argv[1:] if arguments is None else arguments)
-    with going_on_with(f"the same command continues: {command}"):
-        failures = benchmark(config)
-    if failures:
-        sys.exit(1)
+    end_of_grid("seg.benchmark", arguments, lambda: benchmark(config))
 
 
 if __name__ == "__main__":

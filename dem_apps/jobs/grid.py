@@ -15,6 +15,7 @@ from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ExecutorConfig, build_executor, progress
 from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags, flat
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
+from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]
@@ -150,6 +151,15 @@ def run_grid(
     for name, failure in failures.items():
         print(f"failed: {name}: {failure}", file=sys.stderr)
     return failures
+
+
+def end_of_grid(module: str, arguments: Sequence[str] | None, work: Callable[[], dict[str, str]]) -> None:
+    """Run a grid's ``work``; an interruption says how to go on, and the exit status is 1 if a run failed."""
+    command = command_line(module, sys.argv[1:] if arguments is None else arguments)
+    with going_on_with(f"the same command continues: {command}"):
+        failures = work()
+    if failures:
+        sys.exit(1)
 
 
 def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[str, str]) -> dict[str, str]:

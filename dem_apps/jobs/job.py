@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 from filelock import FileLock, Timeout
 
-from dem_apps.errors import InputError
+from dem_apps.runtime.files import read_json, required
 
 
 class JobFailed(Exception):
@@ -50,20 +50,16 @@ class Job:
     def scores(self) -> dict[str, Any] | None:
         """The run's ``eval.json``, None while it is not finished; an InputError where it has no :attr:`metric`."""
         file = self.run / "eval.json"
-        try:
-            scores = json.loads(file.read_bytes())
-        except FileNotFoundError:
+        if not file.is_file():
             return None
-        except ValueError as error:
-            raise InputError(f"{file}: is no JSON ({error}); move the run away to train it again") from error
-        if not isinstance(scores, dict) or self.metric not in scores:
-            raise InputError(f"{file}: has no '{self.metric}', so it is no result of {self.module}")
+        scores: dict[str, Any] = read_json(file)
+        required(scores, str(file), **{self.metric: (int, float, type(None))})
         return scores
 
     def score(self) -> float | None:
         """The :attr:`metric` of a finished run; None without one."""
-        value = (self.scores() or {}).get(self.metric)
-        return None if value is None else float(value)
+        value: float | None = (self.scores() or {}).get(self.metric)
+        return value
 
     def command(self) -> list[str]:
         """The command that starts or continues the run."""
@@ -93,8 +89,7 @@ def run_job(
     if status < 0 or number in (signal.SIGINT, signal.SIGTERM):
         raise JobKilled(f"signal {number} {output}")
     if status != 0:
-        lines = job.log.read_text(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = job.log.read_text(errors="replace").rstrip().rpartition("\n")[2].strip()
         raise JobFailed(f"status {status}, {last} {output}")
     if job.scores() is None:
         raise JobFailed(f"ended without an eval.json {output}")

@@ -1,11 +1,8 @@
 """One way to say how sure a number is: Student's t over seeds, paired by seed where two settings share seeds.
 
-Why this one. A seed is what is repeated, so seeds are the sample: episodes and images of one seed share its weights.
-There are three to ten of them, where a bootstrap's percentiles are too narrow (of three values there are only ten
-different resamples). Pairing takes out what a seed does to both settings alike: its weights, its order of images, its
-rooms. Where a score is bounded and some seeds fail altogether, the interval of three seeds reaches beyond what a score
-can be: that is what three such seeds are worth. Every table and figure of this project takes its intervals from here,
-so equal runs have equal numbers.
+A seed is what is repeated, so seeds are the sample: episodes and images of one seed share its weights. For three to
+ten of them a bootstrap's percentiles are too narrow. Pairing takes out what a seed does to both settings alike. The
+interval of a bounded score may reach beyond its bounds. Every table and figure takes its intervals from here.
 """
 
 from __future__ import annotations
@@ -31,16 +28,6 @@ class Interval:
     high: float | None
     count: int  #: seeds; for an unpaired difference those of the smaller side
     paired: bool = False  #: a difference over seeds that both have
-
-    def text(self, spec: str, difference: bool = False) -> str:
-        """Estimate and ends in Markdown, numbers by a format ``spec`` such as ``.3f``; of a difference with signs, and
-        bold where the seeds tell it from 0, which is no news of a mean.
-        """
-        sign = "+" * difference
-        text = f"{self.estimate:{sign}{spec}}"
-        if self.low is not None and self.high is not None:
-            text += f" [{self.low:{sign}{spec}}, {self.high:{sign}{spec}}]"
-        return f"**{text}**" if difference and self.excludes_zero else text
 
     @property
     def excludes_zero(self) -> bool:
@@ -94,8 +81,3 @@ def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float
         return Interval(estimate, estimate, estimate, count)
     ends = stats.ttest_ind(mine, theirs, equal_var=False).confidence_interval(LEVEL)
     return Interval(estimate, float(ends.low), float(ends.high), count)
-
-
-def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (divisor n − 1); no deviation of a single value."""
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import printable
-from dem_apps.report.intervals import Interval, difference_interval, mean_and_std
+from dem_apps.report.intervals import Interval, difference_interval
 from dem_apps.report.runs import Group, Run
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
@@ -94,8 +95,8 @@ def spread(score: Score, values: Sequence[float]) -> str:
     """Mean ± sample standard deviation; a dash where there is no value."""
     if not values:
         return "–"
-    mean, std = mean_and_std(values)
-    return score.text(mean) + ("" if std is None else f" ± {score.text(std)}")
+    std = f" ± {score.text(statistics.stdev(values))}" if len(values) > 1 else ""
+    return score.text(statistics.fmean(values)) + std
 
 
 def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
@@ -118,7 +119,8 @@ def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
             for group in groups
         ]
         if single is not None:
-            cells += [Cell(_shown(score, single.by_class(score.key).get(name))) for score in more]
+            found = [(score, single.by_class(score.key).get(name)) for score in more]
+            cells += [Cell(spread(score, [] if value is None else [value])) for score, value in found]
         table.rows.append((f"{name} (tail)" if name in tails else name, cells))
     if tails & set(names):
         means = [list(group.by_seed(lambda run: tail_mean(run, tails)).values()) for group in groups]
@@ -144,10 +146,6 @@ def tail_mean(run: Run, tails: set[str]) -> float | None:
     found = run.by_class(run.info.classes[0].key)
     values = [value for name, value in found.items() if name in tails and value is not None]
     return sum(values) / len(values) if values else None
-
-
-def _shown(score: Score, value: float | None) -> str:
-    return "–" if value is None else score.text(value)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.shipped_configs import found, shipped
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+#: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
+CONFIGS = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
 
 
 def fields_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
@@ -83,7 +86,8 @@ def _is_negative(text: str) -> bool:
 
 def shipped_with(config_class: type) -> dict[str, Path]:
     """The files of settings that come with a command's application, by name."""
-    return shipped(config_class.__module__.partition(".")[0])
+    application = config_class.__module__.partition(".")[0]
+    return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:
@@ -116,3 +120,13 @@ def search_flags(
             argument = "--" + argument[2:].removeprefix("train.")
         to.append(argument)
     return own, train
+
+
+def found(value: str) -> Path:
+    """The file of that path; where there is none here, and it begins with ``configs/``, the one that was shipped."""
+    path = Path(value)
+    if not path.exists() and path.parts[:1] == (CONFIGS.name,) and ".." not in path.parts:
+        ours = CONFIGS.joinpath(*path.parts[1:])
+        if ours.is_file():
+            return ours
+    return path

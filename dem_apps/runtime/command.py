@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
 from dem_apps.runtime.terminal import print_anything
@@ -39,41 +40,28 @@ def run_command(main: Callable[[], None]) -> None:
     try:
         main()
     except InputError as error:
-        _say(f"error: {error}")
-        sys.exit(error.status)
+        _end(f"error: {error}", error.status)
     except OSError as error:
-        _say(f"error: {_of_a_path(error)}")
-        sys.exit(2)
-    except MemoryError as error:
-        why = printable(str(error)) or "the system gave no more"
-        _say(f"error: not enough memory ({why}); smaller images, batches or settings need less")
-        sys.exit(2)
-    except RuntimeError as error:
-        if _NO_MEMORY.search(str(error)):
-            _say(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less")
-            sys.exit(2)
-        lost = _lost_connection(error)
-        if lost is None:
-            raise
-        _say(lost)
-        sys.exit(1)
+        _end(f"error: {_of_a_path(error)}", 2)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            _end(f"error: {_of_a_connection(error)}", 1)
+        _end(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less", 2)
     except KeyboardInterrupt as interruption:
         for number in before:  # a launcher may send more of them, and nothing is left to stop
             signal.signal(number, signal.SIG_IGN)
-        sys.exit(_interrupted(interruption))
+        if not isinstance(interruption, Interrupted):
+            interruption = Interrupted(signal.SIGINT, "interrupted")
+        _end(str(interruption), 128 + interruption.number)
     finally:
         threading.excepthook = thread_failed
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _interrupted(interruption: KeyboardInterrupt) -> int:
-    """Tell the user; the exit status."""
-    if not isinstance(interruption, Interrupted):
-        interruption = Interrupted(signal.SIGINT, "interrupted")
-    if str(interruption):
-        print(interruption, file=sys.stderr, flush=True)
-    return 128 + interruption.number
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocator of Python, numpy or torch, on a CPU or a GPU, has no more."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
 
 
 def _of_a_path(error: OSError) -> str:
@@ -98,19 +86,20 @@ def _thread_failed(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+def _end(sentence: str, status: int) -> NoReturn:
+    if sentence:
+        print(sentence, file=sys.stderr, flush=True)
+    sys.exit(status)
 
 
-def _lost_connection(error: RuntimeError) -> str | None:
-    """The sentence for a process whose connection to another one broke; None for any other error."""
+def _of_a_connection(error: Exception) -> str:
+    """The sentence for a process whose connection to another one broke; any other error is a bug and goes on."""
     text = " ".join(str(error).split())
     if not any(mark in text for mark in _LOST):
-        return None
+        raise error
     reason = re.sub(r"^\[[^]]*\] ", "", text).partition(". ")[0]
-    rank, processes = os.environ.get("RANK", "?"), os.environ.get("WORLD_SIZE", "?")
     return (
-        f"error: process {rank} of {processes} lost its connection to another one ({reason}), which has ended or "
-        "cannot be reached; the launcher names the first that ended; a training goes on from its last checkpoint "
-        "with --resume"
+        f"process {os.environ.get('RANK', '?')} of {os.environ.get('WORLD_SIZE', '?')} lost its connection to another "
+        f"one ({reason}), which has ended or cannot be reached; the launcher names the first that ended; a training "
+        "goes on from its last checkpoint with --resume"
     )

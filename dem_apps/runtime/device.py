@@ -23,11 +23,6 @@ def torch_device(name: str) -> torch.device:
     return device
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out: torch has a class of its own for a full GPU and none for a full main memory."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
-
-
 def processor() -> tuple[str, list[str]]:
     """Its name, and the instructions that it has where Linux lists them."""
     file = Path("/proc/cpuinfo")

@@ -14,9 +14,8 @@ import torch
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import fitting
 
+#: What cuBLAS reads when CUDA starts.
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
-_FIXED_WORKSPACES = (":4096:8", ":16:8")
-_NO_SUCH_OPERATION = " does not have a deterministic implementation"
 
 
 def seed_everything(seed: int) -> None:
@@ -50,14 +49,17 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    _fix_cublas_workspace()
+    if os.environ.get(_CUBLAS) not in (":4096:8", ":16:8"):
+        if torch.cuda.is_initialized():
+            raise InputError(f"--deterministic: CUDA has started; set {_CUBLAS}=:4096:8 in the environment before")
+        os.environ[_CUBLAS] = ":4096:8"
     before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     try:
         yield
     except RuntimeError as error:
-        operation, found, _ = str(error).partition(_NO_SUCH_OPERATION)
+        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
         if not found:
             raise
         raise InputError(
@@ -67,15 +69,3 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(before[0])
         torch.backends.cudnn.benchmark = before[1]
-
-
-def _fix_cublas_workspace() -> None:
-    """cuBLAS reads the variable when CUDA starts."""
-    if os.environ.get(_CUBLAS) in _FIXED_WORKSPACES:
-        return
-    if torch.cuda.is_initialized():
-        raise InputError(
-            f"--deterministic: CUDA has started in this process already; set {_CUBLAS}={_FIXED_WORKSPACES[0]} in the "
-            "environment before"
-        )
-    os.environ[_CUBLAS] = _FIXED_WORKSPACES[0]

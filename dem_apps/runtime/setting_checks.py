@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import operator
 import re
@@ -15,6 +14,11 @@ from jsonargparse import ArgumentParser
 
 from dem_apps.errors import InputError, nearest, nearest_path
 from dem_apps.runtime.arguments import fields_of, flag
+
+_BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    "at_least": (operator.ge, "{} or more"), "at_most": (operator.le, "{} at most"),
+    "above": (operator.gt, "more than {}"), "below": (operator.lt, "less than {}"),
+}  # fmt: skip
 
 
 def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
@@ -44,27 +48,15 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
 
 
-def out_of_range(
-    items: Iterable[Any],
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> str | None:
-    """What is wrong, as half a sentence, with the first number that is not finite or beyond its bounds."""
+def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
+    """What is wrong, as half a sentence, with the first number that is not finite or beyond one of ``_BOUNDS``."""
     for number in items:
-        if not isinstance(number, (int, float)):
-            continue
-        if not math.isfinite(number):
+        if isinstance(number, (int, float)) and not math.isfinite(number):
             return f"expected a finite number, got {number}"
-        if at_least is not None and number < at_least:
-            return f"expected {at_least} or more, got {number}"
-        if at_most is not None and number > at_most:
-            return f"expected {at_most} at most, got {number}"
-        if above is not None and number <= above:
-            return f"expected more than {above}, got {number}"
-        if below is not None and number >= below:
-            return f"expected less than {below}, got {number}"
+        for name, bound in bounds.items():
+            fits, expected = _BOUNDS[name]
+            if isinstance(number, (int, float)) and bound is not None and not fits(number, bound):
+                return f"expected {expected.format(bound)}, got {number}"
     return None
 
 
@@ -94,24 +86,15 @@ def _wrong_value(key: str, problem: str, config_class: type) -> str:
     if found is None:
         return problem
     field, hint = next((field, hint) for name, field, hint in fields_of(config_class) if name == key)
-    given = "null" if found[1] == "None" else f"'{found[1]}'"
-    choices = choices_of(field, hint)
-    return _not_among(found[1], choices) if choices else f"expected {_described(hint)}, got {given}"
+    if (choices := choices_of(field, hint)) and found[1] != "None":
+        return _not_among(found[1], choices)
+    return f"expected {_described(hint)}, got {'null' if found[1] == 'None' else repr(found[1])}"
 
 
 def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
     literals = [get_args(part) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
     return literals[0] if literals else field.metadata.get("choices", ())
-
-
-def without_literals(hint: Any) -> Any:
-    """An annotation with ``str`` for each ``Literal``: the names are checked apart, to say the nearest one."""
-    if get_origin(hint) is Literal:
-        return str
-    if get_origin(hint) in (Union, types.UnionType):
-        return functools.reduce(operator.or_, map(without_literals, get_args(hint)))
-    return hint
 
 
 def _not_among(value: Any, choices: tuple[str, ...]) -> str:

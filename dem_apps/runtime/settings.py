@@ -24,7 +24,7 @@ from dem_apps.runtime.arguments import config_files, fields_of, flag, normalise,
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.files import parsed_yaml, read_text
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence, without_literals
+from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence
 
 Config = TypeVar("Config")
 TrainingConfig = TypeVar("TrainingConfig")
@@ -56,10 +56,7 @@ def option(
         default: its value; where it is None or empty, ``help`` says what that means.
         help: what it is.
         choices: the names that it, or each of a list, may have, out of a table; those without one are a ``Literal``.
-        at_least: a number, or each of a list, has to be this or more.
-        at_most: likewise, or less.
-        above: likewise, more than this.
-        below: likewise, less than this.
+        at_least, at_most, above, below: the range of a number, or of each of a list.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
         flag_only: neither a YAML file nor a resumed run's folder can set it: both may come from another person.
@@ -93,18 +90,10 @@ def parse_config(
     """Read a command's configuration from ``--config FILE`` and flags.
 
     With ``--resume`` the settings are those of the run folder in ``--run-dir``; a setting that is given again must be
-    the same. ``--help`` lists the settings that the class names in ``COMMON``, ``--help all`` all of them.
-
-    Args:
-        config_class: a dataclass whose fields come from :func:`option` or are such dataclasses themselves.
-        prog: how the command is called, for the help text (``python -m seg.train``).
-        example: one full command line, shown at the end of the help.
-        argv: the arguments; those of the process when None.
-        config_help: the help line of ``--config``.
-        description: what the command does; None takes the dataclass's docstring.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong type, an unreadable file.
+    the same. ``--help`` lists the settings that the class names in ``COMMON``, ``--help all`` all of them. The fields
+    of ``config_class`` come from :func:`option`, or are such dataclasses themselves. ``prog`` is how the command is
+    called, ``example`` one full command line, ``config_help`` the help of ``--config``; ``description`` is by default
+    the class's docstring. Raises InputError: an unknown key, a value of the wrong type, an unreadable file.
     """
     arguments = normalise(sys.argv[1:] if argv is None else argv, config_class)
     common = () if arguments[-1:] == ["all"] else getattr(config_class, "COMMON", ())
@@ -204,15 +193,14 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Seq
         if group is None or own_heading:
             group = parser.add_argument_group(own_heading or heading)
         hint, value = hints[field.name], field.metadata["value"]
-        kind = without_literals(hint)
         text = help_line(field.metadata["help"], default, field.metadata["needed"])
         group.add_argument(
             flag(f"{prefix}{field.metadata['flag'] or field.name}"),
             dest=key,
-            type=kind,
+            type=hint,
             default=default,
             help=text if not common or key in common else argparse.SUPPRESS,
-            metavar=value_name(kind, default, choices_of(field, hint), field.name) if value is None else value,
+            metavar=value_name(hint, default, choices_of(field, hint), field.name) if value is None else value,
         )
 
 

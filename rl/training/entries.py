@@ -18,9 +18,9 @@ from stable_baselines3.common.utils import LinearSchedule
 from torch import nn
 
 from dem_apps.errors import InputError, nearest, shown
+from dem_apps.runtime.arguments import CONFIGS
 from dem_apps.runtime.files import read_yaml
 from dem_apps.runtime.setting_checks import out_of_range
-from dem_apps.runtime.shipped_configs import CONFIGS
 from rl.envs.families import family_of, own_id
 from rl.envs.make import is_picture, make_env
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.errors import InputError, nearest, shown
+from dem_apps.runtime.arguments import found
 from dem_apps.runtime.files import read_json, read_yaml
-from dem_apps.runtime.shipped_configs import found
 from seg.data.files import distinct
 
 Color = tuple[int, int, int]

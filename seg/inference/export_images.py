@@ -16,7 +16,8 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.device import is_out_of_memory, torch_device
+from dem_apps.runtime.command import is_out_of_memory
+from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, output_names

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dem_apps.runtime.arguments import CONFIGS, found, shipped_with
 from dem_apps.runtime.command_list import COMMANDS
 from dem_apps.runtime.settings import parse_config
-from dem_apps.runtime.shipped_configs import CONFIGS, found, shipped
 from seg.config import TrainConfig
 from seg.data.labels import load_classes
 
@@ -45,7 +45,7 @@ def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("folders", "configs/seg/folders.yaml"):
         classes = parse_config(TrainConfig, "x", "x", ["--config", name]).classes
         assert len(load_classes(classes)) > 1
-    assert shipped("seg")["folders"] == found("configs/seg/folders.yaml") == CONFIGS / "seg" / "folders.yaml"
+    assert shipped_with(TrainConfig)["folders"] == found("configs/seg/folders.yaml") == CONFIGS / "seg" / "folders.yaml"
     assert found("configs/seg/none.yaml") == Path("configs/seg/none.yaml")
     assert found("configs/../../pyproject.toml") == Path("configs/../../pyproject.toml")
     (tmp_path / "configs" / "seg").mkdir(parents=True)

@@ -83,7 +83,7 @@ def test_a_signal_is_told_from_a_failure(script: str, error: type, message: str,
 
 def test_a_damaged_result_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    for text, message in (('{"sco', r"is no JSON"), ('{"miou": 1}', "has no 'score', so it is no result")):
+    for text, message in (('{"sco', "not valid JSON"), ('{"miou": 1}', "eval.json: holds no 'score'$")):
         (tmp_path / "run/eval.json").write_text(text)
         with pytest.raises(InputError, match=message):
             job(tmp_path, DONE).scores()
