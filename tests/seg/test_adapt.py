@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import importlib
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,6 @@ def parsed(**flags: Any) -> AdaptConfig:
     return parse_config(AdaptConfig, "python -m seg.adapt", "python -m seg.adapt", arguments)
 
 
-def changed(config: AdaptConfig, **flags: Any) -> AdaptConfig:
-    return dataclasses.replace(config, **flags)
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
@@ -189,12 +185,12 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here
 
 
 def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
-    result = adapt(changed(config, method="bn"))
+    result = adapt(replace(config, method="bn"))
     assert result.answer.startswith("Adapted by new batch norm statistics alone: the test says so.")
-    before = dataclasses.replace(result.outcome.before, images=3)
-    few = dataclasses.replace(
+    before = replace(result.outcome.before, images=3)
+    few = replace(
         result,
-        outcome=dataclasses.replace(result.outcome, before=before),
+        outcome=replace(result.outcome, before=before),
         rows={
             "before": {"0.png": Row(np.array([50, 30, 20, 0]), 0.5, None)},
             "after": {"0.png": Row(np.array([39, 31, 21, 9]), 0.5, None)},
@@ -207,7 +203,7 @@ def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
 
 
 def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepted: None) -> None:
-    adapt(changed(config, lr=0.1))
+    adapt(replace(config, lr=0.1))
     out = Path(str(config.out))
     again = open_trained(str(config.model), str(next((out / "adapted").iterdir())))
     with torch.no_grad():
@@ -220,7 +216,7 @@ def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepte
 @pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
 def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr("seg.adaptation.watched.decide", lambda *_: Verdict(False, "the test says so"))
-    result = adapt(changed(config, mode=mode))
+    result = adapt(replace(config, mode=mode))
     out = Path(str(config.out))
     assert not result.adapted
     assert files(out / "before") == files(out / "after")
@@ -231,7 +227,7 @@ def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, cap
 
 def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path: Path) -> None:
     flags = spec(networks, "group", tmp_path)
-    result = adapt(changed(config, **flags, lr=1e5, epochs=3))
+    result = adapt(replace(config, **flags, lr=1e5, epochs=3))
     assert result.outcome.stopped
     assert not result.adapted
     out = Path(str(config.out))
@@ -240,7 +236,7 @@ def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, netwo
 
 
 def test_online_writes_the_prediction_of_before_the_update(config: AdaptConfig, accepted: None) -> None:
-    adapt(changed(config, mode="online", lr=0.1))
+    adapt(replace(config, mode="online", lr=0.1))
     network = open_trained(str(config.model), str(config.weights)).network
     adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced")
     for names in (("0", "1"), ("2",), ("3", "4"), ("5", "6"), ("7", "deep/8")):
@@ -249,7 +245,7 @@ def test_online_writes_the_prediction_of_before_the_update(config: AdaptConfig, 
 
 
 def test_episodic_begins_anew_with_every_image(config: AdaptConfig, accepted: None) -> None:
-    adapt(changed(config, mode="episodic", lr=0.1, epochs=2))
+    adapt(replace(config, mode="episodic", lr=0.1, epochs=2))
     network = open_trained(str(config.model), str(config.weights)).network
     adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after")
     adapter(as_seen(config, "6"))
@@ -260,7 +256,7 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, accepted: No
 
 def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp_path: Path, capsys) -> None:
     (tmp_path / "labels" / "0.png").unlink()
-    result = adapt(changed(config, labels=str(tmp_path / "labels"), lr=0.1))
+    result = adapt(replace(config, labels=str(tmp_path / "labels"), lr=0.1))
     document = json.loads((Path(str(config.out)) / "adapt.json").read_text())
     assert document["labels"]["images"] == 8
     assert document["labels"]["low"] <= document["labels"]["gain"] <= document["labels"]["high"]
@@ -269,7 +265,7 @@ def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp
     for name in [*map(str, range(8)), "deep/8"]:
         ids = Path(str(config.out)) / "before" / f"{name}_pred_labelIds.png"
         (tmp_path / "labels" / f"{name}.png").write_bytes(ids.read_bytes())
-    result = adapt(changed(config, labels=str(tmp_path / "labels"), out=str(tmp_path / "own-out"), lr=10.0))
+    result = adapt(replace(config, labels=str(tmp_path / "labels"), out=str(tmp_path / "own-out"), lr=10.0))
     assert not result.adapted
     assert "it scores lower" in result.answer
     assert result.score is not None
@@ -279,7 +275,7 @@ def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp
 @pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta"])
 def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) -> None:
     source = config.images if method in ("lab", "eata") else None
-    result = adapt(changed(config, method=method, source=source))
+    result = adapt(replace(config, method=method, source=source))
     out = Path(str(config.out))
     assert result.adapted == (method != "none")
     same = files(out / "before") == files(out / "after")
@@ -295,13 +291,11 @@ def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) 
         ("group", {}, "tent"),
         ("mostly_layer_norm", {}, "tent"),
         ("build", {"loss": "adadem"}, "tent"),
-        ("build", {"mode": "online"}, "tent"),
-        ("build", {"mode": "episodic"}, "bn"),
         ("build", {"epochs": 2}, "tent"),
     ],
 )
 def test_auto_is_statistics_unless_learning_is_asked_for(config, networks, network: str, flags, method: str) -> None:
-    auto = changed(config, method="auto", **flags)
+    auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method
     learning = {"loss": "entropy", "reduction": "balanced", "lr": 0.01} | flags
@@ -332,7 +326,7 @@ def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path:
 )
 def test_networks_that_are_no_use(config: AdaptConfig, networks, tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        adapt(changed(config, **spec(networks, name, tmp_path)))
+        adapt(replace(config, **spec(networks, name, tmp_path)))
     assert not (tmp_path / "out").exists()
 
 
@@ -350,7 +344,7 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
     ]
     for flags, sentence in cases:
         with pytest.raises(InputError, match=sentence):
-            adapt(changed(config, **flags))
+            adapt(replace(config, **flags))
         assert not (tmp_path / "out").exists(), flags
 
 

@@ -122,8 +122,3 @@ def test_weights_of_rgb_start_a_network_of_bands(tmp_path):
     image = torch.randn(1, 3, 64, 64)
     with torch.no_grad():  # the same picture twice
         torch.testing.assert_close(six(image.repeat(1, 2, 1, 1))["main"], rgb(image)["main"], atol=1e-4, rtol=1e-4)
-
-
-def test_networks_of_three_bands_say_so():
-    with pytest.raises(InputError, match="deeplabv2-advent sees 3 bands, and the images have 6"):
-        build_model("deeplabv2-advent", bands=6)

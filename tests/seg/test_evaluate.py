@@ -21,7 +21,6 @@ from seg.inference.evaluate_run import PredictionWriter
 from seg.models.predictor import upsampled
 from seg.scores.evaluation import evaluate, predicted
 from seg.scores.protocol import protocol
-from seg.scores.tables import score_table
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))
@@ -44,8 +43,8 @@ class Pixelwise(nn.Module):
 class Drawn:
     """Labelled images of unequal sizes, labels larger than images."""
 
-    def __init__(self, count, labelled=True):
-        self.count, self.labelled = count, labelled
+    def __init__(self, count):
+        self.count = count
 
     def __len__(self):
         return self.count
@@ -56,7 +55,7 @@ class Drawn:
         label = rng.integers(0, 3, (2 * height, 2 * width)).astype(np.uint8)
         label[:2] = 255
         image = rng.integers(0, 255, (height, width, 3)).astype(np.uint8)
-        return Sample(f"folder/{index}.png", image, label if self.labelled else None)
+        return Sample(f"folder/{index}.png", image, label)
 
 
 def test_scales_and_mirroring_average_probabilities():
@@ -75,18 +74,6 @@ def test_scales_and_mirroring_average_probabilities():
     torch.testing.assert_close(logits.exp(), mean, rtol=0, atol=1e-6)
     one_scale = predicted(model, image, size, scales=(0.75,))[1]
     torch.testing.assert_close(one_scale.exp(), passes[0], rtol=0, atol=1e-6)
-
-
-def test_without_labels_there_are_the_scores_that_need_none():
-    """At the image's size; all else is None, and in the table a dash."""
-    scores, labelled = (evaluate(Pixelwise(), Drawn(2, with_labels), CLASSES, CPU) for with_labels in (False, True))
-    assert scores["label_free"] == labelled["label_free"]
-    assert scores["mean_entropy"] > 0
-    assert {*scores["per_class_iu"].values(), scores["miou"], scores["pixel_accuracy"]} == {None}
-    assert scores.keys() == labelled.keys()
-    names, values = (list(column.cells) for column in score_table(scores, "").columns)
-    assert values[names.index("mean IoU")] == "-"
-    assert "label-free: im" in names
 
 
 def test_scores_need_a_network_that_works():

@@ -90,16 +90,6 @@ def test_a_study_grows_with_more_trials_and_the_best_is_kept(
     assert "mIoU 0.0003, entropy 0.0001" in capsys.readouterr().out
 
 
-def test_a_study_without_any_score_is_an_error_that_names_the_logs(
-    tmp_path: Path, pair_flags: list[str], instead_of_training: Callable[[str], None]
-) -> None:
-    instead_of_training("exit 2")
-    with pytest.raises(InputError, match=r"no trial has a score; the logs in .*trials say why"):
-        main(["--study-dir", str(tmp_path / "s"), "--trials", "2", *pair_flags])
-    assert (tmp_path / "s" / "trials.csv").read_text().count(",fail\n") == 2
-    assert not (tmp_path / "s" / "best.yaml").exists()
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_search_lets_its_training_save_and_the_same_command_continues(
     number: int, status: int, tmp_path: Path, pair_flags: list[str], instead_of_training: Callable[[str], None],

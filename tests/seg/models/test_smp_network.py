@@ -62,6 +62,7 @@ def test_options_reach_the_library():
         ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
         ("deeplabv2", "mobilenet_v2", {"output_stride": 4}, "needs a ResNet-like encoder"),
         ("deeplabv2-advent", "resnet18", {}, "not resnet18, 8 and 5"),
+        ("deeplabv2-advent", "resnet101", {"bands": 6}, "deeplabv2-advent sees 3 bands, and the images have 6"),
         ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
     ],
 )
