@@ -87,14 +87,14 @@ def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[t
     title_height = round(1.6 * font.size)
     row_height = title_height + cell[1] + _GAP
     canvas_width = 2 * _MARGIN + 3 * cell[0] + 2 * _GAP + _BAR_CELL
-    names, legend_height = _legend_places(legend, font, canvas_width - 2 * _MARGIN)
-    canvas = Image.new("RGB", (canvas_width, _MARGIN + len(rows) * row_height + legend_height), "white")
+    names = _legend_picture(legend, font, canvas_width - 2 * _MARGIN)
+    canvas = Image.new("RGB", (canvas_width, _MARGIN + len(rows) * row_height + names.height), "white")
     for number, row in enumerate(rows):
         top = number * row_height
         titles = ((row.title, bold), ("prediction", font), (f"entropy, {row.caption}", font))
         _draw_row(canvas, (image, row.prediction, row.entropy), titles, top + title_height, cell)
         _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top + title_height, cell[1], font)
-    _draw_legend(canvas, names, len(rows) * row_height + _MARGIN, font)
+    canvas.paste(names, (_MARGIN, len(rows) * row_height + _MARGIN))
     return canvas
 
 
@@ -166,28 +166,19 @@ def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: Image
         draw.text((left + _BAR + 4, y), f"{value:.1f}", fill="black", font=font, anchor="lm")
 
 
-def _legend_places(
-    legend: Sequence[tuple[str, Colour]], font: ImageFont.FreeTypeFont, width: int
-) -> tuple[list[tuple[int, int, str, Colour]], int]:
-    """The place of each name, from (0, 0), and the height of all."""
-    places = []
-    line = round(1.5 * font.size)
-    x = y = 0
-    for name, colour in legend:
+def _legend_picture(legend: Sequence[tuple[str, Colour]], font: ImageFont.FreeTypeFont, width: int) -> Image.Image:
+    """Every colour with its name, on as many lines as they take."""
+    side, line = round(font.size), round(1.5 * font.size)
+    places, x, y = [], 0, 0
+    for name, _ in legend:
         length = round(font.getlength(name) + 2.9 * font.size)
         if x and x + length > width:
             x, y = 0, y + line
-        places.append((x, y, name, colour))
+        places.append((x, y))
         x += length
-    return places, y + line + _MARGIN if places else 0
-
-
-def _draw_legend(
-    canvas: Image.Image, places: list[tuple[int, int, str, Colour]], top: int, font: ImageFont.FreeTypeFont
-) -> None:
-    draw = ImageDraw.Draw(canvas)
-    side = round(font.size)
-    for x, y, name, colour in places:
-        left, upper = _MARGIN + x, top + y
-        draw.rectangle((left, upper, left + side, upper + side), fill=colour, outline=(120, 120, 120))
-        draw.text((left + 1.4 * side, upper + side / 2), name, fill="black", font=font, anchor="lm")
+    picture = Image.new("RGB", (width, y + line + _MARGIN if legend else 0), "white")
+    draw = ImageDraw.Draw(picture)
+    for (name, colour), (x, y) in zip(legend, places, strict=True):
+        draw.rectangle((x, y, x + side, y + side), fill=colour, outline=(120, 120, 120))
+        draw.text((x + 1.4 * side, y + side / 2), name, fill="black", font=font, anchor="lm")
+    return picture

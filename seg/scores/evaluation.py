@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
-from seg.data.datasets import Sample
+from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.models.predictor import upsampled
@@ -31,18 +31,10 @@ from seg.scores.unsupervised_scores import LabelFreeScores
 OnSample = Callable[[int, Sample, Tensor], None]
 
 
-class Images(Protocol):
-    """A data set: :class:`seg.data.datasets.SegmentationDataset`, or what has its interface."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Sample: ...
-
-
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    dataset: Images,
+    dataset: SegmentationDataset,
     classes: ClassSet,
     device: torch.device,
     *,
