@@ -158,6 +158,8 @@ def adapt(config: AdaptConfig) -> Result:
         size = (config.size[0], config.size[1]) if config.size else trained.description.size
         folder = ImageFolder(Path(str(config.images)), trained.description, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
+        for note in trained.description.notes:
+            print(note)
         print(f"adapting: {len(folder)} of {len(folder) + len(folder.skipped)} images, results in {out}", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:

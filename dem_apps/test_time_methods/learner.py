@@ -12,7 +12,7 @@ from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite, refuse_probabilities
+from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -60,10 +60,9 @@ class Learner:
         return logits
 
     def prepare(self, logits: Tensor) -> None:
-        """Once: refuse probabilities, and build the objective for the logits' classes and device."""
+        """Once: build the objective for the logits' classes and device."""
         if self._prepared:
             return
-        refuse_probabilities(logits)
         if self.num_classes not in (None, logits.shape[1]):
             raise InputError(
                 f"num_classes: {self.num_classes}, but the network's logits have {logits.shape[1]} classes"

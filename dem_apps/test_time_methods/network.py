@@ -36,13 +36,20 @@ def find_logits(output: Any) -> Any:
     )
 
 
-def refuse_probabilities(logits: Tensor, name: str = "model") -> None:
-    """Raises an InputError, which begins with ``name``, where an output (B, C, …) sums to one over the classes."""
-    values = logits.detach().float()
-    if bool((values >= 0).all()) and torch.allclose(values.sum(1), torch.ones_like(values[:, 0]), atol=1e-3):
+def refuse_probabilities(
+    output: Tensor, name: str = "model", remedy: str = "if these are logits, give logits_of=lambda output: output - 1"
+) -> None:
+    """Raises an InputError, which begins with ``name``, where an output (B, C, …) is probabilities and not logits.
+
+    A softmax sums to one over the classes, to the precision of its dtype; sigmoids lie from 0 to 1 everywhere.
+    """
+    values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
+    softmax = output.shape[1] > 1 and bool(((values.sum(1) - 1).abs() <= rounding).all())
+    if softmax or bool((values >= 0).all() and (values <= 1).all() and (values > 0).any()):
+        what = "sums to one over the classes" if softmax else "lies between 0 and 1 everywhere"
         raise InputError(
-            f"{name}: its output sums to one over the classes, so it is probabilities and not logits; take the softmax "
-            "out, or the logits from before it"
+            f"{name}: its output {what}, so it is probabilities and not logits; take the last "
+            f"{'softmax' if softmax else 'sigmoid'} out, or the logits from before it; {remedy}"
         )
 
 
@@ -65,10 +72,20 @@ def checked_step(model: nn.Module, moves_buffers: bool) -> Iterator[None]:
     try:
         yield
     except NotFiniteError:
-        with torch.no_grad():
-            for name, value in model.named_buffers():
-                value.copy_(before.get(name, value))
+        put_buffers(model, before)
         raise
+
+
+@torch.no_grad()
+def put_buffers(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Buffers by name; one that a forward has made since stays, and one that it made anew becomes a copy."""
+    for module_name, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            value = values.get(f"{module_name}.{name}" if module_name else name, buffer)
+            if value.shape == buffer.shape:
+                buffer.copy_(value)
+            else:
+                module._buffers[name] = value.clone()
 
 
 class AdaptedNetwork:
@@ -89,8 +106,9 @@ class AdaptedNetwork:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
         self.batch_norm = one_of("batch_norm", batch_norm, BATCH_NORM)
+        _make_adaptable(model, parameters is not None, batch_norm)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
-        self.model, self.logits_of = model, logits_of
+        self.model, self.logits_of, self._seen = model, logits_of, False
         self._modes = Modes(model)
         self.freeze()
         self._start = self._copies()
@@ -104,6 +122,8 @@ class AdaptedNetwork:
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of a ``model`` such as a teacher without
         moving its stored statistics."""
+        if images.is_inference():  # torch keeps none for gradients
+            images = images.clone()
         if model is None:
             return self._run(self.model, lambda running: running(images), self.batch_norm)
         return self._run(model, lambda running: running(images), self._resting)
@@ -122,7 +142,12 @@ class AdaptedNetwork:
         set_modes(model, batch_norm)
         try:
             output = forward(model)
-        except ValueError as error:
+        except (RuntimeError, ValueError) as error:
+            if "Inference tensors cannot" in str(error):
+                raise InputError(
+                    "model: it keeps tensors that were made under torch.inference_mode(), which torch cannot learn "
+                    "with; make the network anew, and predict under torch.no_grad() before it is adapted"
+                ) from error
             if "more than 1 value per channel" not in str(error):
                 raise
             raise InputError(
@@ -133,6 +158,9 @@ class AdaptedNetwork:
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):
             what = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits)
             raise InputError(f"model: expected logits (B, C) or (B, C, H, W), got {what}; logits_of= may take them out")
+        if not self._seen:
+            refuse_probabilities(logits)
+            self._seen = True
         return logits
 
     @property
@@ -158,10 +186,9 @@ class AdaptedNetwork:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
         now = self._copies()
-        for part in ("parameters", "buffers"):
-            given, own = state["now"][part], now[part]
-            if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
-                raise InputError(f"state: its {part} are not those that learn here; use the same model and options")
+        given, own = state["now"]["parameters"], now["parameters"]
+        if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
+            raise InputError("state: its parameters are not those that learn here; use the same model and options")
         self._put(state["now"])
         self._start = {part: {name: value.clone() for name, value in state["start"][part].items()} for part in now}
 
@@ -175,8 +202,25 @@ class AdaptedNetwork:
     def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
         for name, parameter in self.learning.items():
             parameter.copy_(values["parameters"][name])
-        for name, buffer in self.model.named_buffers():
-            buffer.copy_(values["buffers"][name])
+        put_buffers(self.model, values["buffers"])
+
+
+def _make_adaptable(model: nn.Module, learns: bool, batch_norm: str) -> None:
+    """Refuses what torch cannot adapt; buffers that a forward in inference mode has made become ordinary ones."""
+    modules = list(nn.Module.modules(model))  # by the class: networks have attributes of that name
+    if any(isinstance(module, torch.jit.ScriptModule) for module in modules) and (learns or batch_norm != "stored"):
+        raise InputError(
+            "model: it is a ScriptModule, whose layers cannot be adapted; give the nn.Module that it was made from"
+        )
+    if learns and any(parameter.is_inference() for parameter in model.parameters()):
+        raise InputError(
+            "model: its parameters were made under torch.inference_mode(), and torch gives such no gradients; make "
+            "the network outside of it, or under torch.no_grad()"
+        )
+    for module in modules:
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_inference():
+                module._buffers[name] = buffer.clone()
 
 
 def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn.Parameter]:

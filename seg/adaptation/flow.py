@@ -15,7 +15,6 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
-from dem_apps.test_time_methods.network import refuse_probabilities
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
@@ -145,8 +144,6 @@ class Flow:
         for index in track(range(len(folder)), len(folder), "predicting before"):
             picture = folder.picture(index)
             logits = self.trained.raw_logits(folder.seen(index, picture)[0][None])
-            if index == 0:
-                refuse_probabilities(logits, "--model")
             self.predictions.write("before", index, logits[0], picture)
 
     @torch.no_grad()
@@ -181,7 +178,7 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
 
 def batch_norm_normalises(network: nn.Module) -> bool:
     """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
-    layers = [layer for layer in network.modules() if isinstance(layer, NORMALISATIONS)]
+    layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]
     kept = [layer for layer in batch_norms(network) if layer.running_mean is not None]
     return 2 * len(kept) > len(layers)
 

@@ -50,6 +50,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     content = read_torch(file, "--advent")
     if not tensors_by_name(content):
         raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
+    content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     weights = from_advent(content, len(classes), f"--advent: {file}")
     part = "encoder" if only_encoder(weights) else "network"
     config = TrainConfig(

@@ -5,8 +5,10 @@ Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import read_json, required
 from dem_apps.test_time_methods.network import find_logits
-from seg.data.labels import ClassSet, load_classes
+from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -36,6 +38,13 @@ from seg.data.pixel_format import (
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
 DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
 _ORDERS = ("rgb", "bgr")
+#: The content of a preprocessor file where nothing says it.
+ASSUMED: dict[str, Any] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "assumed": "ImageNet's, in RGB"}
+#: Switches of a processor that are followed, or that change no pixel but for place and size.
+_KNOWN = tuple(
+    f"do_{each}" for each in
+    ("rescale", "normalize", "flip_channel_order", "resize", "reduce_labels", "center_crop", "pad", "convert_rgb")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,9 @@ class Description:
     #: The key of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
     output: str | None = None
     probabilities: bool = False  #: whether the network returns probabilities in place of logits
+    #: Whether id 0 of a label image is no class and id k is output k - 1, as a processor of transformers may say.
+    reduce_labels: bool = False
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)  #: what was assumed or left out, for the user
 
     def __post_init__(self) -> None:
         if not self.pixels.is_rgb:
@@ -101,10 +113,9 @@ class Description:
         InputError: there are none.
         """
         values: Tensor = find_logits(output if self.output is None else output[self.output])
-        if values.shape[1] == 1:
-            yes = values.logit(1e-7) if self.probabilities else values
-            return torch.cat([torch.zeros_like(yes), yes], 1)
-        return values.clamp_min(1e-12).log() if self.probabilities else values
+        if self.probabilities:  # in float32, since 1 minus a small number is 1 in other dtypes
+            values = values.float().logit(1e-7) if values.shape[1] == 1 else values.float().clamp_min(1e-12).log()
+        return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
     def preprocessor(self) -> dict[str, Any]:
         """The content of ``preprocessor_config.json``."""
@@ -113,6 +124,7 @@ class Description:
             "do_normalize": True, "do_rescale": self.pixels.is_rgb, "rescale_factor": 1 / 255,
             "image_mean": list(self.mean), "image_std": list(self.std),
             "do_flip_channel_order": self.order == "bgr", "do_resize": bool(sizes), **sizes,
+            "do_center_crop": False, "do_reduce_labels": self.reduce_labels,
         }  # fmt: skip
 
 
@@ -128,28 +140,52 @@ class PlainLogits(nn.Module):
         return self.description.logits(self.network(images))
 
 
-def read_description(folder: Path, align_corners: bool = True, classes: ClassSet | None = None) -> Description:
-    """The description of a folder of ``save_pretrained``: ImageNet's normalisation where no file says another.
+def read_description(
+    folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
+) -> Description:
+    """The description of a folder of ``save_pretrained``.
 
-    The folder may hold ``preprocessor_config.json`` as transformers has it, ``classes.json`` and ``pixels.json``.
-    Resizing to a shortest edge and cropping are left out, since a segmentation is of the whole image.
+    The folder may hold ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``. Resizing to a shortest edge
+    and cropping are left out, since a segmentation is of the whole image.
+
+    Args:
+        folder: the folder.
+        document: the content of ``preprocessor_config.json`` in the sense of the library, where it knows more than the
+            file; ``assumed`` in it says that there is no file.
+        outputs: the number of classes.
+        known: other fields of :class:`Description`.
 
     Raises InputError: a file that cannot be read, or numbers that make no sense.
     """
-    if (folder / CLASSES_FILE).is_file():
-        classes = load_classes(str(folder / CLASSES_FILE))
     pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
-    mean, std = usual_normalisation(pixels)
-    if not file.is_file():
-        return Description(mean, std, pixels=pixels, classes=classes, align_corners=align_corners)
-    document = read_json(file)
-    required(document, str(file))
-    order = _ORDERS[bool(document.get("do_flip_channel_order"))]
-    size = _size(document.get("size")) if document.get("do_resize") else None
+    if file.is_file() and (document is None or "assumed" in document):
+        document = read_json(file)
+        required(document, str(file))
+    document = document or ASSUMED
+    known["pixels"], known["order"] = pixels, _ORDERS[bool(document.get("do_flip_channel_order"))]
+    known["notes"] = (*_notes(document, str(folder), pixels), *known.get("notes", ()))
+    known["size"] = _size(document.get("size")) if document.get("do_resize") else None
+    if (folder / CLASSES_FILE).is_file():
+        known["classes"] = load_classes(str(folder / CLASSES_FILE))
+    elif document.get("do_reduce_labels") or document.get("reduce_labels"):
+        classes = known.get("classes") or named_classes([f"class {index}" for index in range(outputs)])
+        ids = tuple(range(1, outputs + 1))
+        known |= {"reduce_labels": True, "classes": dataclasses.replace(classes, ids=ids, ignored=(0,))}
     with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
-        if pixels.is_rgb:
-            mean, std = _normalisation(document)
-        return Description(mean, std, order, size=size, pixels=pixels, classes=classes, align_corners=align_corners)
+        mean, std = _normalisation(document) if pixels.is_rgb else usual_normalisation(pixels)
+        return Description(mean, std, **known)
+
+
+def _notes(document: Mapping[str, Any], folder: str, pixels: PixelFormat) -> list[str]:
+    """What is assumed, and keys that may change pixels and are not followed."""
+    unknown = [key for key, value in document.items() if key.startswith("do_") and value and key not in _KNOWN]
+    notes = [f"{folder}: {PREPROCESSOR_FILE} has {', '.join(unknown)}, unknown here and left out"] if unknown else []
+    if "assumed" in document and pixels.is_rgb:
+        notes.append(
+            f"{folder} does not say how images are normalised: assumed is {document['assumed']}; {PREPROCESSOR_FILE} "
+            "beside its weights, with image_mean and image_std, would say another"
+        )
+    return notes
 
 
 def usual_normalisation(pixels: PixelFormat) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -173,7 +209,7 @@ def write_json(file: Path, document: dict[str, Any]) -> None:
     file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _normalisation(document: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _normalisation(document: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation on the scale from 0 to 1, whatever the scale on which the file has them."""
     factor = 255 * float(document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0)
     if not document.get("do_normalize", True):
@@ -185,6 +221,6 @@ def _normalisation(document: dict[str, Any]) -> tuple[tuple[float, ...], tuple[f
 def _size(size: Any) -> tuple[int, int] | None:
     if isinstance(size, int):  # files of old versions
         return size, size
-    if isinstance(size, dict) and all(isinstance(size.get(side), int) for side in ("width", "height")):
+    if isinstance(size, Mapping) and all(isinstance(size.get(side), int) for side in ("width", "height")):
         return size["width"], size["height"]
     return None

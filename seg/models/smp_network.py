@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import segmentation_models_pytorch as smp
+import timm
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,6 +36,9 @@ _PYRAMID_STRIDE = {"dpt": 32}
 _ENCODER_OPTIONS = {"dpt": {"dynamic_img_size": True}}
 #: Stages of the encoder that the decoder gives back, where the library's upsampling fits one depth alone.
 _STAGES_BACK = {"fpn": 3, "pspnet": 0}
+#: timm's names of encoders, and of weights of EfficientNets.
+_TIMM_NAMES = {"inceptionv4": "inception_v4", "inceptionresnetv2": "inception_resnet_v2", "xception": "legacy_xception"}
+_ADVPROP = "tf_efficientnet_b0.ap_in1k"
 
 
 class SmpNetwork(SegmentationNetwork):
@@ -128,6 +132,21 @@ def network_of_folder(folder: Path, config: Mapping[str, Any]) -> SmpNetwork:
     with passed_on(str(folder)), redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the error says
         return SmpNetwork(smp.from_pretrained(str(folder), encoder_weights=None))
+
+
+def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the library's published weights of a ``config.json``'s encoder expect of images; None where unknown.
+
+    Their parameters are in timm's table, since the library's own would have to be downloaded.
+    """
+    encoder, weights = str(config.get("encoder_name")), config.get("encoder_weights")
+    name = encoder.removeprefix("tu-").removeprefix("timm-")
+    with passed_on(f"encoder {encoder}"):
+        known = timm.get_pretrained_cfg(_ADVPROP if weights == "advprop" else _TIMM_NAMES.get(name, name))
+    if known is None:
+        return None
+    document: dict[str, Any] = {"image_mean": known.mean, "image_std": known.std}
+    return document if weights else document | {"assumed": f"that of the published weights of {encoder}"}
 
 
 def _library_class(config: Mapping[str, Any], where: str) -> Any:

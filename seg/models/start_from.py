@@ -6,6 +6,7 @@ file, a state dict as ``.pth`` or ``.safetensors``. C, C' are numbers of classes
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,12 +17,11 @@ from dem_apps.errors import InputError
 from seg.data.labels import ClassSet
 from seg.models.description import Description, PlainLogits
 from seg.models.run_network import ENCODER, only_encoder, read_run
+from seg.models.smp_network import preprocessing
 from seg.models.trained import open_trained
-from seg.models.weights_file import load_weights, read_weights, without_prefix
+from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights
 
 FLAG = "--model.start-from"
-#: smp's head for whole images, which training has no use for.
-_UNUSED = "classification_head."
 _SHOWN = 4
 
 
@@ -35,11 +35,9 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     Raises InputError: nothing that can be read, weights of another network, or as many classes with other meanings than
     ``classes``.
     """
-    weights, theirs, description = _found(source)
-    weights = {name: value for name, value in weights.items() if not name.startswith(_UNUSED)}
-    own, (given, _) = model.state_dict(), without_prefix(weights, model)
-    notes: list[str] = []
-    alone = _of_the_encoder(given, own)
+    found, theirs, description = _found(source, model)
+    own, given, notes = model.state_dict(), dict(found.tensors), list(found.notes)
+    alone = only_encoder(given)
     if alone:
         given |= {name: value for name, value in own.items() if not name.startswith(ENCODER)}
         notes.append(f"{FLAG}: {source} holds an encoder alone; the heads begin at random")
@@ -61,33 +59,32 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         _refuse_other_classes(source, theirs, classes)
     hint = " (--model.name pretrained trains the one that it describes)" if (source / "config.json").is_file() else ""
     load_weights(model, given, f"{FLAG}: {source} does not fit this network{hint}")
-    return notes + _about_images(source, description)
+    return notes + _about_images(f"{FLAG}: {source}", description)
 
 
-def _found(source: Path) -> tuple[dict[str, Tensor], ClassSet | None, Description]:
+def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | None, Description]:
     """Weights, what their outputs mean where that is known, and what images went through before them."""
     if source.is_file():
-        return read_weights(source, FLAG)[0], None, Description()
+        return _in_file(source, model), None, Description()
     if not (source / "config.json").is_file():
         _, classes, _, state = read_run(source)
-        return state["model"], classes, Description()
+        return fitted(state["model"], model), classes, Description()
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))
     network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
-    return network.state_dict(), trained.description.classes, trained.description
+    found = fitted(network.state_dict(), model)
+    notes = tuple(f"{FLAG}: of {source} {note}" for note in found.notes)
+    return dataclasses.replace(found, notes=notes), trained.description.classes, trained.description
 
 
-def _of_the_encoder(given: dict[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    """Whether the weights are those of an encoder; where they lack its prefix they get it."""
-    if only_encoder(given):
-        return True
-    inside = {name.removeprefix(ENCODER) for name in own if name.startswith(ENCODER)}
-    bare = {name for name in given if name not in own}
-    if not inside or not inside <= given.keys() or bare - inside:
-        return False
-    for name in inside:
-        given[f"{ENCODER}{name}"] = given.pop(name)
-    return True
+def _in_file(file: Path, model: nn.Module) -> FoundWeights:
+    """Weights of the network, or of its encoder alone, which may be those of a classifier."""
+    found = find_weights(file, model, FLAG)
+    if found.complete or not any(name.startswith(ENCODER) for name in model.state_dict()):
+        return found
+    bare = find_weights(file, model.get_submodule("encoder"), FLAG)
+    inside = {f"{ENCODER}{name}": value for name, value in bare.tensors.items()}
+    return dataclasses.replace(bare, tensors=inside) if bare.complete else found
 
 
 def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> set[str]:
@@ -118,13 +115,18 @@ def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> Non
             )
 
 
-def _about_images(source: Path, description: Description) -> list[str]:
-    """A note on what its images went through, if training here does something else."""
+def about_encoder(encoder: str, weights: str | None) -> list[str]:
+    """A note on the images of an encoder's published weights, if training here does something else with its own."""
+    found = preprocessing({"encoder_name": encoder, "encoder_weights": weights}) if weights else None
+    return _about_images(f"the '{weights}' weights of {encoder}", Description(*found.values())) if found else []
+
+
+def _about_images(source: str, description: Description) -> list[str]:
     usual = Description()
     if (description.order, description.mean, description.std) == (usual.order, usual.mean, usual.std):
         return []
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (description.mean, description.std))
     return [
-        f"{FLAG}: {source} saw images as {description.order.upper()} with mean {mean} and deviation {std}; training "
-        "here normalises by ImageNet's in RGB"
+        f"{source} saw images as {description.order.upper()} with mean {mean} and deviation {std}; training here "
+        "normalises by ImageNet's in RGB"
     ]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from torch import nn
@@ -23,17 +25,20 @@ from dem_apps.runtime.checkpoint import save_checkpoint
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import read_json, required
 from dem_apps.runtime.settings import to_dict
+from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PIXELS_FILE, read_format
 from seg.models import build_model, smp_network, transformers_network
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.description import (
+    ASSUMED,
     CLASSES_FILE,
     DESCRIPTION_FILES,
     Description,
     PlainLogits,
     read_description,
     usual_normalisation,
+    write_description,
     write_json,
 )
 from seg.models.pretrained import NETWORK_FILE
@@ -41,14 +46,14 @@ from seg.models.run_network import build_network, only_encoder, read_run
 from seg.models.smp_network import SmpNetwork
 from seg.models.trained_network import TrainedNetwork, Training
 from seg.models.transformers_network import TransformersNetwork
-from seg.models.weights_file import SAFETENSORS, load_weights, read_weights, weights_content, without_prefix
+from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, weights_content
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 #: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-#: Fields of a description that a function may return: all but the bands.
-_FACTS = [field.name for field in dataclasses.fields(Description) if field.name != "pixels"]
+#: Fields of a description that a function may return.
+_FACTS = [field.name for field in dataclasses.fields(Description) if field.name not in ("pixels", "notes")]
 #: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
 _SIZE = (224, 224)
 #: How a name begins that transformers gives a class where it has none.
@@ -87,6 +92,8 @@ def load(
     """
     trained = open_trained(str(spec), None if weights is None else str(weights)).seeing(size, tile, tile_overlap)
     trained.network.to(torch_device(device))
+    for note in trained.description.notes:
+        warnings.warn(note, stacklevel=2)
     return trained
 
 
@@ -156,13 +163,13 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
         network = build_model(
             **{name: value for name, value in config.items() if name not in (OUR_KEY, "align_corners")}
         )
-    load_weights(network, read_weights(folder / WEIGHTS_FILE)[0], str(folder / WEIGHTS_FILE))
+    load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
 
     def write(new: Path) -> None:
         _copy((CONFIG_FILE, *DESCRIPTION_FILES), folder, new)
         (new / WEIGHTS_FILE).write_bytes(weights_content(network.state_dict()))
 
-    description = read_description(folder, config["align_corners"])
+    description = read_description(folder, align_corners=config["align_corners"])
     return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
 
 
@@ -172,18 +179,26 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     if "model_type" in config:
         network = transformers_network.network_of_folder(folder)
         outputs: int = network.network.config.num_labels
-        description = read_description(folder, False, _classes_of_labels(config, outputs))
+        document, processed = transformers_network.processor_of_folder(folder)
+        classes = _classes_of_labels(config, outputs)
+        description = read_description(folder, document, outputs, align_corners=False, classes=classes)
+        image = np.arange(3 * 256, dtype=np.uint8).reshape(16, 16, 3)
+        if not torch.allclose(processed(image), description.normalised(image), atol=1e-3):
+            switches = ", ".join(key for key, value in document.items() if key.startswith("do_") and value)
+            raise InputError(f"{folder}: its image processor changes pixels in a way unknown here ({switches})")
     else:
-        description, bands = read_description(folder), config.get("in_channels", 3)
+        outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
+        description = read_description(folder, smp_network.preprocessing(config), outputs)
         if bands != description.channels:
             raise InputError(
                 f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write "
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
             )
-        network, outputs = smp_network.network_of_folder(folder, config), config.get("classes", 1)
+        network = smp_network.network_of_folder(folder, config)
 
     def write(new: Path) -> None:
         network.save_pretrained(new)
+        write_description(description, new)
         _copy(DESCRIPTION_FILES, folder, new)
 
     whole: nn.Module = network if outputs > 1 else PlainLogits(network, description)
@@ -206,26 +221,28 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
     :class:`seg.models.description.Description`, ``classes`` as names. Its code is run; the file's is not.
     """
     network, facts = _called_function(spec)
-    prefix, key = "", None
+    found = FoundWeights({}) if file is None else find_weights(file, network)
     if file is not None:
-        tensors, key = read_weights(file)
-        tensors, prefix = without_prefix(tensors, network)
-        load_weights(network, tensors, f"--weights: {file} does not fit the network of {spec}")
-    network.eval()
-    description = _said(spec, facts)
+        load_weights(network, found.tensors, f"--weights: {file} does not fit the network of {spec}")
+    network.float().eval()
+    names, description = list(network.state_dict()), _said(spec, facts, network, found.notes)
     width, height = description.size or _SIZE
+    noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
     with passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another"):
         with torch.no_grad():
-            output = network(torch.zeros(1, 3, height, width))
+            output = network(noise)
         logits = description.logits(output)
     if logits.ndim != 4:
         raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
+    if "probabilities" not in facts:
+        refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
 
     def write(new: Path) -> None:
         """A file of the same name, kind, key and prefix."""
         written = new / ("weights.safetensors" if file is None else file.name)
-        state = {f"{prefix}{name}": value for name, value in network.state_dict().items()}
-        written.write_bytes(weights_content(state, written.suffix == SAFETENSORS, key))
+        now = network.state_dict()
+        state = {f"{found.prefix}{name}": now[name] for name in names}
+        written.write_bytes(weights_content(state, written.suffix == SAFETENSORS, found.key))
 
     whole = network if logits is output else PlainLogits(network, description)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
@@ -247,15 +264,31 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     return network, facts
 
 
-def _said(spec: str, facts: Mapping[str, Any]) -> Description:
+def _said(spec: str, facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
     for fact in facts:
         if fact not in _FACTS:
             raise InputError(f"{spec}: unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}")
-    given: dict[str, Any] = {fact: tuple(value) if isinstance(value, list) else value for fact, value in facts.items()}
+    found = _normalisation_of(network) or ASSUMED
+    if "assumed" in found and "mean" not in facts:
+        said = "'mean', 'std' and 'order' among its facts would say another"
+        notes += (f"{spec} does not say how images are normalised: assumed is {found['assumed']}; {said}",)
+    given: dict[str, Any] = {"align_corners": False, "mean": found["image_mean"], "std": found["image_std"], **facts}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     with passed_on(spec):
         if given.get("classes") is not None:
             given["classes"] = named_classes(given["classes"])
-        return Description(**{"align_corners": False} | given)
+        return Description(**given, notes=notes)
+
+
+def _normalisation_of(network: nn.Module) -> Mapping[str, Any] | None:
+    """What a network of segmentation-models-pytorch, or a part of timm's, was trained with."""
+    config = getattr(network, "config", None)
+    if isinstance(config, Mapping) and "encoder_name" in config:
+        return smp_network.preprocessing(config)
+    for module in nn.Module.modules(network):
+        if isinstance(known := getattr(module, "pretrained_cfg", None), Mapping) and "mean" in known:
+            return {"image_mean": known["mean"], "image_std": known["std"]}
+    return None
 
 
 def _copy(names: tuple[str, ...], folder: Path, new: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
@@ -58,6 +62,29 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
         if missing:  # which the library would leave at random
             raise ValueError(f"its weights do not fit its config.json: {missing}")
         return TransformersNetwork(network.float())
+
+
+def processor_of_folder(folder: Path) -> tuple[dict[str, Any], Callable[[NDArray[np.uint8]], Tensor]]:
+    """What the folder's image processor says, missing keys as its class means them, and what it makes of an image.
+
+    Of a folder without its file it is the one of the network's kind, and ``assumed`` names it.
+    """
+    said = (folder / "preprocessor_config.json").is_file()
+    with _library(str(folder)) as library, TemporaryDirectory() as part:
+        if not said:
+            shutil.copy(folder / "config.json", part)
+            Path(part, "preprocessor_config.json").write_text("{}")
+        processor = library.AutoImageProcessor.from_pretrained(
+            folder if said else part, local_files_only=True, trust_remote_code=False
+        )
+    document = {key: value for key, value in processor.to_dict().items() if key.startswith("do_")}
+    for key in ("do_rescale", "do_normalize", "rescale_factor", "image_mean", "image_std", "reduce_labels"):
+        document[key] = getattr(processor, key, None)
+    document["size"] = dict(getattr(processor, "size", None) or {})
+    if not said:
+        document |= {"assumed": f"that of {type(processor).__name__}", "do_resize": False}
+    unmoved = {key: False for key in ("do_resize", "do_center_crop", "do_pad") if hasattr(processor, key)}
+    return document, lambda image: processor(image, return_tensors="pt", **unmoved)["pixel_values"][0]
 
 
 @contextmanager

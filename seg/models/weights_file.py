@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import io
+import pathlib
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -15,25 +21,73 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, passed_on
 
 SAFETENSORS = ".safetensors"
-#: Where trainings put a state dict beside other things; the first that is there counts.
+#: Where trainings put a state dict beside other things; of several that fit, the first is taken.
 _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
+#: What trainings put beside weights: classes that hold values and run nothing; numpy's functions have two names.
+_VALUES: list[Any] = [
+    argparse.Namespace, Counter, defaultdict, pathlib.PosixPath, np.ndarray, np.dtype,
+    *(type(np.dtype(code)) for code in "?bBhHiIqQefd"),
+    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+]  # fmt: skip
+_SHOWN = 6
 
 
-def read_weights(file: Path, flag: str = "--weights") -> tuple[dict[str, Tensor], str | None]:
-    """The tensors of a ``.safetensors`` file or of one of torch (``.pth``, ``.pt``, ``.bin``), by name; no code is run.
+@dataclass(frozen=True)
+class FoundWeights:
+    """What a file holds for one network."""
 
-    Also the key under which they lay (``{"state_dict": …}``), or None. Raises InputError: it cannot be read, asks for
-    code to be run, or holds no tensors by name.
+    tensors: dict[str, Tensor]  #: by the network's names where it is complete, else all as they are
+    complete: bool = False  #: whether every weight of the network is there
+    prefix: str = ""  #: that the names have in the file
+    key: str | None = None  #: under which they lie there
+    notes: tuple[str, ...] = ()  #: what is left aside
+
+
+def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:
+    """The weights of a network in a ``.safetensors`` file or in one of torch (``.pth``, ``.ckpt``, …); no code is run.
+
+    They may lie under a key (``{"state_dict": …}``), have a prefix (``model.``), and lie beside other things. Raises
+    InputError: the file cannot be read, asks for code to be run, or holds no tensors by name.
     """
+    each = {key: fitted(tensors, module) for key, tensors in _state_dicts(file, flag).items()}
+    key, *others = [key for key, found in each.items() if found.complete] or each
+    notes = list(each[key].notes)
+    if others:
+        notes.append(f"the weights under '{key}' are taken, not those under {', '.join(map(str, others))}")
+    return dataclasses.replace(each[key], key=key, notes=tuple(f"{flag}: of {file} {note}" for note in notes))
+
+
+def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
+    """The weights of a network; what its parts cannot hold, such as a loss or another head, is left aside."""
+    own = module.state_dict()
+    needed = [name for name in own if not name.endswith("num_batches_tracked")] or [""]
+    tops = {name.partition(".")[0] for name in own}
+    for prefix in dict.fromkeys(name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])):
+        inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        if inside.keys() >= set(needed):
+            # more layers of the same parts are another network, which torch refuses
+            taken = {name: inside[name] for name in inside if (top := name.partition(".")[0]) in tops or top.isdigit()}
+            left = dict.fromkeys(
+                name.partition(".")[0] + ".*" * ("." in name)
+                for name in tensors
+                if not name.startswith(prefix) or name.removeprefix(prefix) not in taken
+            )
+            named = ", ".join([*left][:_SHOWN]) + (", …" if len(left) > _SHOWN else "")
+            where = f"the weights below '{prefix}' are taken, " if prefix else ""
+            return FoundWeights(taken, True, prefix, notes=(f"{where}{named} left aside",) if left else ())
+    return FoundWeights({name: value for name, value in tensors.items() if isinstance(value, Tensor)})
+
+
+def _state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
+    """Mappings of names to tensors by the key under which they lie, None for the whole file; one at least."""
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
-            return safetensors.torch.load(file.read_bytes()), None
+            return {None: safetensors.torch.load(file.read_bytes())}
     content = read_torch(file, flag)
-    if tensors_by_name(content):
-        return dict(content), None
-    for key in _KEYS:
-        if isinstance(content, Mapping) and tensors_by_name(content.get(key)):
-            return dict(content[key]), key
+    parts = {**dict.fromkeys(_KEYS), **content} if isinstance(content, Mapping) else {}
+    found = {key: part for key, part in {**parts, None: content}.items() if tensors_by_name(part)}
+    if found:
+        return found
     held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
     raise InputError(
         f"{flag}: {file} holds {held} and no tensors by name; save the network's state_dict(), or put it under one of "
@@ -49,7 +103,7 @@ def read_torch(file: Path, flag: str) -> Any:
     if not file.is_file():
         raise InputError(f"{flag}: {file} cannot be read (no such file); give a state dict as .pth or .safetensors")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
             warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
@@ -60,23 +114,9 @@ def read_torch(file: Path, flag: str) -> Any:
 
 
 def tensors_by_name(content: Any) -> bool:
-    """Whether it is a mapping of names to tensors, with one at least."""
-    return (
-        isinstance(content, Mapping)
-        and bool(content)
-        and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items())
-    )
-
-
-def without_prefix(tensors: Mapping[str, Tensor], module: nn.Module) -> tuple[dict[str, Tensor], str]:
-    """Tensors by a module's names, and the prefix that theirs had (``module.``, ``model.``); often none."""
-    own, parts = module.state_dict(), next(iter(tensors)).split(".")
-    for length in range(len(parts)):
-        prefix = "".join(f"{part}." for part in parts[:length])
-        found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        if len(found) == len(tensors) and found.keys() <= own.keys():
-            return found, prefix
-    return dict(tensors), ""
+    """Whether it is a mapping of names that holds tensors, beside other values or not."""
+    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
+    return named and any(isinstance(value, Tensor) for value in content.values())
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:

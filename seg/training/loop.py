@@ -39,7 +39,7 @@ from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
 from seg.models.pretrained import NETWORK_FILE, network_document
 from seg.models.run_network import build_network, classes_of_run, format_to_resume
-from seg.models.start_from import start_from
+from seg.models.start_from import about_encoder, start_from
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol
@@ -133,8 +133,9 @@ def build_state(
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
-    if settings.start_from is not None and not resumed:
-        for note in start_from(model, Path(settings.start_from), classes):
+    if not resumed:
+        source, encoder = settings.start_from, (settings.encoder, settings.encoder_weights)
+        for note in about_encoder(*encoder) if source is None else start_from(model, Path(source), classes):
             accelerator.print(note)
     rates = config.optimizer
     groups = parameter_groups(model, rates.lr, rates.head_factor, rates.repeats)
