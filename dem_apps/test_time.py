@@ -156,8 +156,8 @@ class TestTimeAdapter:
         if self.episodic:
             self.reset()
         with _gradients():
-            if images.is_inference():
-                images = images.clone()
+            if mask is not None and mask.is_inference():  # torch keeps none for gradients
+                mask = mask.clone()
             with checked_step(self.model, self.batch_norm == "moving"):
                 logits = self._method.step(self._learner, images, mask)
         if self.predict == "after" and self.optimizer is not None:

@@ -14,6 +14,7 @@ from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.network import put_values
 
 
 class CoTTA(Method):
@@ -131,10 +132,12 @@ class CoTTA(Method):
         own, model = dict(self.teacher.named_parameters()), learner.network.model
         for name, parameter in learner.network.learning.items():
             own[name].lerp_(parameter, 1 - self.momentum)
-        for buffer, current in zip(self.teacher.buffers(), model.buffers(), strict=True):
-            if buffer.is_floating_point():
+        buffers = dict(model.named_buffers())
+        for name, buffer in self.teacher.named_buffers():
+            current = buffers.get(name, buffer)
+            if buffer.is_floating_point() and buffer.shape == current.shape:
                 buffer.lerp_(current, 1 - self.momentum)
-            else:
+            elif buffer.shape == current.shape:
                 buffer.copy_(current)
 
     @torch.no_grad()
@@ -154,7 +157,7 @@ class CoTTA(Method):
     @torch.no_grad()
     def reset(self, learner: Learner) -> None:
         """The teacher is the network again, which is reset already."""
-        self.teacher.load_state_dict(learner.network.model.state_dict())
+        put_values(self.teacher, learner.network.model.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
         """The teacher."""
@@ -162,4 +165,4 @@ class CoTTA(Method):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
-        self.teacher.load_state_dict(state["teacher"])
+        put_values(self.teacher, state["teacher"])

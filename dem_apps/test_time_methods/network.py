@@ -72,20 +72,19 @@ def checked_step(model: nn.Module, moves_buffers: bool) -> Iterator[None]:
     try:
         yield
     except NotFiniteError:
-        put_buffers(model, before)
+        put_values(model, before)
         raise
 
 
 @torch.no_grad()
-def put_buffers(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Buffers by name; one that a forward has made since stays, and one that it made anew becomes a copy."""
-    for module_name, module in model.named_modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            value = values.get(f"{module_name}.{name}" if module_name else name, buffer)
-            if value.shape == buffer.shape:
-                buffer.copy_(value)
-            else:
-                module._buffers[name] = value.clone()
+def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Parameters and buffers by name; a buffer that a forward has made since stays, or gets back the size it had."""
+    for name, current in [*model.named_parameters(), *model.named_buffers()]:
+        value, (owner, _, last) = values.get(name), name.rpartition(".")
+        if value is not None and value.shape == current.shape:
+            current.copy_(value)
+        elif value is not None:
+            setattr(model.get_submodule(owner), last, value.clone())
 
 
 class AdaptedNetwork:
@@ -106,7 +105,7 @@ class AdaptedNetwork:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
         self.batch_norm = one_of("batch_norm", batch_norm, BATCH_NORM)
-        _make_adaptable(model, parameters is not None, batch_norm)
+        _make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
         self.model, self.logits_of, self._seen = model, logits_of, False
         self._modes = Modes(model)
@@ -122,7 +121,7 @@ class AdaptedNetwork:
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of a ``model`` such as a teacher without
         moving its stored statistics."""
-        if images.is_inference():  # torch keeps none for gradients
+        if images.is_inference():
             images = images.clone()
         if model is None:
             return self._run(self.model, lambda running: running(images), self.batch_norm)
@@ -200,19 +199,17 @@ class AdaptedNetwork:
         }
 
     def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
-        for name, parameter in self.learning.items():
-            parameter.copy_(values["parameters"][name])
-        put_buffers(self.model, values["buffers"])
+        put_values(self.model, {**values["parameters"], **values["buffers"]})
 
 
-def _make_adaptable(model: nn.Module, learns: bool, batch_norm: str) -> None:
+def _make_adaptable(model: nn.Module) -> None:
     """Refuses what torch cannot adapt; buffers that a forward in inference mode has made become ordinary ones."""
     modules = list(nn.Module.modules(model))  # by the class: networks have attributes of that name
-    if any(isinstance(module, torch.jit.ScriptModule) for module in modules) and (learns or batch_norm != "stored"):
+    if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
         raise InputError(
             "model: it is a ScriptModule, whose layers cannot be adapted; give the nn.Module that it was made from"
         )
-    if learns and any(parameter.is_inference() for parameter in model.parameters()):
+    if any(parameter.is_inference() for parameter in model.parameters()):
         raise InputError(
             "model: its parameters were made under torch.inference_mode(), and torch gives such no gradients; make "
             "the network outside of it, or under torch.no_grad()"

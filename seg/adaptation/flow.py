@@ -15,6 +15,7 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
+from dem_apps.test_time_methods.network import put_values
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
@@ -85,7 +86,7 @@ class Flow:
         used = watched.best_check if self._differs(watched.best) else None
         streamed: set[int] = set()
         if used is not None and watched.best is not None:
-            network.load_state_dict(watched.best)
+            put_values(network, watched.best)
             if self.mode == "online":  # predictions made before the restored state stand
                 until = used.step if watched.stopped else watched.step
                 streamed = {index for batch in batches[:until] for index in batch}

@@ -165,12 +165,12 @@ def read_description(
     known["pixels"], known["order"] = pixels, _ORDERS[bool(document.get("do_flip_channel_order"))]
     known["notes"] = (*_notes(document, str(folder), pixels), *known.get("notes", ()))
     known["size"] = _size(document.get("size")) if document.get("do_resize") else None
+    known["reduce_labels"] = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
     if (folder / CLASSES_FILE).is_file():
         known["classes"] = load_classes(str(folder / CLASSES_FILE))
-    elif document.get("do_reduce_labels") or document.get("reduce_labels"):
+    elif known["reduce_labels"]:
         classes = known.get("classes") or named_classes([f"class {index}" for index in range(outputs)])
-        ids = tuple(range(1, outputs + 1))
-        known |= {"reduce_labels": True, "classes": dataclasses.replace(classes, ids=ids, ignored=(0,))}
+        known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
     with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
         mean, std = _normalisation(document) if pixels.is_rgb else usual_normalisation(pixels)
         return Description(mean, std, **known)

@@ -146,7 +146,10 @@ def test_logits_are_found_in_the_outputs_of_networks(end: Any) -> None:
 @pytest.mark.parametrize(
     ("end", "sentence"),
     [
-        (lambda z: z.softmax(1), "probabilities and not logits"),
+        (lambda z: z.softmax(1), "sums to one over the classes, so it is probabilities"),
+        (lambda z: z.bfloat16().softmax(1), "sums to one over the classes, so it is probabilities"),
+        (lambda z: z.half().sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
+        (lambda z: z[:, :1].sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
         (lambda z: (z, z), "no logits were found"),
         (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
         (lambda z: z[:, :1], "num_classes: expected an integer of at least 2"),
@@ -158,6 +161,9 @@ def test_output_that_is_no_logits_is_refused(end: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         adapter_of("tent", model, num_classes=CLASSES if "5, but" in sentence else None)(batches(1)[0])
     assert not moved(model.inner, tiny())
+    if "probabilities" in sentence:
+        with pytest.raises(InputError, match=sentence):
+            adapter_of("bn", Ends(end))(batches(1)[0])
 
 
 @pytest.mark.parametrize("method", LEARNING)
@@ -243,3 +249,55 @@ def test_states_of_other_adapters_are_refused() -> None:
         adapter_of("none").load_state_dict(state)
     with pytest.raises(InputError, match="use the same model and options"):
         adapter_of("tent", parameters="all").load_state_dict(state)
+
+
+class WithGrid(Ends):
+    """Has a buffer that forward makes for each size of images."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda z: z)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not hasattr(self, "grid") or self.grid.shape != images.shape[2:]:
+            grid = torch.linspace(0, 1, images[0, 0].numel(), dtype=images.dtype)
+            self._buffers["grid"] = grid.view(images.shape[2:])
+        return self.inner(images + self.grid)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_buffers_that_forward_makes(method: str) -> None:
+    adapter, (first, second) = adapter_of(method, WithGrid()), batches(2)
+    expected = [adapter(first), adapter(second)]
+    adapter(nn.functional.interpolate(first, scale_factor=2))
+    adapter.reset()
+    assert torch.equal(adapter(first), expected[0])
+    resumed = adapter_of(method, WithGrid())
+    resumed.load_state_dict(adapter.state_dict())
+    assert torch.equal(resumed(second), expected[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_adapter_made_and_loaded_in_inference_mode(method: str) -> None:
+    (first, second), model, needed = batches(2), WithGrid().eval(), NEEDED.get(method, {})
+    expected = adapter_of(method, WithGrid())
+    mask = torch.ones(first[:, 0].shape, dtype=torch.bool)
+    with torch.inference_mode():
+        model(first)
+        needed = {**needed, **({"source_images": [b * 1 for b in batches(2, seed=9)]} if method == "eata" else {})}
+        adapter = adapter_of(method, model, **needed)
+        assert torch.equal(adapter(first * 1, mask.clone()), expected(first, mask))
+        adapter.load_state_dict(adapter.state_dict())
+        assert torch.equal(adapter(second * 1), expected(second))
+
+
+def test_networks_that_torch_cannot_adapt() -> None:
+    (images,) = batches(1)
+    with torch.inference_mode():
+        model, cached = tiny(), images[:1, :1] * 1
+    with pytest.raises(InputError, match="its parameters were made under"):
+        adapter_of("tent", model)
+    with pytest.raises(InputError, match="it keeps tensors that were made under"):
+        adapter_of("tent", Ends(lambda z: z * cached))(images)
+    for method in ("bn", "tent"):
+        with pytest.raises(InputError, match="it is a ScriptModule"):
+            adapter_of(method, torch.jit.trace(tiny().eval(), images))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
 import torch
@@ -22,7 +24,7 @@ from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import named_classes
 from seg.models import build_model
 from seg.models.pretrained import NETWORK_FILE
-from seg.models.start_from import start_from
+from seg.models.start_from import about_encoder, start_from
 from seg.models.trained import open_run, open_trained
 from seg.training.loop import build_state
 
@@ -71,23 +73,71 @@ def test_other_classes_replace_the_head_alone(theirs: Path) -> None:
         assert torch.equal(value, before[name] if name.startswith(HEAD) else saved[name]), name
 
 
-@pytest.mark.parametrize(("part", "suffix"), [("whole", ".safetensors"), ("encoder", ".pth"), ("bare encoder", ".pth")])
-def test_files_of_weights(part: str, suffix: str, theirs: Path, tmp_path: Path) -> None:
-    state = {**smp.from_pretrained(theirs).state_dict(), "classification_head.3.bias": torch.zeros(2)}  # left out
-    if part != "whole":
-        state = {name: value for name, value in state.items() if name.startswith("encoder.")}
-    if part == "bare encoder":
-        state = {name.removeprefix("encoder."): value for name, value in state.items()}
+def below(prefix: str, state: dict) -> dict:
+    return {f"{prefix}{name}": value for name, value in state.items()}
+
+
+ALONE, LOSS = (
+    "holds an encoder alone; the heads begin at random",
+    {"criterion.weight": torch.ones(4), "std": torch.ones(3)},
+)
+#: What a training writes of a network, and the notes on it.
+FILES = {
+    "another head": (
+        lambda state: {**state, "classification_head.3.bias": LOSS["std"]},
+        ["classification_head.* left aside"],
+    ),
+    "lightning": (
+        lambda state: {
+            "epoch": 9,
+            "args": Namespace(lr=1),
+            "best": np.float64(0.5),
+            "state_dict": below("model.", state) | LOSS,
+        },
+        ["the weights below 'model.' are taken, criterion.*, std left aside"],
+    ),
+    "epoch inside": (lambda state: {**state, "epoch": 9}, ["epoch left aside"]),
+    "two": (
+        lambda state: {"model_ema": {name: 2 * value for name, value in state.items()}, "model": state},
+        ["the weights under 'model' are taken, not those under model_ema"],
+    ),
+    "encoder": (lambda state: below("encoder.", encoder_of(state)), [ALONE]),
+    "classifier": (
+        lambda state: below("module.", encoder_of(state) | {"fc.bias": LOSS["std"]}),
+        ["module.* left aside", ALONE],
+    ),
+}
+
+
+def encoder_of(state: dict) -> dict:
+    return {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("another head", ".safetensors"), *((kind, ".ckpt") for kind in FILES)])
+def test_files_of_weights(kind: str, suffix: str, theirs: Path, tmp_path: Path) -> None:
+    saved, (written, said) = smp.from_pretrained(theirs).state_dict(), FILES[kind]
     file = tmp_path / f"weights{suffix}"
-    torch.save({"state_dict": state}, file) if suffix == ".pth" else save_file(state, file)
+    save_file(written(saved), file) if suffix == ".safetensors" else torch.save(written(saved), file)
     network, before = ours(theirs, 4), ours(theirs, 4).state_dict()
     notes = start_from(network, file)
-    assert len(notes) == (part != "whole")
-    assert all("holds an encoder alone; the heads begin at random" in note for note in notes)
-    saved = smp.from_pretrained(theirs).state_dict()
+    assert [note for note, expected in zip(notes, said, strict=True) if expected not in note] == []
     for name, value in network.state_dict().items():
-        given = part == "whole" or name.startswith("encoder.")
+        given = ALONE not in said or name.startswith("encoder.")
         assert torch.equal(value, saved[name] if given else before[name]), name
+
+
+def test_more_layers_of_the_same_parts_are_another_network(theirs: Path, tmp_path: Path) -> None:
+    torch.save(
+        {**smp.from_pretrained(theirs).state_dict(), "decoder.blocks.3.bias": torch.zeros(2)}, tmp_path / "a.pth"
+    )
+    with pytest.raises(InputError, match=r"Unexpected key.*decoder\.blocks\.3\.bias"):
+        start_from(ours(theirs, 4), tmp_path / "a.pth")
+
+
+def test_encoder_weights_that_saw_other_images_are_said() -> None:
+    (note,) = about_encoder("tu-vit_tiny_patch16_224", "imagenet")
+    assert "saw images as RGB with mean 0.5 0.5 0.5 and deviation 0.5 0.5 0.5; training here normalises by" in note
+    assert about_encoder("resnet18", "imagenet") == about_encoder("resnet18", None) == []
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
+from seg import load
 from seg.data.labels import named_classes
 from seg.models.trained import open_trained
 from seg.models.trained_network import TrainedNetwork
@@ -34,6 +35,22 @@ def one_output():
     return nn.Conv2d(3, 1, 1)
 def probabilities():
     return nn.Sequential(build(), nn.Softmax(1)), {"probabilities": True}
+def softmax(): return probabilities()[0]
+def sigmoid(): return nn.Sequential(one_output(), nn.Sigmoid())
+def sigmoids(): return nn.Sequential(build(), nn.Sigmoid())
+def sigmoid_said(): return sigmoid(), {"probabilities": True}
+def softmax_half():
+    class Autocast(nn.Sequential):
+        def forward(self, images):
+            with torch.autocast("cpu", torch.bfloat16):
+                return super().forward(images).bfloat16().softmax(1)
+    return Autocast(build())
+def half(): return build().half()
+def of_timm():
+    import timm
+    return nn.Sequential(timm.create_model("mobilevitv2_050", features_only=True, out_indices=[0]), First())
+class First(nn.Module):
+    def forward(self, features): return features[0]
 def dictionary():
     class Torchvision(nn.Module):
         def __init__(self):
@@ -135,6 +152,27 @@ def test_files_beside_smps_say_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("encoder", "weights", "mean"),
+    [
+        ("resnet18", "imagenet", 0.485),
+        ("resnet18", None, 0.485),
+        ("efficientnet-b0", "advprop", 0.5),
+        ("tu-mobilevitv2_050", None, 0.0),
+    ],
+)
+def test_smp_networks_see_images_as_their_encoders_weights_did(
+    encoder: str, weights: str, mean: float, tmp_path: Path
+) -> None:
+    smp.Unet(encoder, encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
+    file = tmp_path / "smp" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"encoder_weights": weights}))
+    opened = open_trained(str(tmp_path / "smp"))
+    assert (opened.description.mean[0], opened.description.order) == (mean, "rgb")
+    assert ["assumed is" in note for note in opened.description.notes] == [True] * (weights is None)
+    assert_comes_back(opened, tmp_path / "adapted")
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
@@ -183,6 +221,39 @@ def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path: Path) -
     assert_comes_back(opened, tmp_path / "adapted")
     adapted = type(network).from_pretrained(tmp_path / "adapted")(given).logits
     torch.testing.assert_close(adapted, opened.raw_logits(given))
+
+
+#: Files of image processors, what they mean by scale, mean, deviation and order, and the note on what they do not say.
+PROCESSORS = {
+    "a key that its class leaves out": (
+        {"image_processor_type": "MobileViTImageProcessor", "image_mean": [0.5] * 3},
+        (0, 1, "bgr"),
+        "",
+    ),
+    "as published": ({"feature_extractor_type": "MobileViTFeatureExtractor"}, (0, 1, "bgr"), ""),
+    "labels": ({"image_processor_type": "BeitImageProcessor", "do_reduce_labels": True}, (0.5, 0.5, "rgb"), ""),
+    "unknown": (
+        {"do_grayscale": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        (0.5, 0.5, "rgb"),
+        "has do_grayscale, unknown here",
+    ),
+    "no file": (None, (0.485, 0.229, "rgb"), "assumed is that of SegformerImageProcessor"),
+}
+
+
+@pytest.mark.parametrize("kind", PROCESSORS)
+def test_a_processor_is_read_in_the_sense_of_its_library(kind: str, tmp_path: Path) -> None:
+    said, (mean, std, order), note = PROCESSORS[kind]
+    segformer(tmp_path / "hf")
+    file = tmp_path / "hf" / "preprocessor_config.json"
+    file.unlink() if said is None else file.write_text(json.dumps(said))
+    opened = open_trained(str(tmp_path / "hf"))
+    description = opened.description
+    assert (round(description.mean[0], 6), round(description.std[0], 6), description.order) == (mean, std, order)
+    assert [note for each in description.notes if note in each] == [note] * bool(note)
+    if kind == "labels":  # id 0 is no class, and id k is output k - 1
+        assert (opened.class_set.ids, opened.class_set.ignored) == ((1, 2, 3, 4), (0,))
+    assert_comes_back(opened, tmp_path / "adapted")
 
 
 @pytest.mark.parametrize(
@@ -268,6 +339,15 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     assert torch.equal(binary.logits(ODD)[:, 0], torch.zeros(2, 45, 70))
     plain, softmax = (open_trained(f"{own}:{name}").raw_logits(ODD) for name in ("build", "probabilities"))
     torch.testing.assert_close(softmax, plain.log_softmax(1))
+    yes = open_trained(f"{own}:sigmoid_said").raw_logits(ODD)
+    torch.testing.assert_close(yes, torch.stack([torch.zeros_like(yes[:, 0]), yes.diff(dim=1)[:, 0]], 1))
+    torch.testing.assert_close(open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2)
+    of_timm = open_trained(f"{own}:of_timm").description
+    assert (of_timm.mean, of_timm.std, of_timm.notes) == ((0.0,) * 3, (1.0,) * 3, ())
+    with pytest.warns(
+        UserWarning, match="own_network:build does not say how images are normalised: assumed is ImageNet's"
+    ):
+        load(f"{own}:build", device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -276,6 +356,13 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
         ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
         ("own_network:needs", "cannot be called: needs.. missing 1 required"),
         ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
+        (
+            "own_network:softmax",
+            "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
+        ),
+        ("own_network:softmax_half", "sums to one over the classes, so it is probabilities and not logits"),
+        ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
+        ("own_network:sigmoids", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
         ("own_network:classifier", "its logits have shape .1, 3.; expected .B, C, h, w., one a pixel"),
         ("nvidia/segformer-b0", "no such folder; .* nothing is downloaded"),
     ],
