@@ -17,6 +17,7 @@ import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
 from support.pictures import noise, save
+from support.same_state import contents
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError
@@ -108,10 +109,6 @@ def spec(networks: Any, name: str, folder: Path) -> dict[str, str]:
 def parsed(**flags: Any) -> AdaptConfig:
     arguments = [f"--{key.replace('_', '-')}={value}" for key, value in flags.items()]
     return parse_config(AdaptConfig, "python -m seg.adapt", "python -m seg.adapt", arguments)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
 def moved(before: str, folder: Path) -> set[str]:
@@ -219,7 +216,7 @@ def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, cap
     result = adapt(replace(config, mode=mode))
     out = Path(str(config.out))
     assert not result.adapted
-    assert files(out / "before") == files(out / "after")
+    assert contents(out / "before") == contents(out / "after")
     assert not moved(str(config.weights), out)
     assert "Not adapted: " in capsys.readouterr().out
     assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
@@ -231,7 +228,7 @@ def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, netwo
     assert result.outcome.stopped
     assert not result.adapted
     out = Path(str(config.out))
-    assert files(out / "before") == files(out / "after")
+    assert contents(out / "before") == contents(out / "after")
     assert not moved(flags["weights"], out)
 
 
@@ -278,7 +275,7 @@ def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) 
     result = adapt(replace(config, method=method, source=source))
     out = Path(str(config.out))
     assert result.adapted == (method != "none")
-    same = files(out / "before") == files(out / "after")
+    same = contents(out / "before") == contents(out / "after")
     assert same == (method == "none")
     learns = method not in ("none", "bn", "lab")
     assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
@@ -357,7 +354,7 @@ def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there
     assert not out.exists()
     assert not list(out.parent.glob(".*.tmp"))
     adapt(config)
-    kept = files(out)
+    kept = contents(out)
     with pytest.raises(InputError, match=r"--out: .* holds files already, which are never overwritten"):
         adapt(config)
-    assert files(out) == kept
+    assert contents(out) == kept

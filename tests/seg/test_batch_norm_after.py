@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support.same_state import same
 
 import seg.evaluate
 from dem_apps.runtime.checkpoint import load_checkpoint
@@ -33,16 +33,6 @@ def runs(tiny_config, tmp_path_factory) -> tuple[Path, Path]:
 
 def scores(run: Path) -> dict:
     return json.loads((run / "eval.json").read_text())
-
-
-def same(one: dict, other: dict) -> bool:
-    return list(one) == list(other) and all(value.equal(other[name]) for name, value in one.items())
-
-
-def evaluated(run: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> dict:
-    monkeypatch.setattr(sys, "argv", ["seg.evaluate", "--run", str(run), "--out", str(out), "--device", "cpu", *flags])
-    seg.evaluate.main()
-    return json.loads(out.read_text())
 
 
 def test_training_goes_on_as_without(runs):
@@ -76,18 +66,22 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
         assert RE_ESTIMATED_ON not in state
 
 
-def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, monkeypatch, capsys):
-    flags = ("--checkpoint", "last", "--batch-norm-after", "target")
-    after = evaluated(runs[0], tmp_path / "after.json", monkeypatch, *flags)
-    assert "running statistics re-estimated on target images after training" in capsys.readouterr().out
+def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run_here):
+    def evaluated(run: Path, name: str, *flags: str) -> tuple[dict, str]:
+        out = tmp_path / name
+        done = run_here(seg.evaluate.main, "--run", str(run), "--out", str(out), "--checkpoint", "last", *flags)
+        return json.loads(out.read_text()), done.stdout
+
+    after, said = evaluated(runs[0], "after.json", "--batch-norm-after", "target")
+    assert "running statistics re-estimated on target images after training" in said
     trained = scores(runs[1])
     assert after["miou"] == trained["miou"]
     assert after["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
     assert after["protocol"]["batch_norm"] == trained["protocol"]["batch_norm"]
-    plain = evaluated(runs[0], tmp_path / "plain.json", monkeypatch, "--checkpoint", "last")
-    assert "running statistics moved by target alone" in capsys.readouterr().out
+    plain, said = evaluated(runs[0], "plain.json")
+    assert "running statistics moved by target alone" in said
     assert plain["miou"] == scores(runs[0])["miou"]
-    saved = evaluated(runs[1], tmp_path / "saved.json", monkeypatch, "--checkpoint", "last")
+    saved, _ = evaluated(runs[1], "saved.json")
     assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
     assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images after training"
 

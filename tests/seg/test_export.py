@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from support.pictures import noise, save
+from support.same_state import contents
 from support.untrained_run import write_run
 from torch.nn import functional as F
 
@@ -119,22 +120,19 @@ def test_the_selected_checkpoint_sees_the_runs_target_size_by_default(draw, tmp_
         np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
 
 
-def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, capsys, monkeypatch):
+def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, run_here):
     whole = draw("a.png", (64, 48))
     (tmp_path / "images" / "b.png").write_bytes(whole.read_bytes()[:3000])
     (tmp_path / "images" / "c.jpg").write_text("no image")
     draw("d.png")
     folders = ["--images", str(tmp_path / "images"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr("sys.argv", ["seg.export", "--run", str(run), *folders])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 1
-    finished = capsys.readouterr()
-    complaints = finished.err.strip().splitlines()
+    finished = run_here(main, "--run", str(run), *folders)
+    assert finished.returncode == 1
+    complaints = finished.stderr.strip().splitlines()
     assert len(complaints) == 2
     assert "b.png: the image cannot be read" in complaints[0]
     assert "c.jpg: the image cannot be read" in complaints[1]
-    assert "exported 2 of 4 images, skipped 2" in finished.out
+    assert "exported 2 of 4 images, skipped 2" in finished.stdout
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 
@@ -233,8 +231,7 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     two = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
     assert (one.returncode, two.returncode) == (1, 1)  # of the broken image
     assert two.stdout.replace("two", "one") == one.stdout
-    first, second = ({file.relative_to(out): file.read_bytes() for file in out.rglob("*.*") if file.is_file()}
-                     for out in (tmp_path / "one", tmp_path / "two"))  # fmt: skip
+    first, second = contents(tmp_path / "one"), contents(tmp_path / "two")
     assert len(first) == 2 * (5 * 4 + 2) + 5
     assert second == first
     again = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
@@ -249,6 +246,6 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     expected, found = (json.loads((tmp_path / name).read_text()) for name in ("1.json", "2.json"))
     assert found["per_class_iu"] == expected["per_class_iu"]
     assert found["mean_entropy"] == pytest.approx(expected["mean_entropy"], rel=1e-12)
-    first, second = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("p1", "p2"))
+    first, second = contents(tmp_path / "p1"), contents(tmp_path / "p2")
     assert second == first
     assert len(first) == 4

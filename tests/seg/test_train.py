@@ -13,7 +13,7 @@ import pytest
 import yaml
 from PIL import Image
 from support.glossary import explained, keys_of
-from support.same_state import same
+from support.same_state import contents, same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import seg.data.__main__
@@ -245,11 +245,11 @@ def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, source, tiny_fla
 
 def test_an_existing_run_is_never_overwritten(finished, tiny_flags, train_here):
     run, _ = finished
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     process = train_here(*tiny_flags, "--run-dir", str(run))
     assert process.returncode == 2
     assert "holds another run, which is never overwritten" in process.stderr
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
 
 
 def test_the_demo_config_file_is_the_default():

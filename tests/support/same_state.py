@@ -1,7 +1,8 @@
-"""Whether two states of checkpoints are the same, bit for bit."""
+"""Whether two states of checkpoints, or two folders, are the same, bit for bit."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,3 +19,8 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and np.array_equal(one, other)
     return bool(one == other)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file, by its path in the folder."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}

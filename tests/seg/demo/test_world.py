@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.same_state import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
 from seg.demo import demo_pair as demo
@@ -15,10 +16,6 @@ from seg.demo.street.looks import CAMERA_STREET, GAME_STREET, Domain, target_loo
 from seg.demo.street.world import draw_street
 
 SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
-
-
-def _files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.parametrize("domain", [GAME_STREET, CAMERA_STREET], ids=["source", "target"])
@@ -63,7 +60,7 @@ def test_layouts_and_modes(tmp_path: Path) -> None:
         drawn = draw_street(CAMERA_STREET, split, index, size=(64, 32))
         np.testing.assert_array_equal(np.asarray(image), drawn[0])
         np.testing.assert_array_equal(np.asarray(label), drawn[1])
-    assert len(_files(tmp_path / "pair")) == 2 * (3 + 2 + 2) + 1
+    assert len(contents(tmp_path / "pair")) == 2 * (3 + 2 + 2) + 1
 
 
 def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +78,7 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("damage", ["none", "missing label", "missing image", "empty", "other world", "other seed"])
 def test_a_whole_pair_is_kept_and_another_is_drawn_anew(damage: str, tmp_path: Path, capsys) -> None:
     root = demo.write_demo_pair(tmp_path / "pair", **SMALL).source_root.parent
-    before = _files(root)
+    before = contents(root)
     image, label = root / "gta5/images/00001.png", root / "gta5/labels/00001.png"
     if damage in ("missing label", "missing image"):
         (label if damage == "missing label" else image).unlink()
@@ -93,7 +90,7 @@ def test_a_whole_pair_is_kept_and_another_is_drawn_anew(damage: str, tmp_path: P
         image.write_bytes(b"old")
     capsys.readouterr()
     demo.write_demo_pair(root, **SMALL, seed=int(damage == "other seed"))
-    assert (_files(root) == before) == (damage != "other seed")
+    assert (contents(root) == before) == (damage != "other seed")
     assert ("drawing the demo pair, 7 images" in capsys.readouterr().out) == (damage != "none")
     assert [file for file in tmp_path.iterdir() if file.suffix != ".lock"] == [root]
 

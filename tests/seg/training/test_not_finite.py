@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -10,26 +9,14 @@ from typing import Any
 import pytest
 import torch
 from support import not_finite_worker as worker
+from support.same_state import contents
 
 import seg.train
 import seg.training.loop
 from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
-
-
-def poisoned_at(step: int, monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
-    """Let ``plant(state, micro_batches)`` spoil something before that step of seg.train."""
-    genuine = seg.training.loop.training_step
-
-    def spoilt(state: Any, micro_batches: Any) -> Any:
-        if state.step + 1 == step:
-            plant(state, micro_batches)
-        return genuine(state, micro_batches)
-
-    monkeypatch.setattr(seg.training.loop, "training_step", spoilt)
 
 
 def plant_weight(state: Any, _micro_batches: Any) -> None:
@@ -41,37 +28,35 @@ def plant_source_image(_state: Any, micro_batches: Any) -> None:
     micro_batches[0].source["image"][1, 0, 3, 3] = math.inf
 
 
-def content(folder: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
-
-
 @pytest.mark.parametrize(
     ("method", "plant", "losses"),
     [("minent", plant_weight, "source/cross_entropy_main"), ("advent", plant_source_image, "source/cross_entropy_aux")],
 )
 def test_training_stops_with_one_sentence(
-    method: str, plant: Any, losses: str, tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    method: str, plant: Any, losses: str, tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: Any
 ) -> None:
     run = tmp_path / "run"
     flags = [*tiny_flags, "--eval-every", "1", "--maps", "0", "--method", method, "--discriminator.channels", "4"]
-    config = parse_config(TrainConfig, "x", "x", [*flags, "--run-dir", str(run)])
     saved: dict[str, Any] = {}
 
-    def spoil(state: Any, micro_batches: Any) -> None:
-        saved.update(content(run / "checkpoints"), names=[*micro_batches[0].source["name"]])
-        plant(state, micro_batches)
+    genuine = seg.training.loop.training_step
 
-    poisoned_at(3, monkeypatch, spoil)
-    with pytest.raises(SystemExit) as left:
-        run_command(lambda: seg.train.train(config) and None)
-    assert left.value.code == 1
-    (sentence,) = capsys.readouterr().err.splitlines()
+    def spoilt(state: Any, micro_batches: Any) -> Any:
+        if state.step == 2:
+            saved.update(contents(run / "checkpoints"), names=[*micro_batches[0].source["name"]])
+            plant(state, micro_batches)
+        return genuine(state, micro_batches)
+
+    monkeypatch.setattr(seg.training.loop, "training_step", spoilt)
+    done = run_here(seg.train.main, *flags, "--run-dir", str(run))
+    assert done.returncode == 1
+    (sentence,) = done.stderr.splitlines()
     assert sentence.startswith("error: step 3: no finite number for ")
     assert losses in sentence
     names = saved.pop("names")
     assert all(name in sentence for name in names)
     assert f"the checkpoint {run}/checkpoints/last of step 2 is from before, and --resume continues from it" in sentence
-    assert content(run / "checkpoints") == saved
+    assert contents(run / "checkpoints") == saved
     state = load_checkpoint(run / "checkpoints", "last")
     assert state["step"] == 2
     assert all(value.isfinite().all() for value in state["model"].values())
