@@ -48,12 +48,11 @@ def mean_curve(
 def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
     """A chart for each heading: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
     logged = {name for group in groups for run in group.runs for line in run.metrics for name in line}
+    several = len(groups) > 1 or len(groups[0].runs) > 1
     charts: dict[str, list[Metric]] = {}
     for metric in metrics:
         if metric.name in logged:
-            heading = metric.chart or metric.title
-            if len(groups) > 1 or len(groups[0].runs) > 1:
-                heading = f"{metric.chart}, {metric.title}" if metric.chart else metric.title
+            heading = ", ".join(filter(None, (metric.chart, metric.title))) if several else metric.chart or metric.title
             charts.setdefault(heading, []).append(metric)
     drawn = []
     for heading, members in charts.items():

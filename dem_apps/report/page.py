@@ -12,18 +12,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dem_apps.errors import InputError
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
-from dem_apps.report.intervals import difference_interval
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
 from dem_apps.report.tables import (
     Cell,
     Table,
     class_table,
+    compared,
     comparison_table,
-    difference_text,
     scores_of,
-    spread,
-    values_of,
 )
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
@@ -70,21 +67,15 @@ def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None,
 
 def render_runs(runs: Sequence[Run], baseline: Run | None = None, tail: Sequence[str] = ()) -> bytes:
     """The page of runs; runs of different applications stand below each other."""
-    sections: list[Section] = []
-    headings = list(dict.fromkeys(run.info.heading for run in runs))
-    for heading in headings:
-        members = [run for run in runs if run.info.heading == heading]
-        sections += _sections(members, baseline, tail)
-    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
-    return render(title, sections)
+    kinds = dict.fromkeys(run.info.heading for run in runs)
+    parts = [_sections([run for run in runs if run.info.heading == kind], baseline, tail) for kind in kinds]
+    return render(runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared", [s for part in parts for s in part])
 
 
 def render(title: str, sections: Sequence[Section]) -> bytes:
     """A page that is one file and loads nothing; sections without content are left out."""
     folder = FileSystemLoader(Path(__file__).parent / "templates")
-    environment = Environment(
-        loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     shown = [section for section in sections if section.content]
     text = environment.get_template("page.html").render(title=title, sections=shown)
     return f"{GENERATOR}\n{text}".encode(errors="replace")
@@ -125,17 +116,13 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group)
     if not scores:
         return []
     first, control = scores[0], groups[0].runs[0].info.control
-    lines = [f"{group.name}: {first.title} {spread(first, list(values_of(first, group).values()))}" for group in groups]
-    theirs = values_of(first, reference)
-    for position, group in enumerate(groups):
-        ours = values_of(first, group)
-        if group is reference or not ours or not theirs:
-            continue
-        interval = difference_interval(ours, theirs)
-        verdict = "not significant" if interval.low is not None else "one seed says little"
-        if interval.excludes_zero:
-            verdict = "95 % CI excludes 0"
-        lines[position] += f"; difference to {reference.name} {difference_text(first, interval)} ({verdict})"
+    lines = []
+    for group in groups:
+        cell = compared(first, group, reference)
+        verdict = "not significant" if "[" in cell.small else "one seed says little"
+        verdict = "95 % CI excludes 0" if cell.strong else verdict
+        difference = f"; difference to {reference.name} {cell.small} ({verdict})" if cell.small else ""
+        lines.append(f"{group.name}: {first.title} {cell.main}{difference}")
     if len(groups) == 1 and control:
         lines.append(f"The effect of training is the difference to {control}.")
     return lines
@@ -146,13 +133,8 @@ def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: G
     table = comparison_table(scores, groups, reference)
     if len(groups) > 5:
         return table
-    rows = [
-        (
-            f"{score.title} ({score.note})" if score.note else score.title,
-            [cells[position + 1] for _, cells in table.rows],
-        )
-        for position, score in enumerate(scores)
-    ]
+    names = [f"{score.title} ({score.note})" if score.note else score.title for score in scores]
+    rows = [(name, [cells[place] for _, cells in table.rows]) for place, name in enumerate(names, start=1)]
     return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
 
 
@@ -180,10 +162,6 @@ def _made(run: Run) -> list[tuple[str, str]]:
     if isinstance(words, list) and words:
         program = PurePath(str(words[0]))
         command = f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
-    protocol = run.evaluation.get("protocol", {})
-    documents = {
-        "settings": run.config,
-        "protocol": protocol,
-        "environment": {"folder": str(run.path), **run.environment},
-    }
+    where = {"folder": str(run.path), **run.environment}
+    documents = {"settings": run.config, "protocol": run.evaluation.get("protocol", {}), "environment": where}
     return [("command", command), *flat(documents).items()]

@@ -45,12 +45,9 @@ Gallery = list[tuple[str, list[tuple[View, list[Shown]]]]]
 
 def find_pictures(run: Run) -> list[Picture]:
     """The pictures in ``entropy_maps/IMAGE/VIEW.png``."""
-    folder = run.path / "entropy_maps"
-    images = sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-    found = [
-        Picture(image.name, view, run.name, image / f"{view.name}.png") for image in images for view in run.info.views
-    ]
-    return [picture for picture in found if picture.file.is_file()]
+    images = sorted((run.path / "entropy_maps").glob("*/"))
+    files = [(view, image / f"{view.name}.png") for image in images for view in run.info.views]
+    return [Picture(file.parent.name, view, run.name, file) for view, file in files if file.is_file()]
 
 
 def gallery(pictures: Sequence[Picture]) -> Gallery:
@@ -65,13 +62,9 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
 
 def embed_videos(run: Run) -> list[Shown]:
     """The recordings in ``videos/`` that are small enough."""
-    folder = run.path / "videos"
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [
-        Shown(file.name, _data(_VIDEOS[file.suffix], file.read_bytes()))
-        for file in files
-        if file.suffix in _VIDEOS and file.stat().st_size < _LARGEST_VIDEO
-    ]
+    files = [file for file in sorted((run.path / "videos").glob("*")) if file.suffix in _VIDEOS]
+    small = [file for file in files if file.stat().st_size < _LARGEST_VIDEO]
+    return [Shown(file.name, _data(_VIDEOS[file.suffix], file.read_bytes())) for file in small]
 
 
 def _uri(picture: Picture) -> str:
@@ -81,13 +74,10 @@ def _uri(picture: Picture) -> str:
     with Image.open(picture.file) as opened:
         image = opened.convert("RGB")
     content = io.BytesIO()
-    if picture.view.classes:  # between two classes there is no colour
-        image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST)
-        image.quantize(256).save(content, "PNG", optimize=True)
-        return _data("image/png", content.getvalue())
-    image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.BOX)
-    image.save(content, "JPEG", quality=85)
-    return _data("image/jpeg", content.getvalue())
+    crisp = picture.view.classes  # between two classes there is no colour
+    image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
+    (image.quantize(256) if crisp else image).save(content, "PNG" if crisp else "JPEG", optimize=crisp, quality=85)
+    return _data("image/png" if crisp else "image/jpeg", content.getvalue())
 
 
 def _data(kind: str, content: bytes) -> str:

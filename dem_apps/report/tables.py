@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import printable
-from dem_apps.report.intervals import Interval, difference_interval
+from dem_apps.report.intervals import difference_interval
 from dem_apps.report.runs import Group, Run
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
@@ -70,25 +70,19 @@ def values_of(score: Score, group: Group) -> dict[str, float]:
 
 
 def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
-    """Mean ± standard deviation of a group, and its difference to the baseline."""
+    """Mean ± standard deviation, and the difference to the baseline with its CI; in words where the CI excludes 0."""
     ours = values_of(score, group)
     main = spread(score, list(ours.values()))
     theirs = {} if baseline is None or group is baseline else values_of(score, baseline)
     if not ours or not theirs:
         return Cell(main)
     interval = difference_interval(ours, theirs)
-    return Cell(main, difference_text(score, interval), strong=interval.excludes_zero)
-
-
-def difference_text(score: Score, interval: Interval) -> str:
-    """A difference with its CI, and whether it is better or worse where the CI excludes 0."""
     text = score.text(interval.estimate, "+")
-    if interval.low is None or interval.high is None:
-        return text
-    verdict = ""
+    if interval.low is not None and interval.high is not None:
+        text += f" [{score.text(interval.low, '+')}, {score.text(interval.high, '+')}]"
     if interval.excludes_zero and score.better:
-        verdict = ", better" if (interval.estimate > 0) == (score.better == "higher") else ", worse"
-    return f"{text} [{score.text(interval.low, '+')}, {score.text(interval.high, '+')}]{verdict}"
+        text += ", better" if (interval.estimate > 0) == (score.better == "higher") else ", worse"
+    return Cell(main, text, strong=interval.excludes_zero)
 
 
 def spread(score: Score, values: Sequence[float]) -> str:
