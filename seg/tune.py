@@ -6,7 +6,6 @@ validation images (``validation_part`` from 0 to that share). The values found a
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,9 +57,14 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     The command with ``arguments`` continues the study. Raises InputError: settings that do not fit, a folder of another
     study, no trial with a score.
     """
-    from dem_apps.jobs.search import DEM_SPACE, Plan, opened_study, run_search
+    from dem_apps.jobs.search import DEM_SPACE, Plan, opened_study, refuse_given, run_search
+    from seg.methods import METHODS
 
-    _check(train)
+    found = "the search finds it"
+    refuse_given(train, tau=found, alpha=found, validation_part="--share says what trials are scored on")
+    if not METHODS[train.method].uses_target:
+        usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
+        raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
     of_trial: dict[str, Any] = {
         "loss": "dem", "max_steps": config.steps or train.max_steps, "validation_part": [0.0, config.share], "maps": 0,
     }  # fmt: skip
@@ -87,18 +91,6 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     return path
 
 
-def _check(train: TrainConfig) -> None:
-    """Refuse settings that the search decides, and a method without an objective."""
-    from dem_apps.jobs.search import refuse_given
-    from seg.methods import METHODS
-
-    found = "the search finds it"
-    refuse_given(train, tau=found, alpha=found, validation_part="--share says what trials are scored on")
-    if not METHODS[train.method].uses_target:
-        usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
-        raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
-
-
 def _images(train: TrainConfig, share: float) -> int:
     """The images that trials are scored on, once data are found (or drawn) that leave some to judge on."""
     from seg.data.domains import open_pair, open_validation
@@ -122,7 +114,7 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     from optuna.visualization.matplotlib import plot_contour
 
     from dem_apps.jobs.search import best_trial, scored, trials_table
-    from dem_apps.runtime.files import write_atomically
+    from dem_apps.runtime.files import whole_file, write_atomically
 
     best = best_trial(path, study)
     fragment: dict[str, Any] = {"loss": "dem", **best.params, "validation_part": [share, 1.0]}
@@ -133,16 +125,14 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     )
     write_atomically(path / "best.yaml", text.encode())
     plot_contour(study, ["tau", "alpha"], target_name="mIoU")
-    picture = io.BytesIO()
-    pyplot.savefig(picture)
-    write_atomically(path / "search.png", picture.getvalue())
+    with whole_file(path / "search.png") as picture:
+        pyplot.savefig(picture)
     console().print(trials_table(study, "mIoU"))
     entropy = next((f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), "")
-    final = command_line("seg.train", [*train_flags, "--config", str(path / "best.yaml")])
     print(
         f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"
         f"files    {path}: best.yaml, trials.csv, search.png\n"
-        f"next     {final}"
+        f"next     {command_line('seg.train', [*train_flags, '--config', str(path / 'best.yaml')])}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,6 @@ from rich.progress import Progress
 from dem_apps.errors import InputError
 from dem_apps.jobs.job import Job, JobFailed, JobKilled, run_job
 from dem_apps.runtime.settings import option
-from dem_apps.runtime.signals import signals_kept
 from dem_apps.runtime.terminal import console
 
 #: For small networks on a CPU, where one thread is the fastest.
@@ -40,8 +40,8 @@ class ExecutorConfig:
 
 
 @dataclass(frozen=True)
-class _Study:
-    """Where the study is."""
+class SearchConfig(ExecutorConfig):
+    """Settings of every search."""
 
     study_dir: str | None = option(
         None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
@@ -49,11 +49,6 @@ class _Study:
     storage: str | None = option(
         None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
     )
-
-
-@dataclass(frozen=True)
-class SearchConfig(ExecutorConfig, _Study):
-    """Settings of every search."""
 
 
 class Executor:
@@ -88,16 +83,18 @@ class RayExecutor(Executor):
     def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
         super().__init__({**{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, **environment})
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             import ray
 
-            with signals_kept():  # Ray would take SIGTERM for itself
-                ray.init(address=config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL)
+            ray.init(address=config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL)
         except ImportError as error:
             raise InputError("--executor ray: needs ray, not installed here; pip install -e '.[cluster]'") from error
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             why = " ".join(str(error).split())[:200]
             raise InputError(f"--ray-address: no cluster of Ray's at '{config.ray_address}' ({why})") from error
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
         self._ray: Any = ray
         self._task: Any = ray.remote(run_job).options(num_cpus=config.cores_per_job, num_gpus=config.gpus_per_job)
 

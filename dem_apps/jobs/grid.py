@@ -25,8 +25,8 @@ _OF_THE_COMMAND_LINE = ("import", "import_modules")
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """What is trained, and where the results go."""
+class GridConfig(ExecutorConfig):
+    """Settings of every grid; a command adds its rows and the arm that it compares with."""
 
     arms: dict[str, Any] = option(
         {}, "what is compared, each with its settings: {none: {loss: none}}", value="{ARM: {}}", group="grid"
@@ -36,11 +36,6 @@ class _Grid:
     folder: str | None = option(None, "folder of the grid (needed)", value="DIR", group="run")
     report_only: bool = option(False, "train nothing, report what is finished")
     out: str | None = option(None, "folder of the report; default: FOLDER/report", value="DIR")
-
-
-@dataclass(frozen=True)
-class GridConfig(ExecutorConfig, _Grid):
-    """Settings of every grid; a command adds its rows and the arm that it compares with."""
 
 
 @dataclass(frozen=True)

@@ -90,16 +90,6 @@ def shipped_with(config_class: type) -> dict[str, Path]:
     return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}
 
 
-def config_files(arguments: Sequence[str]) -> list[str]:
-    """What ``--config`` names, as often as it is given."""
-    files: list[str] = []
-    for position, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == "--config":
-            files += [value] if equals else arguments[position + 1 : position + 2]
-    return files
-
-
 def search_flags(
     arguments: Sequence[str], search_class: type, train_class: type, train_module: str
 ) -> tuple[list[str], list[str]]:

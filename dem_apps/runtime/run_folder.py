@@ -153,15 +153,12 @@ class RunFolder:
 
 
 def _refuse_used(path: Path) -> None:
-    if path.exists() and not (path.is_dir() and all(map(_of_no_run_yet, path.iterdir()))):
+    entries = path.iterdir() if path.is_dir() else [path] if path.exists() else []
+    if any(entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes for entry in entries):
         what, hint = "other files", ""
         if (path / "config.yaml").is_file():
             what, hint = "another run", ", or continue it with --resume"
         raise InputError(f"{path}: holds {what}, which is never overwritten; give another --run-dir{hint}")
-
-
-def _of_no_run_yet(entry: Path) -> bool:
-    return entry.name in _NO_RUN_YET or ".tmp" in entry.suffixes
 
 
 def _locked(path: Path) -> FileLock:

@@ -20,7 +20,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.errors import InputError, first_words, nearest, shown
-from dem_apps.runtime.arguments import config_files, fields_of, flag, normalise, search_flags, shipped_with
+from dem_apps.runtime.arguments import fields_of, flag, normalise, search_flags, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.files import parsed_yaml, read_text
 from dem_apps.runtime.run_reader import read_config
@@ -98,8 +98,8 @@ def parse_config(
     arguments = normalise(sys.argv[1:] if argv is None else argv, config_class)
     common = () if arguments[-1:] == ["all"] else getattr(config_class, "COMMON", ())
     parser = _build_parser(config_class, prog, example, config_help, description, common)
-    for file in config_files(arguments):
-        _check_file(file, config_class)
+    for file in (argument for argument in arguments if argument.startswith("--config=")):
+        _check_file(file.removeprefix("--config="), config_class)
     given = _parsed(lambda: parser.parse_args(arguments), config_class, "--config", flag, parser)
     config = _checked(config_class, given, flag)
     if getattr(config, "resume", False):

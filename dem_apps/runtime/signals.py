@@ -103,17 +103,6 @@ def going_on_with(text: str) -> Iterator[None]:
         raise Stopped(number, f"interrupted; {text}") from interruption
 
 
-@contextmanager
-def signals_kept() -> Iterator[None]:
-    """Handlers that a library installs in the block for itself are gone at its end."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def command_line(module: str, arguments: Sequence[str]) -> str:
     """``python -m MODULE ARGUMENTS``, to be typed into a shell."""
     return shlex.join(["python", "-m", module, *arguments])
