@@ -62,8 +62,6 @@ def search_space(config: TrainConfig) -> Space:
 
     Raises InputError: a loss that has no weight to search.
     """
-    from optuna.distributions import FloatDistribution
-
     from dem_apps.jobs.search import Space, dem_allows
 
     if config.loss == "none":
@@ -71,10 +69,7 @@ def search_space(config: TrainConfig) -> Space:
     options = [name for name in objective_options(config.loss) if name in _RANGES and getattr(config, name) is None]
     given = {name: 1.0 if getattr(config, name) is None else getattr(config, name) for name in ("tau", "alpha")}
     ranges = {name: _RANGES[name] for name in (LOG_COEFFICIENT, *options)}
-    return Space(
-        {name: FloatDistribution(low, high, step=step) for name, (low, high, step) in ranges.items()},
-        lambda values: config.loss != "dem" or dem_allows({**given, **values}),
-    )
+    return Space(ranges, lambda values: config.loss != "dem" or dem_allows({**given, **values}))
 
 
 def tune(
@@ -91,7 +86,7 @@ def tune(
 
     refuse_given(train, ent_coef="the search finds it")
     resolved, space = resolve(train), search_space(train)
-    first_point = {name: _FIRST[name] for name in space.distributions}
+    first_point = {name: _FIRST[name] for name in space.ranges}
     plan = Plan(space, first_point, min(config.trials, len(space.points())), train.seed, "return")
 
     def jobs(folder: Path, values: dict[str, float], first: int = train.seed, seeds: int = config.seeds) -> list[Job]:
@@ -106,7 +101,7 @@ def tune(
     compared = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
     with opened_study("rl.tune", arguments, config, compared) as (path, study):
         print(
-            f"search   {', '.join(space.distributions)} of {train.loss} on {train.env}, {plan.trials} trials of "
+            f"search   {', '.join(space.ranges)} of {train.loss} on {train.env}, {plan.trials} trials of "
             f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
             flush=True,
         )

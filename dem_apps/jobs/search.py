@@ -41,19 +41,23 @@ _DIGITS = 10  # 3 * 0.1 and 0.3 are the same point
 
 @dataclass(frozen=True)
 class Space:
-    """A finite grid: each parameter's range, with a step, and which combinations exist."""
+    """A finite grid: low end, high end and step of each parameter, and which combinations exist."""
 
-    distributions: Mapping[str, FloatDistribution]
-    allowed: Callable[[Values], bool] = lambda values: True
+    ranges: Mapping[str, tuple[float, float, float]]
+    allowed: Callable[[Values], bool] = lambda _: True
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The ranges as Optuna has them."""
+        return {name: FloatDistribution(low, high, step=step) for name, (low, high, step) in self.ranges.items()}
 
     def points(self) -> list[Values]:
         """Every allowed combination."""
-        axes = []
-        for one in self.distributions.values():
-            assert one.step is not None
-            steps = round((one.high - one.low) / one.step)
-            axes.append([round(one.low + index * one.step, _DIGITS) for index in range(steps + 1)])
-        every = (dict(zip(self.distributions, combination, strict=True)) for combination in product(*axes))
+        axes = [
+            [round(low + index * step, _DIGITS) for index in range(round((high - low) / step) + 1)]
+            for low, high, step in self.ranges.values()
+        ]
+        every = (dict(zip(self.ranges, combination, strict=True)) for combination in product(*axes))
         return [values for values in every if self.allowed(values)]
 
 
@@ -63,9 +67,7 @@ def dem_allows(values: Values) -> bool:
 
 
 #: DEM*'s: τ and α from 0 to 2 in steps of 0.1 (paper, Sec. 3.2 and App. B) without what Prop. A.1 rules out.
-DEM_SPACE = Space(
-    {"tau": FloatDistribution(0.1, 2.0, step=0.1), "alpha": FloatDistribution(0.0, 2.0, step=0.1)}, dem_allows
-)
+DEM_SPACE = Space({"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}, dem_allows)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _suggested(space: Space, tried: Sequence[FrozenTrial], free: list[Values], s
     copy = optuna.create_study(sampler=sampler, direction="maximize")
     copy.add_trials(tried)
     for _ in range(100):
-        proposal = copy.ask(dict(space.distributions))
+        proposal = copy.ask(space.distributions)
         values = {name: round(value, _DIGITS) for name, value in proposal.params.items()}
         if values in free:
             return values
@@ -173,7 +175,7 @@ def run_search(
 
     Trial N runs ``jobs`` in ``path/trials/NNNN``.
     """
-    trials, distributions = study.get_trials(), dict[str, BaseDistribution](plan.space.distributions)
+    trials, distributions = study.get_trials(), plan.space.distributions
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
     waiting += [study.ask(distributions) for trial in trials if trial.state == TrialState.WAITING]
     most = plan.trials - sum(trial.state.is_finished() for trial in trials)

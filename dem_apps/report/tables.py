@@ -52,16 +52,12 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
             f" Small: difference to the baseline “{baseline.name}” with its 95 % CI (Student's t over seeds that both "
             "have, else Welch's); bold where it excludes 0. Nothing corrects for the number of comparisons."
         )
-    table = Table("Final scores", ["arm", "seeds", *(title(score) for score in scores)], note=note)
+    titles = [f"{score.title} ({score.note})" if score.warning else score.title for score in scores]
+    table = Table("Final scores", ["arm", "seeds", *titles], note=note)
     for group in groups:
         cells = [compared(score, group, baseline) for score in scores]
         table.rows.append((group.name, [Cell(str(len(group.runs))), *cells]))
     return table
-
-
-def title(score: Score) -> str:
-    """A score's heading; with its note where that is a warning."""
-    return f"{score.title} ({score.note})" if score.warning else score.title
 
 
 def values_of(score: Score, group: Group) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
-from dem_apps.runtime.terminal import print_anything
 
 #: Errors about a path that the user gave, where the system names the path.
 _PATH_ERRORS = (
@@ -33,7 +33,9 @@ def run_command(main: Callable[[], None]) -> None:
     Training that stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells
     expect; ``main`` has the chance to clean up before.
     """
-    print_anything()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character without a code there is printed as an escape
+            stream.reconfigure(errors="backslashreplace")
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     thread_failed, threading.excepthook = threading.excepthook, _thread_failed
     signal.signal(signal.SIGTERM, _terminate)

@@ -6,10 +6,9 @@ dots: ``checkpoints.best.miou``.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import read_json
@@ -73,10 +72,6 @@ class MetricsInfo:
     views: tuple[View, ...] = ()
     reliability: str = ""  #: key of a mapping with lists ``confidence`` and ``accuracy``, one number a bin
     histogram: str = ""  #: key of a mapping with the list ``edges`` and one list of counts for each part
-
-    def document(self) -> dict[str, Any]:
-        """For :meth:`dem_apps.runtime.run_folder.RunFolder.create`; see :func:`read_metrics_info`."""
-        return dataclasses.asdict(self)
 
 
 def read_metrics_info(file: Path) -> MetricsInfo:

@@ -11,12 +11,12 @@ import json
 import math
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class RunFolder:
             _refuse_used(path)  # another process may have made a run of it before this one had the lock
             write_atomically(path / "environment.json", _json(environment(seed, device)))
             if info is not None:
-                write_atomically(path / METRICS_INFO, _json(info.document()))
+                write_atomically(path / METRICS_INFO, _json(asdict(info)))
             # last: a folder that has it can be resumed
             write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
         except (PermissionError, NotADirectoryError) as error:
@@ -87,7 +87,7 @@ class RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
         run = cls(path, _locked(path), start_step)
         if info is not None:
-            run.write_json(METRICS_INFO, info.document())
+            run.write_json(METRICS_INFO, asdict(info))
         for left_by_a_kill in run.checkpoints.glob(f".*.tmp{SUFFIX}"):
             left_by_a_kill.unlink()
         return run
@@ -168,11 +168,6 @@ def _locked(path: Path) -> FileLock:
     except Timeout as error:
         raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
     return lock
-
-
-def report_command(path: Path) -> str:
-    """The command that makes a page of a run, as the end of a training says it."""
-    return f"python -m dem_apps.report {shlex.quote(str(path))}"
 
 
 def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:

@@ -22,16 +22,15 @@ def read_config(path: Path) -> dict[str, Any]:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of ``metrics.jsonl``, mappings with a ``step``; a last line that a kill cut short is left out."""
     file = path / "metrics.jsonl"
-    rows = read_text(file).rstrip().split("\n")
+    rows = [row for row in read_text(file).split("\n") if row]
     lines: list[dict[str, Any]] = []
     for number, row in enumerate(rows, start=1):
         try:
-            line = parsed_json(row, f"{file}, line {number}") if row else None
-            if line is not None and not (isinstance(line, dict) and type(line.get("step")) is int):
-                raise InputError(f"{file}, line {number}: expected a mapping with a whole number 'step'")
+            line: dict[str, Any] = parsed_json(row, f"{file}, line {number}")
+            required(line, f"{file}, line {number}", step=int)
         except InputError:
             if number < len(rows):
                 raise
             break
-        lines += [] if line is None else [line]
+        lines.append(line)
     return lines

@@ -1,18 +1,8 @@
-"""Printing to terminals and files that cannot show every character."""
+"""Printing to a terminal with rich."""
 
 from __future__ import annotations
 
-import io
-import sys
-
 from rich.console import Console
-
-
-def print_anything() -> None:
-    """From now on a character that stdout or stderr has no code for is printed as an escape, and is no error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def console() -> Console:

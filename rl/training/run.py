@@ -18,10 +18,10 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import to_dict
-from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
+from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig
 from rl.envs.make import make_training_envs, normalised
@@ -163,7 +163,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         print(f"video       {video}")
     print("\n".join(verdict(config, returns, last["mean_return"], figures)))
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
-    print(f"report      {report_command(run.path)}")
+    print(f"report      {command_line('dem_apps.report', [str(run.path)])}")
 
 
 def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
-from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume, report_command
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.settings import to_dict
-from dem_apps.runtime.signals import StopRequest, going_on_with, resume_command
+from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
@@ -264,4 +264,4 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     if config.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
-    print(f"report:       {report_command(run.path)}")
+    print(f"report:       {command_line('dem_apps.report', [str(run.path)])}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ with open(run + "/metrics_info.json", "w") as file:
     file.write(INFO)
 with open(run + "/eval.json", "w") as file:
     json.dump(scores, file)
-""".replace("INFO", repr(json.dumps(described_metrics(19).document())))
+""".replace("INFO", repr(json.dumps(asdict(described_metrics(19)))))
 
 
 @pytest.fixture

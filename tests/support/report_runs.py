@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def write_run(
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (path / "environment.json").write_text(json.dumps({"command": ["/x/seg/train.py", "--seed", "0"]}))
-    (path / FILE).write_text(json.dumps(info.document()))
+    (path / FILE).write_text(json.dumps(asdict(info)))
     if evaluation is not None:
         (path / "eval.json").write_text(json.dumps(evaluation))
     return path

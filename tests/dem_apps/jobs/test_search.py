@@ -76,7 +76,7 @@ def in_memory(plan: Plan) -> list[optuna.trial.FrozenTrial]:
     """What the plan does where each trial is scored at once."""
     tried: list[optuna.trial.FrozenTrial] = []
     while (values := plan.next_point(tried)) is not None:
-        made = optuna.create_trial(params=values, distributions=dict(DEM_SPACE.distributions), value=peak(values))
+        made = optuna.create_trial(params=values, distributions=DEM_SPACE.distributions, value=peak(values))
         made.number = len(tried)
         tried.append(made)
     return tried
@@ -100,7 +100,7 @@ def test_tpe_finds_more_than_chance() -> None:
 
 
 def test_a_search_larger_than_the_grid_ends_with_the_grid() -> None:
-    everything = [optuna.create_trial(params=p, distributions=dict(DEM_SPACE.distributions), value=0.0)
+    everything = [optuna.create_trial(params=p, distributions=DEM_SPACE.distributions, value=0.0)
                   for p in DEM_SPACE.points()]  # fmt: skip
     assert tpe(1000).next_point(everything) is None
     assert len(everything) == 350
