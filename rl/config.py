@@ -17,10 +17,14 @@ from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 
 LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
-#: Most steps of all evaluations with sampled actions, as a share of the training's, if every episode has full length.
+#: Most steps of all evaluations, as a share of the training's, if every episode has full length.
 EVALUATION_SHARE = 0.5
 #: Likewise of the scores at the end: of two policies, each under two kinds of actions.
 FINAL_SHARE, FINAL_SCORES = 0.25, 4
+#: For the number of evaluations; how long such episodes are is :func:`evaluation_length`.
+LENGTH_WITHOUT_LIMIT = 500
+#: Every fifth evaluation has greedy actions too: until late, many greedy policies play every episode to its limit.
+GREEDY_EVERY = 5
 
 
 def modules_option() -> Any:
@@ -61,7 +65,7 @@ class TrainConfig(ObjectiveSettings):
         {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}"
     )
     eval_freq: int | None = option(
-        None, "steps between evaluations; default: a twentieth of --timesteps, more where episodes are long",
+        None, "steps between evaluations; default: a twentieth of --timesteps, more where these would take half of it",
         at_least=1, group="scores and videos",
     )  # fmt: skip
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1, at_most=10**6)
@@ -91,9 +95,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
     import_environments(config.import_modules)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
-    entry, where = find_entry(config.env, config.algo, file)
+    entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
     weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
-    entry |= config.hyperparameters
     check_entry(entry, config.algo, where)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
     filled_in = config.eval_freq is not None and config.final_episodes is not None
@@ -111,7 +114,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
 
 def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:
     """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps."""
-    affordable = 20 if limit is None else int(EVALUATION_SHARE * timesteps / (episodes * limit))
+    scores = EVALUATION_SHARE * timesteps / (episodes * (limit or LENGTH_WITHOUT_LIMIT))
+    affordable = int((scores - 1) * GREEDY_EVERY / (GREEDY_EVERY + 1))  # the last one has greedy actions too
     return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
@@ -119,6 +123,19 @@ def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
     """A hundred, or fewer where the longest episodes would take a quarter of the steps; an evaluation's at least."""
     affordable = 0 if limit is None else int(FINAL_SHARE * timesteps / (FINAL_SCORES * limit))
     return max(min(affordable, 100), episodes)
+
+
+def evaluation_length(config: TrainConfig) -> int:
+    """Steps that an episode of an evaluation may take, on average: the environment's own limit.
+
+    Without one they are so many that all evaluations of the run take :data:`EVALUATION_SHARE` of the training's steps.
+    """
+    from rl.envs.make import episode_limit
+
+    timesteps, final = config.timesteps or 1, config.final_episodes or config.eval_episodes
+    times = timesteps // (config.eval_freq or timesteps) + 1
+    episodes = (times + times // GREEDY_EVERY + 1) * config.eval_episodes + FINAL_SCORES * final
+    return episode_limit(config.env) or max(int(EVALUATION_SHARE * timesteps / episodes), 1)
 
 
 def read_run(run_dir: Path) -> TrainConfig:

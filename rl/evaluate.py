@@ -10,7 +10,7 @@ from pathlib import Path
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
-from rl.config import import_environments, modules_option, read_run
+from rl.config import evaluation_length, import_environments, modules_option, read_run
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     seed = training.seed if config.seed is None else config.seed
     episodes = config.episodes or training.final_episodes or training.eval_episodes
     wrapper = training.hyperparameters.get("env_wrapper")
-    evaluator = Evaluator(training.env, wrapper, episodes, seed, FINAL, training.goal_return)
+    length = evaluation_length(training)
+    evaluator = Evaluator(training.env, wrapper, episodes, seed, FINAL, training.goal_return, length)
     result = evaluate_checkpoint(model, Path(config.run) / "checkpoints", config.checkpoint, evaluator)
     console().print(results_table(f"{training.env}, {training.loss}, {episodes} episodes", [result]))
     if config.out is not None:

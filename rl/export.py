@@ -64,6 +64,7 @@ def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
     if "optimizer" in state:
         load_state(model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {checkpoint}, 'optimizer'")
     model.num_timesteps = state["step"]
+    model._update_current_progress_remaining(state["step"], config.timesteps or 1)  # which a schedule follows
     return save_plain(model, out)
 
 

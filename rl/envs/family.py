@@ -25,8 +25,9 @@ class Family:
     #: Names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
     #: ``module:Class``. An entry of any environment may use those of all families.
     wrappers: Mapping[str, str] = field(default_factory=dict)
-    #: An entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for those of the ids that ``configs/rl/ALGO.yaml``
-    #: has none for; without one, such an id starts with SB3's defaults.
+    #: An id of ``configs/rl/ALGO.yaml`` whose entry those ids have that the file has none for.
+    entry_of: str | None = None
+    #: An entry for ``ppo`` and one for ``a2c``, in the Zoo's format, likewise; without one they have SB3's defaults.
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     #: What an id begins with, and the mean return at which such a task counts as reached (:func:`goal_return`); the
     #: longest that fits counts. Without one it is gymnasium's ``reward_threshold``.

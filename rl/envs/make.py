@@ -13,12 +13,14 @@ declared type, so the normalised floats are cut to 0, 1, 255, … before every u
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import DtypeObservation
+from gymnasium.wrappers import TransformAction, TransformObservation
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
@@ -35,7 +37,7 @@ Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]
 
 
 def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
-    """One environment. Arrays of whole numbers become floats; pictures, dictionaries and numbers stay as they are.
+    """One environment, in the spaces that SB3 reads: arrays of whole numbers as floats, numbers counted from 0.
 
     Args:
         env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``, perhaps with a module that registers it in
@@ -59,14 +61,19 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
             env = load(WRAPPERS[name])(env, **arguments)
         except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
-    if not _known_to_sb3(env.observation_space):
+    space, actions = env.observation_space, env.action_space
+    if not _known_to_sb3(space):
+        of_minigrid = isinstance(space, spaces.Dict) and "mission" in space.spaces
+        advice = "minigrid.wrappers.FlatObsWrapper" if of_minigrid else "gymnasium.wrappers.FlattenObservation"
         raise InputError(
-            f"--env {env_id}: its observations are a {type(env.observation_space).__name__} that SB3 has no network "
-            "for; name a wrapper that makes one array of them in the hyperparameter entry "
-            f"(env_wrapper: {next(iter(WRAPPERS))})"
+            f"--env {env_id}: its observations are a {type(space).__name__} that SB3 has no network for; name a "
+            f"wrapper that makes one array of them: --hyperparameters.env_wrapper {advice}"
         )
-    if _becomes_float(env.observation_space):
-        env = DtypeObservation(env, np.float32)
+    if (converted := _converted(space)) is not None:
+        env = TransformObservation(env, converted[1], converted[0])
+    start = getattr(actions, "start", 0)
+    if np.any(start):
+        env = TransformAction(env, lambda action: action + start, _from_zero(actions))
     return RestorableEpisode(Monitor(CheckedEnv(env, env_id)))
 
 
@@ -80,8 +87,23 @@ def _known_to_sb3(space: spaces.Space[Any]) -> bool:
     return all(isinstance(part, known) for part in (space.values() if isinstance(space, spaces.Dict) else [space]))
 
 
-def _becomes_float(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating) and not is_picture(space)
+def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:
+    """The space and the conversion of observations that SB3's networks or buffers would misread; None for others."""
+    if isinstance(space, spaces.Dict):
+        parts = {key: found for key, part in space.items() if (found := _converted(part)) is not None}
+        whole = spaces.Dict({**space.spaces, **{key: changed for key, (changed, _) in parts.items()}})
+        return (whole, lambda seen: {**seen, **{k: f(seen[k]) for k, (_, f) in parts.items()}}) if parts else None
+    start: Any = getattr(space, "start", 0)
+    if np.any(start):
+        return _from_zero(space), lambda seen: seen - start
+    if isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating) and not is_picture(space):
+        return spaces.Box(space.low, space.high, space.shape, np.float32), lambda seen: np.asarray(seen, np.float32)
+    return None
+
+
+def _from_zero(space: Any) -> spaces.Space[Any]:
+    """A Discrete or MultiDiscrete space that counts from 0, as SB3 does."""
+    return spaces.Discrete(space.n) if isinstance(space, spaces.Discrete) else spaces.MultiDiscrete(space.nvec)
 
 
 class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -90,20 +112,13 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
     NumPy would broadcast an observation of shape (1,) over a row of four, and 5 is no action of ``Discrete(3)``.
 
     Raises:
-        InputError: spaces that no algorithm of SB3 takes; later, an observation of another shape, or a reward that is
-            no number.
+        InputError: an observation of another shape, or a reward that is no number.
     """
 
     def __init__(self, env: gym.Env, env_id: str) -> None:
         super().__init__(env)
         self._where = f"--env {env_id}"
-        observations, actions = env.observation_space, env.action_space
-        if np.any(getattr(actions, "start", 0)):
-            raise InputError(
-                f"{self._where}: its actions are {actions}, and Stable-Baselines3 counts actions from 0; wrap it so "
-                "that they begin there, as with gymnasium.wrappers.TransformAction"
-            )
-        self._shape = observations.shape
+        self._shape = env.observation_space.shape
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, and check the observation."""
@@ -112,7 +127,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and check observation and reward."""
+        """Step, and check observation and reward. What is kept over a reset is a copy of the environment's own."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._check_observation(observation, "step")
         try:
@@ -120,7 +135,9 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
         except (TypeError, ValueError) as error:
             raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
-        return observation, reward, terminated, truncated, info
+        if terminated or truncated:
+            observation = copy.deepcopy(observation)
+        return observation, reward, terminated, truncated, dict(info)
 
     def _check_observation(self, observation: Any, call: str) -> None:
         shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
@@ -186,25 +203,36 @@ def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bo
 
 
 def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
-    """Running normalisation, over the columns in use where the observations have columns."""
+    """Running normalisation, over the columns in use where the observations have columns; of dictionaries, by key.
+
+    Raises InputError: observations that have no scale, such as Discrete.
+    """
     space = envs.observation_space
-    compact = isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
-    normalise = CompactNormalize(envs, gamma) if compact else VecNormalize(envs, gamma=gamma)
-    normalise.norm_obs, normalise.norm_reward = observations, rewards
-    return normalise
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+        compact = CompactNormalize(envs, gamma)
+        compact.norm_obs, compact.norm_reward = observations, rewards
+        return compact
+    keys = None
+    if isinstance(space, spaces.Dict):
+        envs.observation_space = copy.deepcopy(space)  # VecNormalize changes it, and it may be the environments' own
+        keys = [key for key, part in space.items() if isinstance(part, spaces.Box)]
+    try:
+        return VecNormalize(envs, True, observations, rewards, gamma=gamma, norm_obs_keys=keys)
+    except ValueError as error:
+        raise InputError(f"normalize: {' '.join(str(error).split())}; give dict(norm_obs=False)") from error
 
 
 class StackedEnvs(DummyVecEnv):
     """DummyVecEnv for observations that are one array, without its deep copies of all that the environments return."""
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """As in DummyVecEnv; each info is a new dictionary, but what it holds is the environment's own."""
+        """As in DummyVecEnv; each info is a new dictionary (of CheckedEnv), what it holds is the environment's own."""
         observations = np.empty((self.num_envs, *(self.observation_space.shape or ())), self.observation_space.dtype)
         rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, bool)
         infos: list[dict[str, Any]] = []
         for index, env in enumerate(self.envs):
             observation, rewards[index], terminated, truncated, info = env.step(self.actions[index])
-            info = {**info, "TimeLimit.truncated": truncated and not terminated}
+            info["TimeLimit.truncated"] = truncated and not terminated
             dones[index] = terminated or truncated
             if dones[index]:
                 info["terminal_observation"] = observation

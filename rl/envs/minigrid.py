@@ -9,6 +9,7 @@ from rl.envs.family import Family
 MINIGRID = Family(
     prefixes=("MiniGrid-", "BabyAI-"),
     module="minigrid",
+    entry_of="MiniGrid-Empty-Random-5x5-v0",
     wrappers={
         "minigrid.wrappers.FlatObsWrapper": "rl.fast.grid_view:FlatObservation",  # the same numbers
         "minigrid.wrappers.FullyObsWrapper": "minigrid.wrappers:FullyObsWrapper",

@@ -37,12 +37,14 @@ class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
     """Equal to ``DtypeObservation(FlatObsWrapper(env), numpy.float32)``, and faster.
 
     Observations are the view, V·V·3 numbers from 0 to 255, and the mission, one-hot over 28 characters for each of its
-    96 places: float32, one axis. MiniGrid environments get the fast view.
+    96 places: float32, one axis. MiniGrid environments get the fast view. BabyAI's sequences of instructions, whose
+    missions do not fit FlatObsWrapper, have 320 places.
     """
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
-        self._stock: Any = FlatObsWrapper(env)
+        places = 320 if "seq" in getattr(env.unwrapped, "instr_kinds", ()) else 96
+        self._stock: Any = FlatObsWrapper(env, maxStrLen=places)
         self.observation_space = spaces.Box(0, 255, self._stock.observation_space.shape, np.float32)
         self._image_size = int(np.prod(env.observation_space["image"].shape))  # type: ignore[index]
         self._missions: dict[str, np.ndarray] = {}

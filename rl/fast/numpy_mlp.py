@@ -27,11 +27,11 @@ from dem_apps.fused.build_kernel import address, load_kernel
 from rl.hook.algorithm import EntropyObjectivePolicy
 
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
-#: What a policy may override to act by other logits than those of its ``action_net``.
-_ACTING = (
+#: What a policy may override, in its class or by an attribute, to act by other logits than those of its ``action_net``.
+_ACTING = {
     "forward", "evaluate_actions", "get_distribution", "_get_action_dist_from_latent", "_predict", "predict_values",
-    "extract_features",
-)  # fmt: skip
+    "extract_features", "proba_distribution",
+}  # fmt: skip
 
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -258,12 +258,18 @@ def is_mlp_policy(policy: Any) -> bool:
         return False
     classes = type(policy).__mro__
     above = [kind for kind in classes[: classes.index(ActorCriticPolicy)] if kind is not EntropyObjectivePolicy]
+    if any(_ACTING & set(vars(part)) for part in (*above, policy, policy.action_dist)):
+        return False
+    extractor = policy.mlp_extractor
+    layers = [type(layer) for net in (extractor.policy_net, extractor.value_net) for layer in net]
     return (
-        not any(name in vars(kind) for kind in above for name in _ACTING)
-        and type(policy.action_dist) is CategoricalDistribution
-        and type(policy.action_net) is nn.Linear
+        type(policy.action_dist) is CategoricalDistribution
+        and type(policy.action_net) is type(policy.value_net) is nn.Linear
         and type(policy.features_extractor) is FlattenExtractor
-        and type(policy.mlp_extractor) is MlpExtractor
+        and type(extractor) is MlpExtractor
+        and layers == [nn.Linear, policy.activation_fn] * (len(layers) // 2)
+        and all(parameter.requires_grad for parameter in policy.parameters())
+        and not any(part._forward_hooks or part._forward_pre_hooks for part in policy.modules())
     )
 
 

@@ -36,10 +36,10 @@ class FastPPO(PPO):
     holds the observations' columns in use only, where the environments are in a :class:`CompactNormalize`.
     """
 
-    def _setup_model(self) -> None:
-        super()._setup_model()
-        #: Why this model is trained by SB3's own code; None where the fast code serves.
-        self.not_fast = why_not_fast(self)
+    @property
+    def not_fast(self) -> str | None:
+        """Why this model is trained by SB3's own code; None where the fast code serves."""
+        return why_not_fast(self)
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
@@ -57,6 +57,9 @@ class FastPPO(PPO):
         stored = np.zeros((n_rollout_steps, *obs.shape), np.float32)
         for step in range(n_rollout_steps):
             actions, values, log_probs = _sample(network, obs)
+            # before the step, for an environment may write into the arrays that it has returned
+            stored[step] = obs
+            rollout_buffer.episode_starts[step] = self._last_episode_starts
             new_obs, rewards, dones, infos = _step(env, actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
@@ -64,7 +67,6 @@ class FastPPO(PPO):
                 self._last_obs = _whole(env, widened(obs, columns, _columns(env)))
                 return False
             self._update_info_buffer(infos, dones)
-            stored[step] = obs
             if new_obs.shape[1] > len(columns):  # a column has come into use
                 stored = widened(stored, columns, _columns(env))
                 columns = _columns(env)
@@ -73,7 +75,6 @@ class FastPPO(PPO):
                 self._bootstrap(network, columns, rewards, dones, infos)
             rollout_buffer.actions[step, :, 0] = actions
             rollout_buffer.rewards[step] = rewards
-            rollout_buffer.episode_starts[step] = self._last_episode_starts
             rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
             obs, self._last_episode_starts = new_obs, dones
         self._last_obs = _whole(env, obs)

@@ -10,8 +10,13 @@ It needs torch, numpy and stable-baselines3, and sb3-contrib for its algorithms 
 
 from __future__ import annotations
 
+import copy
+import copyreg
+import functools
 import logging
+import math
 import warnings
+from abc import ABCMeta
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -21,8 +26,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.save_util import load_from_zip_file
-from stable_baselines3.common.type_aliases import PyTorchObs
+from stable_baselines3.common.type_aliases import PyTorchObs, TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
@@ -31,7 +35,7 @@ from dem_apps.errors import InputError, nearest
 from rl.hook import contrib
 from rl.hook.adaptive_entropy import AdaptiveEntropy
 from rl.hook.complexity import Complexity
-from rl.hook.logits import acting_logits, action_sizes, heads_with_masks
+from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
@@ -86,17 +90,33 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
             f"sb3_contrib, not {name}"
         )
     _check_objective(objective, options)
-    wrapped = issubclass(algorithm, _EntropyObjectiveAlgorithm)
-    bases = (algorithm,) if wrapped else (_EntropyObjectiveAlgorithm, algorithm)
+    return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, *options.items())
+
+
+class _Hooked(ABCMeta):
+    """The type of the classes that :func:`_hooked` makes: a pickle names their parts, for no module holds them."""
+
+
+@functools.cache
+def _hooked(mixin: type[Any], base: type[Any], objective: str, *options: tuple[str, Any]) -> type[Any]:
+    """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
     attributes = {
-        "objective": objective, "objective_options": options, "__doc__": algorithm.__doc__, "__module__": __name__,
-        "__qualname__": f"{algorithm.__qualname__}_{objective.replace('-', '_')}",
+        "objective": objective, "objective_options": dict(options), "__doc__": base.__doc__, "__module__": __name__,
+        "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
+        "made_of": (mixin, base, objective, *options),
     }  # fmt: skip
-    # The name stays, since it is in SB3's messages; repr() shows the qualified name.
-    return type(algorithm.__name__, bases, attributes)
+    # The name stays: it is in SB3's messages, and SB3 compares a policy's. repr() shows the qualified name.
+    return type(base.__name__, (base,) if issubclass(base, mixin) else (mixin, base), attributes)
 
 
-class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
+def _pickled(made: type[Any]) -> Any:
+    return (_hooked, made.made_of) if "made_of" in vars(made) else made.__qualname__  # a subclass of one's own
+
+
+copyreg.pickle(_Hooked, _pickled)
+
+
+class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
     """Mixin for the algorithm: it gives the policy class its objective and logs what the policy recorded."""
 
     objective: ClassVar[str]
@@ -104,6 +124,15 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
     def _setup_model(self) -> None:
+        try:
+            usable = callable(self.ent_coef) or math.isfinite(self.ent_coef)
+        except TypeError:
+            usable = False
+        if not usable:
+            raise InputError(
+                f"ent_coef: expected a number, or a function of the remaining progress, not {self.ent_coef!r}; the "
+                "objective 'adaptive-entropy' adapts the weight itself"
+            )
         if self.objective not in (NONE, STOCK):
             action_sizes(self.action_space)
             if not callable(self.ent_coef) and self.ent_coef == 0:
@@ -122,8 +151,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
         """The algorithm's own update, then more lines in the log."""
         self.policy.entropy_totals[:] = 0
         given = self.ent_coef  # put back after the update, so that a schedule is saved
-        # a number keeps its type, so that SB3 computes with the same one
-        self.ent_coef = ent_coef = float(given(self._current_progress_remaining)) if callable(given) else given
+        self.ent_coef = ent_coef = weight_now(self)
         try:
             with contrib.padding_left_out(self):
                 super().train()
@@ -137,31 +165,27 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm):
         if isinstance(self, A2C):
             self.logger.record("train/approx_kl", _kl_of_the_update(self))
 
-    def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto") -> None:
-        """As in SB3. Parameters without any state of the objective, those of a plain model, start it afresh."""
-        params = load_path_or_dict
-        if not isinstance(params, dict):
-            params = load_from_zip_file(load_path_or_dict, device=device, load_data=False)[1]
-        if exact_match and "policy" in params:
-            params = {**params, "policy": self._with_fresh_state(params["policy"])}
-        super().set_parameters(params, exact_match, device)
-
-    def _with_fresh_state(self, policy: dict[str, Tensor]) -> dict[str, Tensor]:
-        state = {name: value for name, value in self.policy.state_dict().items() if name.startswith(_STATE)}
-        if not state or any(name.startswith(_STATE) for name in policy):
-            return policy
-        warnings.warn(
-            f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
-            UserWarning,
-            stacklevel=3,
-        )
-        for objective in self.policy.entropy_objective:
-            assert isinstance(objective, EntropyObjective)
-            objective.reset()
-        return {**policy, **state}  # the values are the buffers themselves, so they are as reset
+    def get_parameters(self) -> dict[str, TensorDict]:
+        """As in SB3, and for SB3: a plain model takes them too (:func:`with_state_aside`)."""
+        params = super().get_parameters()
+        return {**params, "policy": with_state_aside(params["policy"])}
 
 
-class EntropyObjectivePolicy(BasePolicy):
+def weight_now(model: OnPolicyAlgorithm) -> float:
+    """``ent_coef`` at the model's progress; a number keeps its type, so that SB3 computes with the same one."""
+    given: Any = model.ent_coef
+    # an update past the last step has a progress below 0
+    return float(given(max(model._current_progress_remaining, 0.0))) if callable(given) else given
+
+
+def with_state_aside(policy_state: dict[str, Any]) -> dict[str, Any]:
+    """A policy's state dict with the objective's part in its metadata, where a plain policy does not look for it."""
+    aside = {name: policy_state.pop(name) for name in list(policy_state) if name.startswith(_STATE)}
+    policy_state._metadata[_STATE] = aside  # type: ignore[attr-defined]  # which torch saves with the state dict
+    return policy_state
+
+
+class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
     """Mixin for an actor-critic policy of SB3 or sb3-contrib: the third value of ``evaluate_actions`` is the objective.
 
     The objective acts, and its state moves, only while the policy is in training mode and gradients are on;
@@ -187,6 +211,38 @@ class EntropyObjectivePolicy(BasePolicy):
         self.entropy_totals = np.zeros(3)
         #: (rows,) bool, the rows of the next batch that count; None: all of them.
         self.counted_rows: Tensor | None = None
+        self._made: Made = (None, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle and a deep copy take: without the last distribution, whose graph cannot be copied."""
+        action_dist: Any = copy.copy(self.action_dist)
+        action_dist.distribution = action_dist.distributions = None
+        return {**vars(self), "action_dist": action_dist, "_made": (None, None)}
+
+    def save(self, path: str) -> None:
+        """As in SB3; the policy's class and the one that it is made of both load the file."""
+        state = with_state_aside(self.state_dict())
+        torch.save({"state_dict": state, "data": self._get_constructor_parameters()}, path)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """As in torch. The state of a plain policy, without any of the objective, starts that afresh."""
+        fresh = {name: value for name, value in self.state_dict().items() if name.startswith(_STATE)}
+        if strict and fresh and not any(name.startswith(_STATE) for name in state_dict):
+            aside = getattr(state_dict, "_metadata", {}).get(_STATE)
+            if not aside:
+                warnings.warn(
+                    f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
+                    stacklevel=2,
+                )
+                for objective in self.entropy_objective:
+                    objective.reset()  # type: ignore[operator]
+            state_dict = {**state_dict, **(aside or fresh)}  # the fresh values are the buffers themselves
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _get_action_dist_from_latent(self, *args: Any, **kwargs: Any) -> Any:
+        distribution = super()._get_action_dist_from_latent(*args, **kwargs)  # type: ignore[misc]
+        self._made = (None, distribution)
+        return distribution
 
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor, *args: Any, **kwargs: Any
@@ -195,26 +251,30 @@ class EntropyObjectivePolicy(BasePolicy):
 
         The term is (rows,), or a scalar, their mean, where an objective makes it and all rows count.
         """
-        with acting_logits(self.action_dist) as made_from:
+        self._made = (None, None)
+        with distributions_made(self.action_dist) as made:
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
-        term = self._entropy_term(made_from, log_prob, entropy)
+        term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
         if term is not None and entropy is not None:
             self.entropy_totals += (self._mean(term), self._mean(entropy), 1)
         return values, log_prob, term
 
-    def _entropy_term(self, made_from: list[Tensor], log_prob: Tensor, entropy: Tensor | None) -> Tensor | None:
+    def _entropy_term(
+        self, made: list[Made], actions: Tensor, log_prob: Tensor, entropy: Tensor | None
+    ) -> Tensor | None:
         if self.objective == STOCK:
             return entropy
         if self.objective == NONE:
             return torch.zeros_like(log_prob)
-        if not made_from:
+        heads = acting_heads(made, self.action_space, actions, log_prob)
+        if heads is None:
             raise InputError(
-                f"{type(self).__name__}.evaluate_actions did not make its action_dist, on whose logits the entropy "
-                f"objective '{self.objective}' acts; use a policy that does, or the objective '{STOCK}'"
+                f"{type(self).__name__}.evaluate_actions scores the actions by logits that its distribution does not "
+                f"have, so the entropy objective '{self.objective}' cannot act on them; change the logits in "
+                f"_get_action_dist_from_latent, or use the objective '{STOCK}'"
             )
-        heads = heads_with_masks(made_from[-1], self.action_dist, self.action_space)
         # Like the entropy, the terms of independent dimensions add up.
         # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
         term = sum(
@@ -248,11 +308,7 @@ def policy_with_objective(
                 f"but this class trains '{objective}' {options}; load it with the class it was saved with"
             )
         return policy_class
-    # The name stays: SB3 compares it to advise against a GPU for small networks.
-    attributes = {
-        "objective": objective, "objective_options": options, "__doc__": policy_class.__doc__, "__module__": __name__,
-    }  # fmt: skip
-    return type(policy_class.__name__, (EntropyObjectivePolicy, policy_class), attributes)
+    return _hooked(EntropyObjectivePolicy, policy_class, objective, *options.items())  # type: ignore[arg-type]
 
 
 def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
@@ -300,11 +356,13 @@ def _warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
     """Warn where a rollout buffer would cut normalised observations to integers (see :mod:`rl.envs.make`)."""
     if normalised is None or not normalised.norm_obs:
         return
-    dtype = normalised.observation_space.dtype
-    if dtype is not None and not np.issubdtype(dtype, np.floating):
-        warnings.warn(
-            f"VecNormalize hands out floats, but the observation space is declared {dtype}, the type in which the "
-            "rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each environment in "
-            "gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
-            stacklevel=2,
-        )
+    space = normalised.observation_space
+    for key in normalised.norm_obs_keys or [""]:  # of dictionaries
+        part: Any = space[key] if key else space  # type: ignore[index]
+        if not np.issubdtype(part.dtype, np.floating):
+            warnings.warn(
+                f"VecNormalize hands out floats, but the observation space {key} is declared {part.dtype}, the type in "
+                "which the rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each "
+                "environment in gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
+                stacklevel=2,
+            )

@@ -1,4 +1,4 @@
-"""The logits that a policy acts by: those that its action distribution is made from."""
+"""The logits that a policy acts by: those by which its ``evaluate_actions`` scores the actions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from gymnasium import spaces
 from stable_baselines3.common.distributions import Distribution
 from torch import Tensor
@@ -13,47 +14,81 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from rl.hook.contrib import class_masks
 
-#: A logit at or below which an action is masked; the number of sb3-contrib's MaskableCategorical.
+#: The logit that sb3-contrib's MaskableCategorical gives a masked action.
 MASKED = -1e8
+#: A distribution with the raw logits (rows, choices of all dimensions) that it was made from, or None.
+Made = tuple[Tensor | None, Any]
+#: Logits (rows, choices) of an action dimension, and its class mask of the same shape, or None.
+Head = tuple[Tensor, Tensor | None]
 
 
 @contextmanager
-def acting_logits(distribution: Distribution) -> Iterator[list[Tensor]]:
-    """Inside, collects the logits that the distribution is made from, (rows, choices), in order.
+def distributions_made(distribution: Distribution) -> Iterator[list[Made]]:
+    """Inside, collects the logits that ``distribution`` is made from, which it keeps in normalised form only.
 
-    The distribution itself keeps normalised logits only, on which CADF would be the entropy.
+    On normalised logits CADF would be the entropy.
     """
-    made_from: list[Tensor] = []
+    made: list[Made] = []
     make: Any = distribution.proba_distribution
+    patched = vars(distribution).get("proba_distribution")
 
     def make_and_note(action_logits: Tensor, *args: Any, **kwargs: Any) -> Distribution:
-        made_from.append(action_logits)
-        made: Distribution = make(action_logits, *args, **kwargs)
-        return made
+        result: Distribution = make(action_logits, *args, **kwargs)
+        made.append((action_logits, result))
+        return result
 
     distribution.proba_distribution = make_and_note  # type: ignore[method-assign]
     try:
-        yield made_from
+        yield made
     finally:
         del distribution.proba_distribution
+        if patched is not None:
+            distribution.proba_distribution = patched  # type: ignore[method-assign]
 
 
-def heads_with_masks(
-    logits: Tensor, distribution: Distribution, space: spaces.Space[Any]
-) -> list[tuple[Tensor, Tensor | None]]:
-    """Logits (rows, choices) of each action dimension with a choice, and its class mask of the same shape, or None.
+def acting_heads(made: list[Made], space: spaces.Space[Any], actions: Tensor, log_prob: Tensor) -> list[Head] | None:
+    """The head of each action dimension with a choice, by which ``actions`` (rows, …) have ``log_prob`` (rows,).
 
-    ``logits`` are those of all dimensions, of which the distribution was made (:func:`acting_logits`).
+    A policy may change its logits at any place between its last layer and its score (a mask, a temperature, a prior).
+    So the raw logits count only where they give the score, else those of the distribution itself; None if neither do.
     """
     sizes = action_sizes(space)
-    heads = logits.reshape(-1, sum(sizes)).split(sizes, dim=1)
-    masks = class_masks(distribution, len(heads))
-    return [(head, _with_impossible(head, mask)) for head, mask in zip(heads, masks, strict=True) if head.shape[1] > 1]
+    chosen = actions.detach().long().reshape(-1, len(sizes))
+    for raw, distribution in reversed(made):
+        masks = class_masks(distribution, len(sizes))
+        raw_logits = None if raw is None else raw.reshape(-1, sum(sizes)).split(sizes, dim=1)
+        for logits in (raw_logits, _own_logits(distribution)):
+            if logits is None or [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
+                continue
+            heads = list(zip(logits, masks, strict=True))
+            if torch.allclose(_score(heads, chosen), log_prob.detach(), rtol=1e-4, atol=1e-4, equal_nan=True):
+                return [(head, _with_impossible(head, mask)) for head, mask in heads if head.shape[1] > 1]
+    return None
+
+
+def _own_logits(distribution: Any) -> list[Tensor] | None:
+    """The normalised logits of each dimension of SB3's or sb3-contrib's distribution; None where it shows none."""
+    parts = getattr(distribution, "distributions", None) or getattr(distribution, "distribution", None)
+    logits = [getattr(part, "logits", None) for part in (parts if isinstance(parts, list) else [parts])]
+    return logits if all(isinstance(part, Tensor) for part in logits) else None  # type: ignore[return-value]
+
+
+@torch.no_grad()
+def _score(heads: list[Head], chosen: Tensor) -> Tensor:
+    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions), computed as the distributions do."""
+    total = torch.zeros(len(chosen), device=chosen.device)
+    for (head, mask), index in zip(heads, chosen.unbind(1), strict=True):
+        log_p = head - head.logsumexp(1, keepdim=True)
+        if mask is not None:
+            log_p = log_p.masked_fill(mask, MASKED)
+            log_p = log_p - log_p.logsumexp(1, keepdim=True)
+        total = total + log_p.gather(1, index[:, None])[:, 0]
+    return total
 
 
 def _with_impossible(logits: Tensor, class_mask: Tensor | None) -> Tensor | None:
-    """The class mask with the actions that the policy masks by their logit: -inf, or :data:`MASKED` and below."""
-    impossible = logits <= MASKED
+    """The class mask with the actions that the policy masks by their logit: -inf, or about :data:`MASKED` and below."""
+    impossible = logits <= MASKED / 10
     if not impossible.any():
         return class_mask
     return impossible if class_mask is None else class_mask | impossible

@@ -16,14 +16,15 @@ from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_f
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
-from rl.hook.algorithm import EntropyObjectivePolicy
+from rl.hook.algorithm import EntropyObjectivePolicy, weight_now
 
 
 def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     """Save a model so that the algorithm's own ``load`` opens it where this package is not installed.
 
-    Policy and optimiser are kept, the objective and its state are not. Where the model's environments are normalised,
-    ``NAME.vecnormalize.pkl`` beside the zip holds the statistics for ``VecNormalize.load``.
+    Policy and optimiser are kept, the objective and its state are not, and of a schedule of ``ent_coef`` its value
+    now. Where the model's environments are normalised, ``NAME.vecnormalize.pkl`` beside the zip holds the statistics
+    for ``VecNormalize.load``.
 
     Args:
         model: of :func:`rl.with_entropy_objective`, or any other on-policy model of SB3 and sb3-contrib.
@@ -49,10 +50,9 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     data, params, variables = load_from_zip_file(content, device="cpu")
     assert data is not None
     data["policy_class"] = _plain_policy(model.policy_class)
-    data.pop("not_fast", None)  # of rl.fast.ppo
-    policy: Any = params["policy"]
-    plain = {name: value for name, value in policy.items() if not name.startswith("entropy_objective.")}
-    params["policy"] = plain  # type: ignore[assignment]
+    data["ent_coef"] = weight_now(model)  # for SB3 it is a number
+    # without the objective's state, which is in the metadata
+    params["policy"] = dict(params["policy"])  # type: ignore[assignment]
     save_to_zip_file(path, data=data, params=params, pytorch_variables=variables)
     envs = model.get_vec_normalize_env()
     if envs is None:
@@ -67,7 +67,7 @@ def _plain_policy(policy_class: type[Any]) -> type[Any]:
     """The policy class that the hook's mixin was put before; any other class as it is."""
     if not issubclass(policy_class, EntropyObjectivePolicy):
         return policy_class
-    hooked = next(base for base in policy_class.__mro__ if EntropyObjectivePolicy in base.__bases__)
+    hooked: Any = next(base for base in policy_class.__mro__ if EntropyObjectivePolicy in base.__bases__)
     base: type[Any] = hooked.__bases__[1]
     return base
 
@@ -78,5 +78,7 @@ def _plain_statistics(envs: VecNormalize) -> VecNormalize:
         envs.venv, training=False, norm_obs=envs.norm_obs, norm_reward=envs.norm_reward, clip_obs=envs.clip_obs,
         clip_reward=envs.clip_reward, gamma=envs.gamma, epsilon=envs.epsilon, norm_obs_keys=envs.norm_obs_keys,
     )  # fmt: skip
-    plain.obs_rms, plain.ret_rms = envs.obs_rms, envs.ret_rms
+    plain.ret_rms = envs.ret_rms
+    if envs.norm_obs:
+        plain.obs_rms = envs.obs_rms
     return plain

@@ -7,6 +7,7 @@ returns of MiniGrid are.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class Episode:
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     said_success: bool | None = None  #: the environment's ``is_success`` at the end; None without one
-    cut: bool = False  #: whether it was ended by :data:`LONGEST_EPISODE` and not by the environment
+    cut: bool = False  #: whether it was ended by :func:`play` and not by the environment
 
     @property
     def total(self) -> float:
@@ -58,39 +59,45 @@ class Episode:
         return len(self.actions)
 
 
-def play(model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool) -> list[Episode]:
-    """Play one episode per seed, each to its end or to :data:`LONGEST_EPISODE` steps; returned in the seeds' order.
+def play(
+    model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool, length: int = LONGEST_EPISODE
+) -> list[Episode]:
+    """Play one episode per seed, each to its end; returned in the seeds' order.
 
-    The normalisation of training is used and not moved. Actions that are not greedy use torch's global generator.
+    All together take ``length`` steps per episode at most: short ones leave theirs to long ones, and what has not ended
+    then, or after :data:`LONGEST_EPISODE` steps, is cut. The normalisation of training is used and not moved. Actions
+    that are not greedy use torch's global generator.
     """
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
-    observations: list[Any] = [env.reset(seed=episode.seed)[0] for env, episode in playing]
-    act = Acting(model)
+    # copies, for an environment may write into the array that it has returned
+    observations = [copy.deepcopy(env.reset(seed=episode.seed)[0]) for env, episode in playing]
+    act, budget, unended = Acting(model), length * len(seeds), len(seeds)
     while playing:
         actions = act(stacked(observations), greedy)
         still: list[tuple[gym.Env, Episode]] = []
         observations = []
         for (env, episode), action in zip(playing, actions, strict=True):
-            observation, over = _step(env, episode, action)
-            following = next(waiting, None) if over else episode
-            if following is None:
-                continue
+            observation, over = _step(env, episode, action, min(LONGEST_EPISODE, max(budget // unended, 1)))
             if over:
-                observation = env.reset(seed=following.seed)[0]
-            still.append((env, following))
-            observations.append(observation)
+                budget, unended = budget - episode.length, unended - 1
+                following = next(waiting, None)
+                if following is None:
+                    continue
+                observation, episode = env.reset(seed=following.seed)[0], following
+            still.append((env, episode))
+            observations.append(copy.deepcopy(observation))
         playing = still
     return episodes
 
 
-def _step(env: gym.Env, episode: Episode, action: Any) -> tuple[Any, bool]:
+def _step(env: gym.Env, episode: Episode, action: Any, longest: int) -> tuple[Any, bool]:
     observation, reward, terminated, truncated, info = env.step(action)
     episode.actions.append(action)
     episode.rewards.append(float(reward))
     over = terminated or truncated
-    episode.cut = not over and episode.length >= LONGEST_EPISODE
+    episode.cut = not over and episode.length >= longest
     if (over or episode.cut) and info.get("is_success") is not None:
         episode.said_success = bool(info["is_success"])
     return observation, over or episode.cut
@@ -111,11 +118,11 @@ class Evaluator:
 
     def __init__(
         self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int,
-        goal: float | None = None,
+        goal: float | None = None, length: int = LONGEST_EPISODE,
     ) -> None:  # fmt: skip
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
-        self._env_id, self._goal = env_id, goal
+        self._env_id, self._goal, self._length = env_id, goal, length
         self._envs = [make_env(env_id, wrapper) for _ in range(min(episodes, SIDE_BY_SIDE))]
 
     def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float]]:
@@ -129,14 +136,14 @@ class Evaluator:
         states = random_states()
         seed_everything(self._sampling_seed)
         try:
-            episodes = play(model, self._envs, self._seeds, greedy)
+            episodes = play(model, self._envs, self._seeds, greedy, self._length)
         finally:
             restore_random_states(states)
-        cut = sum(episode.cut for episode in episodes)
+        cut = [episode.length for episode in episodes if episode.cut]
         if cut:
             print(
-                f"note: {cut} of {len(episodes)} episodes of the evaluation did not end within {LONGEST_EPISODE:,} "
-                "steps and count up to there; give the environment a max_episode_steps",
+                f"note: {len(cut)} of {len(episodes)} episodes of the evaluation did not end within {max(cut):,} steps "
+                "and count up to there; give the environment a max_episode_steps",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
         return episodes

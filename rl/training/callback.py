@@ -15,14 +15,13 @@ from dem_apps.runtime.checkpoint import all_finite
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
+from rl.config import GREEDY_EVERY
 from rl.results.described_metrics import ACTIONS
 from rl.results.evaluator import HEADLINE, Evaluator
 from rl.training.state import policy_state, train_state
 
 #: Environment steps that one line of the log covers at least; PPO's rollouts are longer, A2C's much shorter.
 STEPS_PER_LINE = 1000
-#: Every fifth evaluation has greedy actions too: until late, many greedy policies play every episode to its limit.
-GREEDY_EVERY = 5
 #: Lines of the log between two checkpoints, if no evaluation comes first.
 LINES_PER_CHECKPOINT = 10
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gymnasium import spaces
@@ -50,8 +52,10 @@ NAMES: dict[str, type[nn.Module]] = {
 }
 
 
-def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any], str]:
-    """The environment's entry, and where it was found.
+def find_entry(
+    env_id: str, algo: str, file: Path | None, given: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[dict[str, Any], str]:
+    """The environment's entry with the keys that are ``given`` beside it, and where it was found.
 
     Without ``file`` it is in ``configs/rl/ALGO.yaml``, or of the environment's family, or SB3's defaults with the
     policy that fits the observations. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0. Raises
@@ -61,26 +65,30 @@ def find_entry(env_id: str, algo: str, file: Path | None) -> tuple[dict[str, Any
     entries = read_yaml(path)
     if not isinstance(entries, dict):
         raise InputError(f"{path}: expected one entry per environment, found {type(entries).__name__}")
-    name = own_id(env_id)
-    brought = {} if file else family_of(env_id).hyperparameters
+    name, family = own_id(env_id), family_of(env_id)
+    if file is None and name not in entries:
+        name = family.entry_of or name
+    brought = {} if file else family.hyperparameters
     if name in entries:
         entry, where = entries[name], f"{path}, {name}"
     elif algo in brought:
         entry, where = brought[algo], f"the hyperparameters of {name}'s family"
     elif file is None:
-        entry = _sb3_defaults(env_id)
+        entry = _sb3_defaults(env_id, given)
         where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
     else:
         raise InputError(f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one")
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
     ours = file is None and name in entries
-    return {key: value for key, value in entry.items() if key != "ent_coef" or ours}, where
+    return {**{key: value for key, value in entry.items() if key != "ent_coef" or ours}, **given}, where
 
 
-def _sb3_defaults(env_id: str) -> dict[str, Any]:
-    space = make_env(env_id, None).observation_space
-    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy" if is_picture(space) else "MlpPolicy"
+def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    space = make_env(env_id, given.get("env_wrapper")).observation_space
+    normalised, _ = normalisation(given.get("normalize", False)) or (False, False)  # to floats, for which no CNN is
+    picture = is_picture(space) and not normalised
+    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy" if picture else "MlpPolicy"
     return {"policy": policy, "n_timesteps": DEFAULT_TIMESTEPS}
 
 

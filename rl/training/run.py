@@ -23,7 +23,7 @@ from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from rl.config import TrainConfig
+from rl.config import TrainConfig, evaluation_length
 from rl.envs.make import make_training_envs, normalised
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
@@ -118,7 +118,7 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
         print(f"  resumed at step {model.num_timesteps:,}")
     else:
         file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
-        print(f"  recipe  {find_entry(config.env, config.algo, file)[1]}")
+        print(f"  recipe  {find_entry(config.env, config.algo, file, config.hyperparameters)[1]}")
     print(f"  results {run.path}", flush=True)
 
 
@@ -197,4 +197,5 @@ def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
     episodes = config.final_episodes if purpose == FINAL else config.eval_episodes
     assert episodes is not None
     wrapper = config.hyperparameters.get("env_wrapper")
-    return Evaluator(config.env, wrapper, episodes, config.seed, purpose, config.goal_return)
+    length = evaluation_length(config)
+    return Evaluator(config.env, wrapper, episodes, config.seed, purpose, config.goal_return, length)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
-from stable_baselines3.common.vec_env import VecTransposeImage, unwrap_vec_wrapper
+from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage, unwrap_vec_wrapper
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import fitting, load_state
@@ -19,8 +19,7 @@ from rl.fast.compact_normalize import CompactNormalize
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """What evaluation needs: the policy (its objective's state included) and the normalisation it was trained with."""
     envs = model.get_vec_normalize_env()
-    moments = {} if envs is None else {"observations": envs.obs_rms, "returns": envs.ret_rms}
-    statistics = {name: _statistics(running) for name, running in moments.items()} or None
+    statistics = None if envs is None else {name: _statistics(running) for name, running in _running(envs).items()}
     return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
 
 
@@ -31,10 +30,8 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     if envs is None:
         return
     with fitting("the checkpoint does not fit this run, normalisation"):
-        # one array of observations, so one running mean (SB3's type allows for one per key)
-        shape = envs.observation_space.shape or ()
-        envs.obs_rms = _running(state["normalisation"]["observations"], shape)  # type: ignore[assignment]
-        envs.ret_rms = _running(state["normalisation"]["returns"], ())
+        for name, running in _running(envs).items():
+            setattr(envs, name, _restored(state["normalisation"][name], running))
 
 
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -92,7 +89,14 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
     restore_random_states(state["random"])  # last: everything above may draw
 
 
+def _running(envs: VecNormalize) -> dict[str, Any]:
+    """SB3's attributes of running moments: of the returns, and of the observations where these are normalised."""
+    return {name: getattr(envs, name) for name in ("ret_rms", "obs_rms") if name == "ret_rms" or envs.norm_obs}
+
+
 def _statistics(running: Any) -> dict[str, Any]:
+    if isinstance(running, dict):  # one per key of the observations
+        return {key: _statistics(part) for key, part in running.items()}
     # numbers without dimensions as floats: JSON keeps every bit of them
     return {
         name: float(value) if np.ndim(value) == 0 else value
@@ -100,9 +104,11 @@ def _statistics(running: Any) -> dict[str, Any]:
     }
 
 
-def _running(statistics: dict[str, Any], shape: tuple[int, ...]) -> RunningMeanStd:
-    """Running moments of the given shape out of a checkpoint."""
-    moments = RunningMeanStd()
+def _restored(statistics: dict[str, Any], present: Any) -> Any:
+    """Running moments out of a checkpoint, in the shape of the ``present`` ones."""
+    if isinstance(present, dict):
+        return {key: _restored(statistics[key], part) for key, part in present.items()}
+    moments, shape = RunningMeanStd(), np.shape(present.mean)
     moments.mean, moments.var = (np.asarray(statistics[name]).reshape(shape) for name in ("mean", "var"))
     moments.count = statistics["count"]
     return moments

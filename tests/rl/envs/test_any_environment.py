@@ -1,4 +1,4 @@
-"""Environments without an entry: pictures, dictionaries, numbers; games of MinAtar; presets."""
+"""Environments without an entry: pictures, dictionaries, numbers, endless ones; games of MinAtar; presets."""
 
 from __future__ import annotations
 
@@ -10,78 +10,110 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import rl.evaluate
+import rl.export
 import rl.train
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import RunFolder
-from rl.config import TrainConfig, resolve
-from rl.envs.make import make_env
+from rl.config import TrainConfig, read_run, resolve
+from rl.envs.make import StackedEnvs, make_env, make_training_envs, normalised
+from rl.results.evaluator import play
 from rl.training.run import untrained_model
+
+PICTURE = spaces.Box(0, 255, (36, 40, 1), np.uint8)
+SPACES: dict[str, spaces.Space[Any]] = {
+    "picture": PICTURE,
+    "first": spaces.Box(0, 255, (1, 36, 40), np.uint8),
+    "small": spaces.Box(0, 255, (6, 8, 1), np.uint8),
+    "dict": spaces.Dict(
+        picture=PICTURE, step=spaces.Box(0, 9, (1,), np.int64), side=spaces.Discrete(3, start=2),
+        both=spaces.MultiDiscrete([2, 2], start=[1, 2]), heat=spaces.Box(0, 9, (2,), np.float32),
+    ),
+    "number": spaces.Discrete(3, start=2),
+}  # fmt: skip
 
 
 class Drawn(gym.Env):  # type: ignore[type-arg]
-    """Say which half is brighter; ``kind`` is how it is shown."""
+    """Say which half is brighter; ``kind`` is how it is shown. Actions and numbers do not begin at 0."""
 
-    action_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2, start=5)
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind
-        picture = spaces.Box(0, 255, (36, 40, 1), np.uint8)
-        self.observation_space: spaces.Space[Any] = {
-            "picture": picture, "dict": spaces.Dict({"picture": picture, "step": spaces.Box(0, 9, (1,), np.float32)}),
-            "number": spaces.Discrete(3),
-        }[kind]  # fmt: skip
+        self.observation_space = SPACES[kind]
 
-    def _show(self) -> Any:
+    def _show(self, space: spaces.Space[Any]) -> Any:
+        if isinstance(space, spaces.Dict):
+            shown = {"picture": self._show(PICTURE), "step": np.array([self.steps]), "side": 2 + self.side}
+            return {**shown, "both": np.array([1 + self.side, 2]), "heat": np.full(2, 9 * self.side, np.float32)}
+        if isinstance(space, spaces.Discrete):
+            return 2 + self.side
+        picture = self.np_random.integers(0, 60, space.shape).astype(np.uint8)
+        rows = picture if space.shape[0] > 1 else picture[0]  # type: ignore[index]
+        half = rows.shape[1] // 2
+        rows[:, half * self.side : half * self.side + half] += 190
+        return picture
+
+    def _next(self) -> Any:
         self.side = int(self.np_random.integers(2))
-        picture = self.np_random.integers(0, 60, (36, 40, 1)).astype(np.uint8)
-        picture[:, 20 * self.side : 20 * self.side + 20] += 190
-        shown = {"picture": picture, "dict": {"picture": picture, "step": np.array([self.steps], np.float32)}}
-        return shown.get(self.kind, self.side)
+        return self._show(self.observation_space)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.steps = 0
-        return self._show(), {}
+        return self._next(), {}
 
     def step(self, action: Any) -> Any:
-        reward = float(action == self.side)
+        assert self.action_space.contains(action)
+        reward = float(action == 5 + self.side)
         self.steps += 1
-        return self._show(), reward, self.steps == 9, False, {}
+        return self._next(), reward, self.steps == 9, False, {}
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("picture", "dict", "number"):
+    for kind in SPACES:
         gym.registry.pop(f"Drawn-{kind}-v0", None)
         gym.register(f"Drawn-{kind}-v0", Drawn, kwargs={"kind": kind})
+    monkeypatch.setattr("rl.training.callback.STEPS_PER_LINE", 64)
 
 
-FLAGS = ["--timesteps", "2048", "--hyperparameters", "{n_steps: 512, batch_size: 256, n_epochs: 1}",
-         "--eval-episodes", "2", "--eval-freq", "1024"]  # fmt: skip
+FLAGS = ["--timesteps", "256", "--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1",
+         "--eval-episodes", "2", "--eval-freq", "128"]  # fmt: skip
+REWARDS = "dict(norm_obs=False, norm_reward=True)"
 
 
 @pytest.mark.parametrize(
-    ("kind", "policy"), [("picture", "CnnPolicy"), ("dict", "MultiInputPolicy"), ("number", "MlpPolicy")]
-)
+    ("kind", "policy", "normalize"),
+    [
+        ("picture", "CnnPolicy", None), ("picture", "CnnPolicy", REWARDS), ("picture", "MlpPolicy", "true"),
+        ("first", "CnnPolicy", REWARDS), ("small", "MlpPolicy", REWARDS),
+        ("dict", "MultiInputPolicy", None), ("dict", "MultiInputPolicy", REWARDS), ("dict", "MultiInputPolicy", "true"),
+        ("number", "MlpPolicy", REWARDS),
+    ],
+)  # fmt: skip
 def test_it_takes_sb3s_own_path_and_resumes(
-    kind: str, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, policy: str, normalize: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    flags = ["--env", f"Drawn-{kind}-v0", *FLAGS]
+    flags = ["--env", f"Drawn-{kind}-v0", *FLAGS, *(["--hyperparameters.normalize", normalize] if normalize else [])]
     rl.train.main([*flags, "--run-dir", "whole"])
     assert json.loads(Path("whole/eval.json").read_text())["episodes"] == 2
-    config = resolve(TrainConfig(env=f"Drawn-{kind}-v0"))
+    config = read_run(Path("whole"))
     assert config.hyperparameters["policy"] == policy
-    assert untrained_model(config).not_fast is not None
+    assert untrained_model(config).not_fast is not None or kind == "small"
     rl.evaluate.main(["--run", "whole", "--episodes", "2"])
+    rl.export.main(["--run", "whole", "--out", "plain.zip"])
+    assert PPO.load("plain.zip").action_space == spaces.Discrete(2)
 
     save = RunFolder.save_checkpoint
 
     def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
         path = save(run, name, state)
-        if name == "last" and state["step"] == 1024:
+        if name == "last" and state["step"] == 128:
             raise KeyboardInterrupt
         return path
 
@@ -93,6 +125,98 @@ def test_it_takes_sb3s_own_path_and_resumes(
     assert Path("broken/metrics.jsonl").read_text() == Path("whole/metrics.jsonl").read_text()
     one, two = (load_checkpoint(Path(run) / "checkpoints", "last")["policy"] for run in ("whole", "broken"))
     assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind: str) -> None:
+    """Pictures as they are or normalised whole; one running mean per key; no value is cut to a whole number."""
+    made = make_training_envs(f"Drawn-{kind}-v0", None, 2, False, 0.99)
+    space = made.observation_space
+    rewards = normalised(made, 0.99, observations=False)
+    assert rewards.observation_space == space
+    assert not rewards.norm_obs
+    if kind == "number":
+        assert space == spaces.Discrete(3)
+        with pytest.raises(InputError, match=r"^normalize: VecNormalize only supports .* not Discrete\(3\)"):
+            normalised(made, 0.99)
+        return
+    envs = normalised(made, 0.99)
+    parts = {"": envs.observation_space} if kind != "dict" else dict(envs.observation_space.items())  # type: ignore
+    seen = PPO("MultiInputPolicy" if kind == "dict" else "MlpPolicy", envs, n_steps=9, batch_size=18, n_epochs=1)
+    seen.learn(18)
+    for key, part in parts.items():
+        if isinstance(part, spaces.Box):
+            stored = seen.rollout_buffer.observations[key] if key else seen.rollout_buffer.observations
+            assert stored.dtype == np.float32
+            assert (stored % 1 != 0).any()
+    if kind == "dict":
+        assert set(envs.obs_rms) == {"picture", "step", "heat"}
+        assert parts["side"] == spaces.Discrete(3)
+        assert parts["both"] == spaces.MultiDiscrete([2, 2])
+
+
+class Counting(gym.Env):  # type: ignore[type-arg]
+    """Counts up from its seed, for ever or for three steps, in one array of all environments."""
+
+    observation_space, action_space = spaces.Box(0, 99, (1,), np.float32), spaces.Discrete(2)
+    shared, info, steps_of_all = np.zeros(1, np.float32), {"told": 1}, 0
+
+    def __init__(self, endless: bool = False) -> None:
+        self.endless = endless
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.first, self.count = 0 if seed is None else seed % 50, 0
+        return self._show()
+
+    def _show(self) -> Any:
+        self.shared[0] = self.first + self.count
+        return self.shared, self.info
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        Counting.steps_of_all += 1
+        observation, info = self._show()
+        return observation, 1.0, self.count == 3 and not self.endless, False, info
+
+
+@pytest.mark.parametrize("kind", [StackedEnvs, DummyVecEnv])
+def test_an_environment_may_write_into_one_array(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gym.registry.pop("Counting-v0", None)
+    gym.register("Counting-v0", Counting, disable_env_checker=True)
+    monkeypatch.setattr("rl.envs.make.StackedEnvs", kind)
+    envs = make_training_envs("Counting-v0", None, 2, False, 0.99)
+    envs.seed(7)
+    envs.reset()
+    actions = np.zeros(2, int)
+    steps = [envs.step(actions) for _ in range(4)]
+    assert [seen[:, 0].tolist() for seen, *_ in steps] == [[8, 9], [9, 10], [0, 0], [1, 1]]
+    assert [info["terminal_observation"].tolist() for info in steps[2][3]] == [[10], [11]]
+    assert not any("episode" in info for info in steps[3][3])
+
+    acted: list[list[float]] = []
+    monkeypatch.setattr(
+        "rl.results.evaluator.Acting",
+        lambda _model: lambda seen, _greedy: (acted.append(seen[:, 0].tolist()), np.zeros(len(seen), int))[1],
+    )
+    play(None, [make_env("Counting-v0", None) for _ in range(2)], [3, 4], greedy=True)  # type: ignore[arg-type]
+    assert acted == [[3, 4], [4, 5], [5, 6]]
+
+
+@pytest.mark.parametrize("flags", [[], ["--eval-episodes", "1", "--final-episodes", "3"], ["--eval-freq", "64"]])
+def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gym.registry.pop("Counting-v0", None)
+    gym.register("Counting-v0", Counting, kwargs={"endless": True})
+    monkeypatch.setattr(Counting, "steps_of_all", 0)
+    small = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "--run-dir", str(tmp_path / "run")]
+    rl.train.main(["--env", "Counting-v0", "--timesteps", "1024", *small, *flags])
+    assert 1024 < Counting.steps_of_all <= 1.5 * 1024
+    assert "of the evaluation did not end within" in capsys.readouterr().err
+    rl.evaluate.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "again.json")])
+    again, first = (json.loads((tmp_path / file).read_text()) for file in ("again.json", "run/eval.json"))
+    assert again["mean_length"] == first["mean_length"] > 1
 
 
 def test_minatar_trains_resumes_and_takes_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ class Corridor(gym.Env):
 
 gym.register("Corridor-v0", Corridor, max_episode_steps=40)
 """
+FLAT = "minigrid.wrappers.FlatObsWrapper"
 ENTRY = {"policy": "MlpPolicy", "n_timesteps": 64, "n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
 
 
@@ -94,6 +95,35 @@ def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Acrobot-v1": ENTRY}))
     with pytest.raises(InputError, match=r"mine\.yaml: has no entry for 'MountainCar-v0', only for Acrobot-v1"):
         resolve(TrainConfig(env="MountainCar-v0", hyperparameters_file=str(tmp_path / "mine.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "given", "wrapper"),
+    [
+        ("MiniGrid-LavaCrossingS9N1-v0", "ppo", None, FLAT), ("BabyAI-BossLevel-v0", "ppo", None, FLAT),
+        ("BabyAI-GoToObj-v0", "a2c", FLAT, FLAT),
+        ("MiniGrid-LavaCrossingS9N1-v0", "ppo", "minigrid.wrappers.ImgObsWrapper", "minigrid.wrappers.ImgObsWrapper"),
+        ("Blackjack-v1", "ppo", "gymnasium.wrappers.FlattenObservation", "gymnasium.wrappers.FlattenObservation"),
+    ],
+)  # fmt: skip
+def test_flags_are_known_before_defaults_and_minigrid_brings_its_wrapper(
+    env: str, algo: str, given: str | None, wrapper: str
+) -> None:
+    flags = ["--env", env, "--algo", algo, *(["--hyperparameters.env_wrapper", given] if given else [])]
+    config = resolve(parse_config(TrainConfig, "x", "x", flags))
+    assert config.hyperparameters["env_wrapper"] == wrapper
+    assert config.hyperparameters["policy"] == "MlpPolicy"
+    made = make_env(env, wrapper)
+    for seed in range(8):  # BossLevel's missions are longer than FlatObsWrapper takes
+        assert made.observation_space.contains(made.reset(seed=seed)[0])
+
+
+def test_the_advice_of_a_refusal_is_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"Tuple that SB3 has no network for; .*: (--\S+ \S+)$") as refused:
+        resolve(TrainConfig(env="Blackjack-v1"))
+    advice = str(refused.value).split(": ")[-1].split()
+    config = resolve(parse_config(TrainConfig, "x", "x", ["--env", "Blackjack-v1", *advice]))
+    assert untrained_model(config).observation_space.shape == (45,)
 
 
 def test_a_missing_package_matters_to_its_own_family_only(monkeypatch: pytest.MonkeyPatch) -> None:

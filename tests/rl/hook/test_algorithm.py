@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 from support.toy_env import ToyEnv
+from torch.distributions import Categorical
 
 from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
-from rl.fast.numpy_mlp import is_mlp_policy
+from rl.fast.ppo import FastPPO
 
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
@@ -293,34 +295,91 @@ def test_an_objective_without_weight_is_pointed_out(caplog: pytest.LogCaptureFix
     assert "ent_coef is 0, so the entropy objective 'adadem' has no effect" in caplog.text
 
 
-def test_a_policy_without_logits_is_told() -> None:
-    class Mute(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
-        def evaluate_actions(self, obs: Any, actions: Any) -> Any:
-            return torch.zeros(16), torch.zeros(16), torch.zeros(16)
-
-    model = with_entropy_objective(PPO, "adadem")(Mute, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"])
-    model.policy.set_training_mode(True)
-    with pytest.raises(ValueError, match=re.escape("Mute.evaluate_actions did not make its action_dist")):
-        model.policy.evaluate_actions(*batch(model))
+Mlp: Any = PPO.policy_aliases["MlpPolicy"]
 
 
-@pytest.mark.parametrize("change", [lambda z: z / 0.05, lambda z: z.index_fill(1, torch.tensor([2]), -torch.inf)])
-def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(change: Any) -> None:
-    """dem with tau = alpha = 1 is the entropy, also where a policy changes its logits after action_net."""
+class Flattened(CategoricalDistribution):
+    """A temperature inside the distribution."""
 
-    class Changed(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
-        def _get_action_dist_from_latent(self, latent: torch.Tensor) -> Any:
-            return self.action_dist.proba_distribution(action_logits=change(self.action_net(latent)))
+    def proba_distribution(self, action_logits: torch.Tensor) -> Any:
+        return super().proba_distribution(action_logits / 0.05)
 
+
+class InDistribution(Mlp):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_dist = Flattened(5)
+
+
+class OnALayer(Mlp):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_net.register_forward_hook(lambda _layer, _inputs, logits: logits / 0.05)
+
+
+class Changed(Mlp):  # type: ignore[misc]
+    """A policy that changes its logits behind action_net, as ``change(policy, logits)`` says."""
+
+    change: Any
+
+    def _get_action_dist_from_latent(self, latent: torch.Tensor) -> Any:
+        return type(self).change(self, self.action_net(latent))
+
+
+def replaced(policy: Any, logits: torch.Tensor) -> Any:
+    """A distribution of SB3's with another one of torch's in it: a share of the actions is always the first."""
+    made = policy.action_dist.proba_distribution(logits)
+    made.distribution = Categorical(probs=0.7 * made.distribution.probs + 0.3 * torch.eye(5)[0])
+    return made
+
+
+CHANGES: dict[str, Any] = {
+    "temperature": lambda policy, z: policy.action_dist.proba_distribution(action_logits=z / 0.05),
+    "mask": lambda policy, z: policy.action_dist.proba_distribution(z.index_fill(1, torch.tensor([2]), -torch.inf)),
+    "large mask": lambda policy, z: policy.action_dist.proba_distribution(z.index_fill(1, torch.tensor([2]), -1e8)),
+    "prior, another distribution": lambda _policy, z: CategoricalDistribution(5).proba_distribution(
+        z + torch.tensor([0.0, 3, 0, 0, 0])
+    ),
+    "replaced": replaced,
+}
+
+
+@pytest.mark.parametrize(
+    "policy", [InDistribution, OnALayer, *(type(name, (Changed,), {"change": f}) for name, f in CHANGES.items())]
+)
+def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy: Any) -> None:
+    """dem with tau = alpha = 1 is the entropy, wherever a policy changes its logits; the fast code leaves it alone."""
     trained = [
-        with_entropy_objective(PPO, name)(
-            Changed, ToyEnv(spaces.Discrete(5)), ent_coef=0.5, seed=0, device="cpu", **SMALL["PPO"]
+        with_entropy_objective(algorithm, name)(
+            policy, ToyEnv(spaces.Discrete(5)), ent_coef=0.5, seed=0, device="cpu", **SMALL["PPO"]
         ).learn(64)
-        for name in ("entropy", "dem")
+        for algorithm, name in ((PPO, "entropy"), (PPO, "dem"), (FastPPO, "dem"))
     ]
-    entropy, dem = (model.logger.name_to_value["train/entropy_objective"] for model in trained)
-    assert dem == pytest.approx(entropy, abs=1e-4)
-    assert not is_mlp_policy(trained[0].policy)
+    terms = [model.logger.name_to_value["train/entropy_objective"] for model in trained]
+    assert terms == pytest.approx([terms[0]] * 3, abs=1e-4)
+    for model in trained[1:]:
+        for name, value in weights(trained[0]).items():
+            torch.testing.assert_close(weights(model)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_logits_that_no_distribution_shows_are_refused() -> None:
+    class Aside(Mlp):  # type: ignore[misc]
+        def evaluate_actions(self, obs: Any, actions: Any) -> Any:
+            logits = self.get_distribution(obs).distribution.logits / 0.05
+            scored = Categorical(logits=logits)
+            return self.predict_values(obs), scored.log_prob(actions), scored.entropy()
+
+    model = with_entropy_objective(PPO, "adadem")(Aside, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"])
+    with pytest.raises(
+        ValueError, match=r"^Aside\.evaluate_actions scores the actions by logits that its distribution"
+    ):
+        model.learn(64)
+
+
+@pytest.mark.parametrize("weight", ["auto", "lin_0.01", None, math.nan])
+def test_a_weight_that_is_none_is_refused_when_the_model_is_made(weight: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^ent_coef: expected a number, or a function .* not {weight!r}"):
+        toy_model("adadem", ent_coef=weight)
 
 
 def test_other_policies_work() -> None:

@@ -50,7 +50,8 @@ def make(algorithm: Any, space: spaces.Space | None = None, **arguments: Any) ->
         small = {"n_steps": 32}
     if issubclass(algorithm, RecurrentPPO):
         small["policy_kwargs"] = {"lstm_hidden_size": 8}
-    policy = next(POLICY[base.__name__] for base in algorithm.__mro__ if base.__name__ in POLICY)
+    alias = next(POLICY[base.__name__] for base in algorithm.__mro__ if base.__name__ in POLICY)
+    policy = arguments.pop("policy", alias)
     return algorithm(
         policy, MaskedToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments}
     )
@@ -192,6 +193,26 @@ def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch: pytest.MonkeyPa
     assert model.logger.name_to_value["train/policy_entropy"] == pytest.approx(torch.cat(entropies).mean().item(), 1e-5)
     logged = model.logger.name_to_value
     assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], 1e-5)
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm: Any, space: spaces.Space) -> None:
+    def change(policy: Any, latent: torch.Tensor) -> Any:
+        made = policy.action_dist.proba_distribution(action_logits=policy.action_net(latent))
+        for name in ("distribution", "distributions"):  # sb3-contrib's plural has several
+            parts = getattr(made, name, None) or []
+            flat = [type(part)(logits=part.logits / 0.05) for part in (parts if isinstance(parts, list) else [parts])]
+            setattr(made, name, flat if isinstance(parts, list) else flat[0])
+        return made
+
+    base = algorithm.policy_aliases[POLICY[algorithm.__name__]]
+    flat = type("Flat", (base,), {"_get_action_dist_from_latent": change})
+    entropy, dem = (
+        make(with_entropy_objective(algorithm, name), space, policy=flat, ent_coef=0.5).learn(64).logger.name_to_value
+        for name in ("entropy", "dem")
+    )
+    assert dem["train/entropy_objective"] == pytest.approx(entropy["train/entropy_objective"], abs=1e-4)
+    assert dem["train/policy_entropy"] == pytest.approx(entropy["train/policy_entropy"], abs=1e-4)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, *ALGORITHMS])

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from dem_apps.errors import InputError
@@ -20,6 +26,7 @@ from rl import save_plain, with_entropy_objective
 from rl.config import TrainConfig, resolve
 from rl.training.run import untrained_model
 
+TABLE = "entropy_objective.0.class_marginals"
 SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu", "ent_coef": 0.01}
 
 
@@ -97,9 +104,90 @@ def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path: Path) -> None:
     assert not plain.training
 
 
-def test_a_policy_class_of_ones_own_stays(tmp_path: Path) -> None:
-    from stable_baselines3.common.policies import ActorCriticPolicy
+@pytest.mark.parametrize("algorithm", [PPO, MaskablePPO])
+def test_the_weight_in_the_zip_is_the_schedules_value_now(algorithm: type[Any], tmp_path: Path) -> None:
+    schedule = LinearSchedule(0.5, 0.1, 1.0)
+    model = with_entropy_objective(algorithm, "adadem")(
+        "MlpPolicy", MaskedCartPole(), **{**SMALL, "ent_coef": schedule}
+    )
+    for steps, weight in ((0, 0.5), (64, 0.1)):
+        save_plain(model.learn(steps) if steps else model, tmp_path / "model.zip")
+        opened = algorithm.load(tmp_path / "model.zip", env=MaskedCartPole())
+        assert opened.ent_coef == pytest.approx(weight)
+        opened.learn(32)
+    assert model.ent_coef is schedule
 
+
+@pytest.fixture(scope="module")
+def learned() -> Any:
+    """A hooked model whose objective has a state, and whose policy has made a distribution with a graph."""
+    return with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", **SMALL).learn(64)
+
+
+def reopened(saved: bytes) -> Any:
+    return torch.load(io.BytesIO(saved), weights_only=False)
+
+
+def saved_by_torch(policy: Any) -> bytes:
+    content = io.BytesIO()
+    torch.save(policy, content)
+    return content.getvalue()
+
+
+def loaded_alone(policy: Any, kind: Any) -> Any:
+    content = io.BytesIO()
+    policy.save(content)
+    content.seek(0)
+    return kind.load(content, device="cpu")
+
+
+COPIES: dict[str, Any] = {
+    "pickle": lambda policy: pickle.loads(pickle.dumps(policy)),
+    "cloudpickle": lambda policy: pickle.loads(cloudpickle.dumps(policy)),
+    "torch.save": lambda policy: reopened(saved_by_torch(policy)),
+    "deepcopy": copy.deepcopy,
+    "save and load": lambda policy: loaded_alone(policy, type(policy)),
+    "save and the plain class's load": lambda policy: loaded_alone(policy, ActorCriticPolicy),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(name: str, learned: Any) -> None:
+    made = COPIES[name](learned.policy)
+    plain = "plain" in name
+    assert type(made) is (ActorCriticPolicy if plain else type(learned.policy))
+    ours, theirs = learned.policy.state_dict(), made.state_dict()
+    assert not (set(ours) - set(theirs) - ({TABLE} if plain else set()))
+    assert all(torch.equal(ours[key], value) for key, value in theirs.items())
+    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    one, two = (policy.predict(observations, deterministic=True)[0] for policy in (learned.policy, made))
+    assert np.array_equal(one, two)
+
+
+class OwnPPO(with_entropy_objective(PPO, "dem", tau=0.9)):  # type: ignore[misc]
+    pass
+
+
+def test_classes_are_pickled_by_what_they_are_made_of(learned: Any) -> None:
+    for kind in (type(learned), type(learned.policy), OwnPPO):
+        assert pickle.loads(pickle.dumps(kind)) is kind
+        assert copy.deepcopy(kind) is kind
+
+
+def test_parameters_go_to_a_plain_model_and_to_a_hooked_one_with_the_objectives_state(learned: Any) -> None:
+    parameters = learned.get_parameters()
+    plain = PPO("MlpPolicy", "CartPole-v1", **{**SMALL, "seed": 1})
+    plain.set_parameters(parameters)
+    hooked = type(learned)("MlpPolicy", "CartPole-v1", **{**SMALL, "seed": 1})
+    hooked.set_parameters(parameters)
+    for model in (plain, hooked):
+        assert all(
+            torch.equal(learned.policy.state_dict()[key], value) for key, value in model.policy.state_dict().items()
+        )
+    assert (learned.policy.state_dict()[TABLE] != 0.5).any()
+
+
+def test_a_policy_class_of_ones_own_stays(tmp_path: Path) -> None:
     class Own(ActorCriticPolicy):
         pass
 
