@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, ModelConfig, TargetDataConfig, TrainConfig
+from seg.config import DataConfig, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
@@ -20,7 +20,6 @@ from seg.evaluate import main
 from seg.inference.evaluate_run import PredictionWriter
 from seg.models.predictor import upsampled
 from seg.scores.evaluation import evaluate, predicted
-from seg.scores.protocol import protocol
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))
@@ -122,16 +121,6 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     assert result["miou"] == pytest.approx(expected["averageScoreClasses"], abs=1e-4)
     for name, iou in result["per_class_iu"].items():
         assert (np.nan if iou is None else iou) == pytest.approx(expected["classScores"][name], abs=1e-4, nan_ok=True)
-
-
-def test_the_protocol_says_what_chose_the_checkpoint_and_how_it_was_scored():
-    config = TrainConfig(selection="snd", model=ModelConfig(align_corners=False, start_from="runs/first"))
-    how = {name: protocol(config, Pixelwise(), name, 7, (0.5, 1.0), True) for name in ("last", "selected", "best")}
-    assert [part["used_target_labels"] for part in how.values()] == [False, False, True]
-    assert [part["chosen_by"] for part in how.values()] == ["end of training", "label-free score snd", "target labels"]
-    last = how["last"]
-    assert (last["step"], last["scales"], last["flip"], last["initialisation"]) == (7, [0.5, 1.0], True, "runs/first")
-    assert "align_corners=False" in last["upsampling"]
 
 
 @pytest.fixture(scope="module")

@@ -218,6 +218,7 @@ def _prefixed(flags: list[str]) -> list[str]:
         (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
         (("--max-stesp", "3"), "unknown argument '--max-stesp'; did you mean '--max-steps'?"),
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
+        (("--optimizer.repeats", "advent"), "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
         (("--config", "/nowhere.yaml"), "--config: /nowhere.yaml: cannot be read (no such file)"),
         (("--max-steps", "0"), "--max-steps: expected 1 or more, got 0"),

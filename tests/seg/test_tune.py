@@ -73,23 +73,6 @@ def test_a_trial_trains_scores_its_share_and_is_not_run_again(
         main([*command, *pair_flags])
 
 
-def test_a_study_grows_with_more_trials_and_the_best_is_kept(
-    tmp_path: Path, pair_flags: list[str], instead_of_training: Callable[[str], None], capsys: pytest.CaptureFixture
-) -> None:
-    instead_of_training(SCORES)
-    command = ["--study-dir", str(tmp_path / "s"), "--workers", "2", *pair_flags, "--train.workers", "3"]
-    main([*command, "--trials", "2"])
-    main([*command, "--trials", "4"])
-    rows = list(csv.DictReader((tmp_path / "s" / "trials.csv").open()))
-    assert [float(row["miou"]) for row in rows] == [0.00005, 0.00015, 0.00025, 0.00035]
-    starts = [path.read_text() for path in (tmp_path / "s" / "trials").glob("*.starts")]
-    assert starts == ["started\n"] * 4
-    best = yaml.safe_load((tmp_path / "s" / "best.yaml").read_text())
-    expected = {"loss": "dem", "tau": float(rows[3]["tau"]), "alpha": float(rows[3]["alpha"])}
-    assert best == {**expected, "validation_part": [0.2, 1.0]}
-    assert "mIoU 0.0003, entropy 0.0001" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_search_lets_its_training_save_and_the_same_command_continues(
     number: int, status: int, tmp_path: Path, pair_flags: list[str], instead_of_training: Callable[[str], None],

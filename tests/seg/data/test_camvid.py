@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dem_apps.errors import InputError
 from seg.config import SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
@@ -67,11 +66,3 @@ def test_day_to_dusk_is_a_pair_of_one_root_whose_target_labels_may_be_missing(ro
     scored = pair.target_val[0]
     assert scored.image.shape == (4, 6, 3)
     assert scored.label.tolist() == [[*range(11), IGNORE_INDEX]] * 9
-
-
-def test_a_light_without_frames_is_named(root: Path) -> None:
-    for folder in FRAMES:
-        for file in (root / folder).iterdir():
-            file.rename(file.with_name(f"0001TP_{file.name}"))
-    with pytest.raises(InputError, match="test, train and val hold no frames by day, whose names do not begin with"):
-        opened(root, "camvid-day", "train")

@@ -87,11 +87,6 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     assert check(*flags, "--workers", "2") == (1, printed, "")
 
 
-def test_a_misspelt_command_is_named(run_here):
-    done = run_here(_main, "chek")
-    assert (done.returncode, "found 'chek'; did you mean 'check'?" in done.stderr) == (2, True)
-
-
 def write(root: Path, label: np.ndarray, name: str = "a", folder: str = "labels", ending: str = "") -> list[str]:
     """An image with that label in layout ``folders``; returns the flags that take it as source and target."""
     save(root / "images" / f"{name}.png", noise(0, label.shape[1], label.shape[0]))

@@ -106,9 +106,7 @@ def test_worlds_of_other_seeds_and_gaps_look_different() -> None:
     assert target_look() is CAMERA_STREET
     alike = target_look(0, 0.0)
     assert dataclasses.replace(alike, code=0, frame_border=False, jpeg_quality=None) == GAME_STREET
-    beyond = target_look(0, 2.0)
-    assert beyond.contrast == pytest.approx(2 * CAMERA_STREET.contrast - GAME_STREET.contrast)
-    assert beyond.palette.sky_top == pytest.approx((168, 194, 216))
+    assert target_look(0, 2.0).contrast == pytest.approx(2 * CAMERA_STREET.contrast - GAME_STREET.contrast)
     looks = [target_look(seed) for seed in range(1, 5)]
     assert len({look.contrast for look in looks}) == len(looks)
     start, end = GAME_STREET.camera_height, CAMERA_STREET.camera_height

@@ -57,15 +57,6 @@ def test_a_network_that_sees_everything_has_no_step_at_a_seam() -> None:
     assert row.diff().abs().max() < 0.15 * apart.diff().abs().max()
 
 
-@torch.no_grad()
-def test_a_small_image_is_not_cut() -> None:
-    images = torch.randn(1, 3, 90, 100)
-    calls: list[Tensor] = []
-    tiled_logits(lambda tile: calls.append(tile) or tile, images, Tiling(128, 32))
-    tiled_logits(lambda tile: calls.append(tile) or tile, images, None)
-    assert [(call.data_ptr(), call.shape) for call in calls] == [(images.data_ptr(), images.shape)] * 2
-
-
 @pytest.mark.parametrize("align_corners", [True, False])
 @pytest.mark.parametrize(
     ("small", "large"), [((9, 13), (70, 101)), ((1, 5), (7, 7)), ((300, 20), (300, 20)), ((40, 8), (17, 5))]

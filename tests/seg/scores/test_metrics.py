@@ -102,17 +102,6 @@ def test_sums_of_parts_add_up():
         assert ours[name] == pytest.approx(value, abs=1e-12), name
 
 
-def test_layout_number_format_and_chunks_change_nothing(monkeypatch):
-    logits, label = drawn(5, 2.0)
-    expected = scored((logits, label)).sums
-    assert scored((logits.to(memory_format=torch.channels_last), label)).sums.equal(expected)
-    assert scored((logits, label.to(torch.uint8))).sums.equal(expected)
-    rounded = logits.bfloat16()
-    assert scored((rounded, label)).sums.equal(scored((rounded.float(), label)).sums)
-    monkeypatch.setattr("seg.scores.metrics._CHUNK", {"cpu": 300})  # 6 rows: 40 is no multiple of it
-    torch.testing.assert_close(scored((logits, label)).sums, expected, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("wrong", [4, 254, -1])
 def test_a_label_that_is_no_train_id_is_refused(wrong):
     label = torch.zeros(1, 2, 2, dtype=torch.long)

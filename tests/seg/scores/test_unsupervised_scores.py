@@ -46,15 +46,6 @@ def test_neighbourhood_density_against_plain_loops():
     assert scored(batch).result()["snd"] == pytest.approx(sum(values) / len(values), abs=1e-5)
 
 
-def test_neighbourhood_density_of_equal_and_of_opposite_points():
-    equal = torch.tensor([[1.0, 0.0]]).expand(9, 2)
-    assert float(neighbourhood_density(equal)) == pytest.approx(math.log(8), abs=1e-6)
-    pairs = torch.eye(4).repeat(2, 1)  # each point has one neighbour
-    assert float(neighbourhood_density(pairs)) == pytest.approx(0.0, abs=1e-5)
-    assert float(neighbourhood_density(torch.eye(4))) == pytest.approx(math.log(3), abs=1e-5)
-    assert float(neighbourhood_density(torch.eye(2))) == 0.0
-
-
 def test_neighbourhood_density_of_a_large_image_is_bounded_and_repeatable():
     p = torch.randn(2000, C, generator=torch.Generator().manual_seed(3)).softmax(1)
     density = float(neighbourhood_density(p))

@@ -8,17 +8,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_state
 from seg import build_model
-from seg.config import ModelConfig, OptimizerConfig, TrainConfig
+from seg.config import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import parameter_groups
 from seg.training.repeated_sgd import RepeatedSGD
@@ -94,14 +92,3 @@ def test_advents_pairs_have_its_schedule_and_nothing_else_does() -> None:
     theirs = {name for name in repeats if name.startswith(("gta5_cityscapes_", "synthia_cityscapes_"))}
     assert len(theirs) >= 5
     assert repeats == {name: "advent" if name in theirs else "none" for name in repeats}
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "model"), [("adamw", "deeplabv2"), ("sgd", "unet"), ("adamw", "deeplabv2-advent")]
-)
-def test_advents_schedule_is_for_sgd_and_deeplab(optimizer: str, model: str) -> None:
-    config = TrainConfig(
-        optimizer=OptimizerConfig(name=optimizer, repeats="advent"), model=ModelConfig(name=model, encoder="resnet101")
-    )
-    with pytest.raises(InputError, match=r"^--optimizer\.repeats: "):
-        config.check()

@@ -17,10 +17,6 @@ from seg.training.summary import in_words, title
     [
         ({"method": "source"}, "trained on labelled source images alone"),
         (
-            {"loss": "none"},
-            "trained on labelled source images; target images only move its batch norm statistics",
-        ),
-        (
             {"loss": "dem", "batch_norm_after": "target"},
             "trained on labelled source images; adapted to target images without labels by minent with the objective "
             "dem; batch norm statistics re-estimated on target images at the end",
