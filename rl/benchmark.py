@@ -1,7 +1,6 @@
 """A grid of trainings: ``python -m rl.benchmark --config configs/rl/paper.yaml --workers 2``.
 
-Environments × arms × seeds, each a process of ``python -m rl.train`` in its own folder ``FOLDER/ENV/ARM/seedN``. The
-same command again goes on where a killed one stopped: finished runs are kept, others resume from their last checkpoint.
+Environments × arms × seeds, each a process of ``python -m rl.train``; :mod:`dem_apps.jobs.grid` runs them.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ class BenchmarkConfig(GridConfig):
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
-    """The jobs of each environment and arm, all settings checked; ``module`` trains.
-
-    Raises InputError: a setting that rl.train would refuse, or a run in the folder that was made with other settings.
-    """
+    """The jobs of each environment and arm, trained by ``module``; an InputError as of ``grid_cells``."""
     if not config.envs or not config.arms:
         raise InputError("--config: needs a file that names envs and arms, such as configs/rl/paper.yaml")
     rows = {

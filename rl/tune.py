@@ -79,8 +79,7 @@ def tune(
     """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
 
     ``train``, made from ``train_flags``, is what every trial trains with apart from the point and the seed. The command
-    with ``arguments`` continues the study. Raises InputError: settings that do not fit, a folder of another study, no
-    trial with a score.
+    with ``arguments`` continues the study. Raises InputError: settings that do not fit, no trial with a score.
     """
     from dem_apps.jobs.search import Plan, best_trial, opened_study, refuse_given, run_search, trials_table
 

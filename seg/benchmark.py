@@ -1,7 +1,6 @@
 """A grid of trainings: ``python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2``.
 
-Tasks × arms × seeds, each a process of ``python -m seg.train`` in its own folder ``FOLDER/TASK/ARM/seedN`` (without
-``TASK`` where no tasks are named). The same command again goes on where a killed one stopped.
+Tasks × arms × seeds, each a process of ``python -m seg.train``; :mod:`dem_apps.jobs.grid` runs them.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ class BenchmarkConfig(GridConfig):
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
-    """The jobs of each task and arm, all settings checked; ``module`` trains.
-
-    Raises InputError: a setting that seg.train would refuse, or a run in the folder that was made with other settings.
-    """
+    """The jobs of each task and arm, trained by ``module``; an InputError as of ``grid_cells``."""
     if not config.arms:
         raise InputError("--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml")
     training = Training(module, TrainConfig, _checked, "miou")

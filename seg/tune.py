@@ -54,8 +54,8 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     """Run or continue a study and return its folder.
 
     ``train``, made from ``train_flags``, is what every trial trains with, apart from the objective and what is scored.
-    The command with ``arguments`` continues the study. Raises InputError: settings that do not fit, a folder of another
-    study, no trial with a score.
+    The command with ``arguments`` continues the study. Raises InputError: settings that do not fit, no trial with a
+    score.
     """
     from dem_apps.jobs.search import DEM_SPACE, Plan, opened_study, refuse_given, run_search
     from seg.methods import METHODS

@@ -75,10 +75,7 @@ class Executor:
 
 
 class RayExecutor(Executor):
-    """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs.
-
-    An InputError where Ray is not installed, or there is no such cluster.
-    """
+    """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs; an InputError without."""
 
     def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
         super().__init__({**{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, **environment})

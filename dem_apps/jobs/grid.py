@@ -1,4 +1,7 @@
-"""A grid of trainings, rows × arms × seeds, each in ``FOLDER/ROW/ARM/seedN``; the same command again continues it."""
+"""A grid of trainings, rows × arms × seeds, each in ``FOLDER/ROW/ARM/seedN`` (without ROW where no rows are named).
+
+The same command again goes on where a killed one stopped: finished runs are kept, others resume from their checkpoint.
+"""
 
 from __future__ import annotations
 
