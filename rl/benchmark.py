@@ -64,10 +64,7 @@ def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, st
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; exit status 1 if a run failed."""
     example = "python -m rl.benchmark --config configs/rl/paper.yaml --workers 2"
-    config = parse_config(
-        BenchmarkConfig, "python -m rl.benchmark", example, arguments,
-        config_help="YAML file of a grid, such as configs/rl/paper.yaml; flags win over it",
-    )  # fmt: skip
+    config = parse_config(BenchmarkConfig, "python -m rl.benchmark", example, arguments)
     parts = [config.train, *config.envs.values(), *config.arms.values()]
     named = [str(part["env"]) for part in parts if isinstance(part, dict) and "env" in part]
     import_environments(config.import_modules, [*config.envs, *named])

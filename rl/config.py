@@ -31,7 +31,7 @@ def modules_option() -> Any:
     """``--import MODULE``: a field of every command that makes environments."""
     return option(
         None, "module that registers your environments, or several with commas between; its code is run",
-        value="MODULE", flag="import", flag_only=True,
+        value="MODULE", flag_only="import",
     )  # fmt: skip
 
 

@@ -78,10 +78,7 @@ def _checked(config: TrainConfig) -> TrainConfig:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; exit status 1 if a run failed."""
     example = "python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2"
-    config = parse_config(
-        BenchmarkConfig, "python -m seg.benchmark", example, arguments,
-        config_help="YAML file of a grid, such as configs/seg/demo_benchmark.yaml; flags win over it",
-    )  # fmt: skip
+    config = parse_config(BenchmarkConfig, "python -m seg.benchmark", example, arguments)
     end_of_grid("seg.benchmark", arguments, lambda: benchmark(config))
 
 

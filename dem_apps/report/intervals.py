@@ -26,8 +26,6 @@ class Interval:
     estimate: float  #: the mean, or this setting's mean minus the other's
     low: float | None  #: lower end; None where there are too few seeds
     high: float | None
-    count: int  #: seeds; for an unpaired difference those of the smaller side
-    paired: bool = False  #: a difference over seeds that both have
 
     @property
     def excludes_zero(self) -> bool:
@@ -43,9 +41,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
     (-0.48, 2.0, 4.48)
     """
     if len(values) < 2:
-        return Interval(float(np.mean(values)), None, None, len(values))
+        return Interval(float(np.mean(values)), None, None)
     mean, low, high = mean_band(np.asarray(values, float)[:, None])
-    return Interval(float(mean[0]), float(low[0]), float(high[0]), len(values))
+    return Interval(float(mean[0]), float(low[0]), float(high[0]))
 
 
 def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -63,17 +61,16 @@ def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float
     Welch's t, without an interval where a side has a single value.
 
     >>> difference_interval({0: 1.5, 1: 2.5, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.5})
-    Interval(estimate=0.5, low=0.5, high=0.5, count=3, paired=True)
+    Interval(estimate=0.5, low=0.5, high=0.5)
     """
     common = [seed for seed in ours if seed in control]
     if len(common) > 1 or (common and min(len(ours), len(control)) == 1):
-        paired = mean_interval([ours[seed] - control[seed] for seed in common])
-        return Interval(paired.estimate, paired.low, paired.high, paired.count, paired=True)
+        return mean_interval([ours[seed] - control[seed] for seed in common])
     mine, theirs = list(ours.values()), list(control.values())
-    estimate, count = float(np.mean(mine) - np.mean(theirs)), min(len(mine), len(theirs))
-    if count < 2:
-        return Interval(estimate, None, None, count)
+    estimate = float(np.mean(mine) - np.mean(theirs))
+    if min(len(mine), len(theirs)) < 2:
+        return Interval(estimate, None, None)
     if np.ptp(mine) == np.ptp(theirs) == 0.0:  # of which scipy makes NaN
-        return Interval(estimate, estimate, estimate, count)
+        return Interval(estimate, estimate, estimate)
     ends = stats.ttest_ind(mine, theirs, equal_var=False).confidence_interval(LEVEL)
-    return Interval(estimate, float(ends.low), float(ends.high), count)
+    return Interval(estimate, float(ends.low), float(ends.high))

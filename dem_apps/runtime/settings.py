@@ -45,8 +45,7 @@ def option(
     below: float | None = None,
     value: str | None = None,
     group: str | None = None,
-    flag_only: bool = False,
-    flag: str | None = None,
+    flag_only: str | None = None,
     needed: bool = False,
     exists: bool = False,
 ) -> Any:
@@ -59,15 +58,14 @@ def option(
         at_least, at_most, above, below: the range of a number, or of each of a list.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
-        flag_only: neither a YAML file nor a resumed run's folder can set it: both may come from another person.
-        flag: the flag without its dashes, where the field cannot have that name (``import``).
+        flag_only: the flag, without its dashes, of what no YAML file and no resumed run can set, as it runs code.
         needed: the command cannot do without it; ``default`` is empty, and stands for a flag that was not given.
         exists: a path or each of a list of them, has to exist: :func:`check_paths`.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
         "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
-        "flag_only": flag_only, "flag": flag, "needed": needed, "exists": exists,
+        "flag_only": flag_only, "needed": needed, "exists": exists,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -148,8 +146,8 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
 
 def flag_only(config_class: type) -> dict[str, str]:
     """Settings that only a command line may change: the name of the field, and that of its flag as a key of YAML."""
-    fields = [field for field in dataclasses.fields(config_class) if field.metadata.get("flag_only")]
-    return {field.name: field.metadata["flag"] or field.name for field in fields}
+    fields = dataclasses.fields(config_class)
+    return {field.name: field.metadata["flag_only"] for field in fields if field.metadata.get("flag_only")}
 
 
 def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -195,7 +193,7 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Seq
         hint, value = hints[field.name], field.metadata["value"]
         text = help_line(field.metadata["help"], default, field.metadata["needed"])
         group.add_argument(
-            flag(f"{prefix}{field.metadata['flag'] or field.name}"),
+            flag(f"{prefix}{field.metadata['flag_only'] or field.name}"),
             dest=key,
             type=hint,
             default=default,

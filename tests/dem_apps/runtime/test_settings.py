@@ -145,7 +145,7 @@ def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:
 class Importing:
     """Import something."""
 
-    import_modules: str | None = option(None, "a module, whose code is run", flag="import", flag_only=True)
+    import_modules: str | None = option(None, "a module, whose code is run", flag_only="import")
 
 
 def test_a_file_cannot_set_what_runs_code(yaml_file: Any) -> None:
