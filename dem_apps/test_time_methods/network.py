@@ -39,10 +39,7 @@ def find_logits(output: Any) -> Any:
 def refuse_probabilities(
     output: Tensor, name: str = "model", remedy: str = "if these are logits, give logits_of=lambda output: output - 1"
 ) -> None:
-    """Raises an InputError, which begins with ``name``, where an output (B, C, …) is probabilities and not logits.
-
-    A softmax sums to one over the classes, to the precision of its dtype; sigmoids lie from 0 to 1 everywhere.
-    """
+    """Raises an InputError for an output (B, C, …) of softmax, by its sum, or of sigmoids, by its range."""
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
     softmax = output.shape[1] > 1 and bool(((values.sum(1) - 1).abs() <= rounding).all())
     if softmax or bool((values >= 0).all() and (values <= 1).all() and (values > 0).any()):
@@ -88,11 +85,7 @@ def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 
 class AdaptedNetwork:
-    """A network, the parameters of it that learn, and a copy of whatever can change.
-
-    The arguments are those of :class:`dem_apps.TestTimeAdapter`; with ``parameters=None`` nothing learns. What does not
-    learn gets ``requires_grad`` False.
-    """
+    """A network, the parameters of it that learn (none with ``parameters=None``), and a copy of whatever can change."""
 
     def __init__(
         self,

@@ -16,9 +16,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
-from seg.models.batch_norm import layers_of
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
@@ -72,7 +72,7 @@ def re_estimated_on(dataset: SegmentationDataset, model: nn.Module, device: torc
 
 
 def _with_statistics(model: nn.Module) -> list[_BatchNorm]:
-    return [layer for layer in layers_of(model) if layer.running_mean is not None]
+    return [layer for layer in batch_norms(model) if layer.running_mean is not None]
 
 
 class _Sums:

@@ -34,17 +34,10 @@ RECORD_FILE = "converted.json"
 
 
 def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
-    """Write a run folder whose checkpoint ``last`` holds the weights of ``file``.
+    """Write a run folder whose checkpoint ``last`` holds the weights of ``file``; returns ``network`` or ``encoder``.
 
     ``config.yaml`` has the network and the image sizes of ADVENT's protocol, ``converted.json`` the file's name and
-    checksum, and whether it held the whole network or an encoder to start from. How the weights were trained is not
-    known: the method stands as ``source``, the step as 0.
-
-    Returns:
-        ``network``, or ``encoder`` of a file that holds weights to start from.
-
-    Raises:
-        InputError: a file that is no such checkpoint, another number of classes, or a folder that is in use.
+    checksum. How the weights were trained is not known: the method stands as ``source``, the step as 0.
     """
     classes = load_classes(classes_file)
     content = read_torch(file, "--advent")
@@ -77,9 +70,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
 def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
     """Weights in ADVENT's names → weights for :class:`seg.models.deeplabv2_advent.AdventDeepLabV2`, float32.
 
-    A prefix ``module.`` on every name, which data-parallel training leaves, is dropped. Of weights to start from
-    (prefix ``Scale.``) the encoder alone is returned. Raises InputError: names that are missing or unknown, or a tensor
-    of another shape; it begins with ``where``.
+    Of weights to start from (prefix ``Scale.``) the encoder alone is returned; ``where`` begins an error.
     """
     if all(name.startswith("module.") for name in advent):
         advent = {name.removeprefix("module."): value for name, value in advent.items()}

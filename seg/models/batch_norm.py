@@ -11,9 +11,9 @@ from typing import Literal
 
 from timm.layers.norm_act import convert_sync_batchnorm
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.errors import InputError
+from dem_apps.test_time_methods.normalisation import batch_norms
 
 #: The first is the only one of a network without batch normalisation.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
@@ -22,13 +22,10 @@ _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
 def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> str:
-    """The policy that is ``given``, else the one whose statistics are those of the domain that is scored.
-
-    ``uses_target``: whether the method passes target images through the network.
-    """
+    """The policy that is ``given``, else the one whose statistics are those of the scored domain."""
     if given is not None:
         return given
-    if not layers_of(model):
+    if not batch_norms(model):
         return BATCH_NORM_POLICIES[0]
     return "target" if uses_target else "source"
 
@@ -36,18 +33,14 @@ def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> s
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
     """Prepare a network's batch normalisation for a policy, in place, with the network on its device.
 
-    Parameters stay the same objects and keep their names. ``synchronised`` batch statistics are those of all processes.
-    Returns the model, or its replacement if it is itself a batch normalisation.
-
-    Raises InputError: another policy than ``trainable`` for a network without batch normalisation, or batch statistics
-    that several processes on CPUs would have to share.
+    ``synchronised`` batch statistics are those of all processes. Returns the model, or what replaces a batch norm.
     """
-    if policy != BATCH_NORM_POLICIES[0] and not layers_of(model):
+    if policy != BATCH_NORM_POLICIES[0] and not batch_norms(model):
         raise InputError(
             f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave it "
             f"at {BATCH_NORM_POLICIES[0]}"
         )
-    if synchronised and policy != "frozen" and layers_of(model):
+    if synchronised and policy != "frozen" and batch_norms(model):
         if next(model.parameters()).device.type == "cpu":
             raise InputError(
                 "--model.batch-norm: processes on CPUs cannot share batch statistics; give frozen, or train in one "
@@ -55,7 +48,7 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
             )
         # timm's, because torch's own converter would drop the activations inside timm's layers
         model = convert_sync_batchnorm(model)
-    for layer in layers_of(model):
+    for layer in batch_norms(model):
         for parameter in (layer.weight, layer.bias):
             if parameter is not None:
                 parameter.requires_grad_(policy not in _AFFINE_FROZEN)
@@ -63,12 +56,9 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
 
 
 def feed_batch_norm(model: nn.Module, policy: str, domain: Literal["source", "target"]) -> None:
-    """Set the layers for a batch of ``domain``; in training before each forward, after ``model.train()``.
-
-    ``eval()`` needs no call: it always uses the running statistics and moves none.
-    """
+    """Set the layers for a batch of ``domain``; in training before each forward, after ``model.train()``."""
     moved = policy not in ("source", "target") or domain == policy
-    for layer in layers_of(model):
+    for layer in batch_norms(model):
         layer.train(policy != "frozen")
         # A layer that does not track normalises by its batch and leaves its running statistics as they are.
         layer.track_running_stats = moved
@@ -83,12 +73,8 @@ def statistics(
     trained: bool = True,
     re_estimated_on: str | None = None,
 ) -> str:
-    """A few words about the images behind a network's running statistics.
-
-    ``labelled`` are the domains of its labelled images, ``uses_target`` says whether unlabelled target images passed
-    through it, ``trained`` whether a step was made, and ``re_estimated_on`` names the images of AdaBN statistics.
-    """
-    if not layers_of(model):
+    """The images behind a network's running statistics, by the domains of its labelled and unlabelled images."""
+    if not batch_norms(model):
         return "none: the network has no batch normalisation"
     if re_estimated_on is not None:
         return f"re-estimated on {re_estimated_on} after training"
@@ -101,18 +87,10 @@ def statistics(
 
 
 def describe(policy: str, model: nn.Module, whose: str | None = None) -> str:
-    """One sentence about a policy in this network, for the protocol beside a score.
-
-    ``whose`` are the :func:`statistics`; None takes those of a training on images of both domains.
-    """
+    """One sentence about a policy in this network, for the protocol; None is a training on both domains' images."""
     whose = whose or statistics(policy, model)
-    if not layers_of(model):
+    if not batch_norms(model):
         return whose
     affine = "fixed" if policy in _AFFINE_FROZEN else "trained"
     normalised_by = "no batch statistics" if policy == "frozen" else "batch statistics"
     return f"{policy}: affine parameters {affine}, {normalised_by} in training, running statistics {whose}"
-
-
-def layers_of(model: nn.Module) -> list[_BatchNorm]:
-    """The network's layers of batch normalisation, in the order of ``model.modules()``."""
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]

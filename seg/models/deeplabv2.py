@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.models.encoders import encoder_errors
 from seg.models.network import SegmentationNetwork
+from seg.models.smp_network import encoder_errors
 
 OUTPUT_STRIDES, DILATIONS = (4, 8, 16), (6, 12, 18, 24)
 

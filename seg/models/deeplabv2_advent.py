@@ -102,10 +102,7 @@ class AdventResNet101(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A residual block of 1×1, 3×3 and 1×1 convolutions with the stride on the first; 4 × ``width`` outputs.
-
-    ``dilation`` is of the 3×3 convolution; a ``projected`` shortcut is a 1×1 convolution instead of the input itself.
-    """
+    """Convolutions of 1×1 (with the stride), 3×3 (dilated) and 1×1 beside a shortcut; 4 × ``width`` outputs."""
 
     def __init__(self, channels: int, width: int, stride: int, dilation: int, projected: bool) -> None:
         super().__init__()
@@ -136,9 +133,6 @@ def build_advent_network(
 
     torchvision's ImageNet weights are refused although their shapes fit: they were trained with the stride on the other
     convolution and other images (AdaptSegNet's issue 55: 7 points of mIoU less).
-
-    Raises:
-        InputError: another encoder, output stride or depth, or pretrained weights.
     """
     if (encoder, output_stride, depth) != (ENCODER, OUTPUT_STRIDE, DEPTH):
         raise InputError(

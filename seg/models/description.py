@@ -143,19 +143,10 @@ class PlainLogits(nn.Module):
 def read_description(
     folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
 ) -> Description:
-    """The description of a folder of ``save_pretrained``.
+    """The description of a folder, by its ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
 
-    The folder may hold ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``. Resizing to a shortest edge
-    and cropping are left out, since a segmentation is of the whole image.
-
-    Args:
-        folder: the folder.
-        document: the content of ``preprocessor_config.json`` in the sense of the library, where it knows more than the
-            file; ``assumed`` in it says that there is no file.
-        outputs: the number of classes.
-        known: other fields of :class:`Description`.
-
-    Raises InputError: a file that cannot be read, or numbers that make no sense.
+    ``document`` is what the library says in place of the first, or ``assumed`` without it. Resizing to a shortest edge
+    and cropping are left out, since a segmentation is of the whole image. ``known`` are other fields.
     """
     pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
     if file.is_file() and (document is None or "assumed" in document):
@@ -163,7 +154,7 @@ def read_description(
         required(document, str(file))
     document = document or ASSUMED
     known["pixels"], known["order"] = pixels, _ORDERS[bool(document.get("do_flip_channel_order"))]
-    known["notes"] = (*_notes(document, str(folder), pixels), *known.get("notes", ()))
+    known["notes"] = tuple(_notes(document, folder, pixels))
     known["size"] = _size(document.get("size")) if document.get("do_resize") else None
     known["reduce_labels"] = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
     if (folder / CLASSES_FILE).is_file():
@@ -176,8 +167,7 @@ def read_description(
         return Description(mean, std, **known)
 
 
-def _notes(document: Mapping[str, Any], folder: str, pixels: PixelFormat) -> list[str]:
-    """What is assumed, and keys that may change pixels and are not followed."""
+def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> list[str]:
     unknown = [key for key, value in document.items() if key.startswith("do_") and value and key not in _KNOWN]
     notes = [f"{folder}: {PREPROCESSOR_FILE} has {', '.join(unknown)}, unknown here and left out"] if unknown else []
     if "assumed" in document and pixels.is_rgb:

@@ -67,10 +67,7 @@ def _write_folder(trained: TrainedNetwork, training: Training, folder: Path) -> 
 
 
 def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> float:
-    """Write a file that maps ``images`` (1, 3, H, W), normalised, to ``logits`` (1, C, H, W), at one (width, height).
-
-    Returns the largest difference between the file's logits, in onnxruntime, and the network's, on an image of noise.
-    """
+    """Write (1, 3, H, W), normalised → (1, C, H, W); returns the largest difference from the network's, on noise."""
     try:
         import onnx  # noqa: F401  # what the exporter and the check need, before minutes of work
         import onnxruntime

@@ -15,10 +15,9 @@ from dem_apps.runtime.settings import from_dict
 from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import ClassSet, load_classes
 from seg.data.pixel_format import PixelFormat, read_format
-from seg.models import build_model
+from seg.models import NETWORK_FILE, build_model
 from seg.models.description import CLASSES_FILE
 from seg.models.network import SegmentationNetwork
-from seg.models.pretrained import NETWORK_FILE
 
 #: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
@@ -27,10 +26,7 @@ ENCODER = "encoder."
 def build_network(
     settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
 ) -> SegmentationNetwork:
-    """The network of a run's settings, with random weights but for the encoder's ``weights``, by name.
-
-    ``own`` is the run folder; its copy of a description is preferred to the folder in the settings.
-    """
+    """The network of a run's settings, or of the description in the run folder ``own``, with random weights."""
     architecture = settings.architecture()
     if own is not None and (own / NETWORK_FILE).is_file():
         architecture["encoder"] = str(own)

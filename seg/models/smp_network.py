@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import io
 import warnings
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, nearest, passed_on
-from seg.models.encoders import check_encoder, encoder_errors
 from seg.models.network import SegmentationNetwork
 
 #: The library's names for what all networks here call so.
@@ -67,11 +66,7 @@ class SmpNetwork(SegmentationNetwork):
         self._least = _LEAST_FEATURES.get(architecture, 0) * stride
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised images → ``main`` (B, C, h, w).
-
-        Raises:
-            InputError: a batch that it cannot take, such as one image where batch norm averages over the batch alone.
-        """
+        """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
         padded = self._padded(images)
         try:
             features = self.encoder(padded)
@@ -98,6 +93,32 @@ class SmpNetwork(SegmentationNetwork):
         library.load_state_dict(self.state_dict(), assign=True)
         library.save_pretrained(folder)
         (folder / "README.md").unlink(missing_ok=True)  # claims MIT for any weights
+
+
+def check_encoder(encoder: str) -> None:
+    """Raises an InputError for a name that is not known, before the library looks for it elsewhere."""
+    known = smp.encoders.get_encoder_names()
+    if encoder not in known and not encoder.startswith("tu-"):
+        raise InputError(f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}")
+    if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
+        # timm would also take the name of a folder, or of a repository that it then downloads
+        raise InputError(f"encoder: '{encoder}' is no network of timm")
+
+
+@contextmanager
+def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[None]:
+    """Around the building of a ``network``: a library's error about a name, option or weights becomes one sentence."""
+    check_encoder(encoder)
+    try:
+        with passed_on(network):
+            yield
+    except InputError as error:
+        if weights is not None and isinstance(error.__cause__, OSError | RuntimeError):
+            raise InputError(
+                f"encoder '{encoder}': the '{weights}' weights could not be loaded ({error}); without a network or a "
+                "cached copy, start from random weights with --model.encoder-weights null"
+            ) from error
+        raise
 
 
 def smp_network(
@@ -135,10 +156,7 @@ def network_of_folder(folder: Path, config: Mapping[str, Any]) -> SmpNetwork:
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the library's published weights of a ``config.json``'s encoder expect of images; None where unknown.
-
-    Their parameters are in timm's table, since the library's own would have to be downloaded.
-    """
+    """What images the encoder's published weights expect, by timm's table; the library's own has to be downloaded."""
     encoder, weights = str(config.get("encoder_name")), config.get("encoder_weights")
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):

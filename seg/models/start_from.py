@@ -28,12 +28,8 @@ _SHOWN = 4
 def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) -> list[str]:
     """Put the weights of a folder or file into a network that is to be trained; returns notes for the user.
 
-    Where their number of classes is another, the tensors that depend on it, those of the heads' last layers, keep the
-    random values that the network was built with. So do heads where only an encoder is brought, as :mod:`seg.convert`
-    makes one of the weights that ADVENT starts from.
-
-    Raises InputError: nothing that can be read, weights of another network, or as many classes with other meanings than
-    ``classes``.
+    Where their number of classes is another, or only an encoder is brought, the heads' last layers, or the heads, keep
+    the random values that the network was built with. As many classes of other meanings than ``classes`` are refused.
     """
     found, theirs, description = _found(source, model)
     own, given, notes = model.state_dict(), dict(found.tensors), list(found.notes)

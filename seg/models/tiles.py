@@ -38,10 +38,7 @@ class Tiling:
 
 
 def tiling(side: int | None, overlap: int | None) -> Tiling | None:
-    """The tiling of ``--tile`` and ``--tile-overlap``; None without the first.
-
-    Raises InputError: an overlap without tiles, or one that leaves nothing of a tile.
-    """
+    """The tiling of ``--tile`` and ``--tile-overlap``; None without the first."""
     if side is None:
         if overlap is not None:
             raise InputError("--tile-overlap: belongs to --tile, which is not given")
@@ -80,11 +77,9 @@ class TilesOfImage:
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:
-    """What a network gives on (B, 3, H, W) images, (B, C, h, w), by tiles where they are larger than one.
+    """What a network of one stride gives on (B, 3, H, W) images, (B, C, h, w), by tiles where they are larger than one.
 
-    ``forward`` has one stride k: about H / k rows of logits, and W / k columns. The network's memory is that of a tile.
-    The logits of the whole are float32 in the main memory, or as ``forward`` returned them where one tile holds the
-    image.
+    Logits of several tiles are float32 in the main memory.
     """
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from torch import nn
@@ -28,7 +27,7 @@ from dem_apps.runtime.settings import to_dict
 from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PIXELS_FILE, read_format
-from seg.models import build_model, smp_network, transformers_network
+from seg.models import NETWORK_FILE, build_model, smp_network, transformers_network
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.description import (
     ASSUMED,
@@ -41,7 +40,6 @@ from seg.models.description import (
     write_description,
     write_json,
 )
-from seg.models.pretrained import NETWORK_FILE
 from seg.models.run_network import build_network, only_encoder, read_run
 from seg.models.smp_network import SmpNetwork
 from seg.models.trained_network import TrainedNetwork, Training
@@ -52,8 +50,8 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 #: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-#: Fields of a description that a function may return.
-_FACTS = [field.name for field in dataclasses.fields(Description) if field.name not in ("pixels", "notes")]
+#: Fields of a description that a function may return: not the bands, nor the last two.
+_FACTS = [each.name for each in dataclasses.fields(Description)[:-2] if each.name != "pixels"]
 #: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
 _SIZE = (224, 224)
 #: How a name begins that transformers gives a class where it has none.
@@ -98,13 +96,7 @@ def load(
 
 
 def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto") -> TrainedNetwork:
-    """A trained network, on the CPU and in ``eval()`` mode. Nothing is downloaded, and no code of a file is run.
-
-    ``spec`` is described above; ``weights`` is the file for ``package.module:function``, and ``checkpoint`` one of a
-    run.
-
-    Raises InputError: it is none of these, or what is there cannot be used.
-    """
+    """A trained network, on the CPU and in ``eval()`` mode. Nothing is downloaded, and no code of a file is run."""
     folder = Path(spec)
     if _FUNCTION.fullmatch(spec) and not folder.exists():
         return _read_function(spec, None if weights is None else Path(weights))
@@ -160,9 +152,7 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     if config[OUR_KEY] != OUR_VERSION:
         raise InputError(f"{where}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
     with passed_on(str(where)):
-        network = build_model(
-            **{name: value for name, value in config.items() if name not in (OUR_KEY, "align_corners")}
-        )
+        network = build_model(**{key: config[key] for key in config if key not in (OUR_KEY, "align_corners")})
     load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
 
     def write(new: Path) -> None:
@@ -179,13 +169,8 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     if "model_type" in config:
         network = transformers_network.network_of_folder(folder)
         outputs: int = network.network.config.num_labels
-        document, processed = transformers_network.processor_of_folder(folder)
-        classes = _classes_of_labels(config, outputs)
+        document, classes = transformers_network.processor_of_folder(folder), _classes_of_labels(config, outputs)
         description = read_description(folder, document, outputs, align_corners=False, classes=classes)
-        image = np.arange(3 * 256, dtype=np.uint8).reshape(16, 16, 3)
-        if not torch.allclose(processed(image), description.normalised(image), atol=1e-3):
-            switches = ", ".join(key for key, value in document.items() if key.startswith("do_") and value)
-            raise InputError(f"{folder}: its image processor changes pixels in a way unknown here ({switches})")
     else:
         outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
         description = read_description(folder, smp_network.preprocessing(config), outputs)
@@ -215,11 +200,7 @@ def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | No
 
 
 def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
-    """The network that a function of the user returns, with the weights of a file.
-
-    The function takes no argument and returns a module, or a module and a mapping of facts, which are the fields of
-    :class:`seg.models.description.Description`, ``classes`` as names. Its code is run; the file's is not.
-    """
+    """The network that a function returns, alone or with facts, the fields of a description; ``classes`` as names."""
     network, facts = _called_function(spec)
     found = FoundWeights({}) if file is None else find_weights(file, network)
     if file is not None:

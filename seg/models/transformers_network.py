@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
@@ -64,14 +62,11 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
         return TransformersNetwork(network.float())
 
 
-def processor_of_folder(folder: Path) -> tuple[dict[str, Any], Callable[[NDArray[np.uint8]], Tensor]]:
-    """What the folder's image processor says, missing keys as its class means them, and what it makes of an image.
-
-    Of a folder without its file it is the one of the network's kind, and ``assumed`` names it.
-    """
+def processor_of_folder(folder: Path) -> dict[str, Any]:
+    """What the folder's image processor says, missing keys as its class means them; ``assumed`` where there is none."""
     said = (folder / "preprocessor_config.json").is_file()
     with _library(str(folder)) as library, TemporaryDirectory() as part:
-        if not said:
+        if not said:  # then it is the processor of the network's kind
             shutil.copy(folder / "config.json", part)
             Path(part, "preprocessor_config.json").write_text("{}")
         processor = library.AutoImageProcessor.from_pretrained(
@@ -81,10 +76,7 @@ def processor_of_folder(folder: Path) -> tuple[dict[str, Any], Callable[[NDArray
     for key in ("do_rescale", "do_normalize", "rescale_factor", "image_mean", "image_std", "reduce_labels"):
         document[key] = getattr(processor, key, None)
     document["size"] = dict(getattr(processor, "size", None) or {})
-    if not said:
-        document |= {"assumed": f"that of {type(processor).__name__}", "do_resize": False}
-    unmoved = {key: False for key in ("do_resize", "do_center_crop", "do_pad") if hasattr(processor, key)}
-    return document, lambda image: processor(image, return_tensors="pt", **unmoved)["pixel_values"][0]
+    return document if said else document | {"assumed": f"that of {type(processor).__name__}", "do_resize": False}
 
 
 @contextmanager

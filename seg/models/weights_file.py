@@ -44,11 +44,7 @@ class FoundWeights:
 
 
 def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:
-    """The weights of a network in a ``.safetensors`` file or in one of torch (``.pth``, ``.ckpt``, …); no code is run.
-
-    They may lie under a key (``{"state_dict": …}``), have a prefix (``model.``), and lie beside other things. Raises
-    InputError: the file cannot be read, asks for code to be run, or holds no tensors by name.
-    """
+    """The weights of a network in a ``.safetensors`` or torch file, under a key or below a prefix; no code is run."""
     each = {key: fitted(tensors, module) for key, tensors in _state_dicts(file, flag).items()}
     key, *others = [key for key, found in each.items() if found.complete] or each
     notes = list(each[key].notes)
@@ -96,10 +92,7 @@ def _state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
 
 
 def read_torch(file: Path, flag: str) -> Any:
-    """What a file of torch holds, without running code that is in it; ``flag`` named it.
-
-    Raises InputError: it cannot be read, or asks for code to be run.
-    """
+    """What a file of torch holds, without running code that is in it; ``flag`` named it."""
     if not file.is_file():
         raise InputError(f"{flag}: {file} cannot be read (no such file); give a state dict as .pth or .safetensors")
     try:

@@ -32,12 +32,12 @@ from seg.data.pixel_format import PIXELS_FILE
 from seg.data.style import TargetStyle, check_style
 from seg.methods import METHODS, method_class
 from seg.methods.head_objectives import HeadObjectives
+from seg.models import NETWORK_FILE, network_document
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.description import CLASSES_FILE
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
-from seg.models.pretrained import NETWORK_FILE, network_document
 from seg.models.run_network import build_network, classes_of_run, format_to_resume
 from seg.models.start_from import about_encoder, start_from
 from seg.scores.checkpoint_selection import CheckpointSelector

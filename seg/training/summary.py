@@ -9,11 +9,12 @@ from accelerate import Accelerator
 from torch import nn
 
 from dem_apps.objectives.flags import given_options
+from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair
 from seg.data.read import first_header, left_out
 from seg.methods import METHODS
-from seg.models.batch_norm import describe, layers_of
+from seg.models.batch_norm import describe
 
 
 def print_summary(
@@ -46,7 +47,7 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
     if not METHODS[config.method].uses_target:
         words[0] += " alone"
     elif config.method == "minent" and config.loss == "none":
-        follows = config.batch_norm_policy(model) not in ("source", "frozen") and layers_of(model)
+        follows = config.batch_norm_policy(model) not in ("source", "frozen") and batch_norms(model)
         words.append(f"target images only {'move its batch norm statistics' if follows else 'pass through it'}")
     else:
         objective = "" if config.loss == "none" else f" with the objective {config.loss}"

@@ -22,8 +22,7 @@ import seg.training.loop
 from dem_apps.errors import InputError
 from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import named_classes
-from seg.models import build_model
-from seg.models.pretrained import NETWORK_FILE
+from seg.models import NETWORK_FILE, build_model
 from seg.models.start_from import about_encoder, start_from
 from seg.models.trained import open_run, open_trained
 from seg.training.loop import build_state
