@@ -16,7 +16,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 from dem_apps.test_time_methods import METHODS
-from seg.data.files import LARGEST_SIDE
+from seg.data.files import LARGEST_SIDE, left_out
 
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
@@ -157,10 +157,10 @@ def adapt(config: AdaptConfig) -> Result:
         trained.network.to(device)
         size = (config.size[0], config.size[1]) if config.size else trained.description.size
         folder = ImageFolder(Path(str(config.images)), trained.description, size, device)
-        labels = Labels(Path(config.labels), folder.relative, classes) if config.labels else None
-        for note in trained.description.notes:
-            print(note)
-        print(f"adapting: {len(folder)} of {len(folder) + len(folder.skipped)} images, results in {out}", flush=True)
+        labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
+        found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([folder.root])}"
+        notes = (*trained.description.notes, *(labels.notes if labels else ()))
+        print(*notes, f"adapting: {found}, results in {out}", sep="\n", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:
             source = ImageFolder(Path(config.source), trained.description, size, device)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from seg.data.files import find_images, find_labels, output_names
+from seg.data.label_faults import look_at_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.data.read import ImagePixels, read_image, read_label, seen
@@ -37,6 +38,7 @@ class ImageFolder:
 
     Attributes:
         relative: the images' paths below the folder.
+        root: the folder.
         names: where what is written of each begins, below a folder of results.
         skipped: why an image was left out, by its path below the folder.
 
@@ -51,7 +53,7 @@ class ImageFolder:
         self.skipped: dict[str, str] = {}
         self.files: list[Path] = []
         self.sizes: list[tuple[int, int]] = []
-        root = source if source.is_dir() else source.parent
+        self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
                 height, width = read_image(file, description.pixels).values.shape[:2]
@@ -126,16 +128,24 @@ class Labels:
         folder: holds ``a/b.png`` for the image ``a/b.jpg``, see :func:`seg.data.files.find_labels`.
         images: paths of the images below their folder.
         classes: whose ids the label images hold.
+        root: the images' folder.
+
+    Attributes:
+        notes: warnings and notes about what they hold.
+
+    Raises:
+        InputError: no label, or labels that no score can be computed of.
     """
 
-    def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet) -> None:
-        places = find_labels(folder, images)
+    def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet, root: Path) -> None:
+        places = find_labels(folder, images, root)
         self.files = {image: file for image, file in places.items() if file.is_file()}
         if not self.files:
             raise InputError(
                 f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
             )
         self._classes = classes
+        self.notes = look_at_labels("--labels", [(root / image, file) for image, file in self.files.items()], classes)
 
     def confusion(
         self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None

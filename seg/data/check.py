@@ -23,9 +23,18 @@ from rich.table import Table
 from dem_apps.errors import InputError, printable
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color, spans
+from seg.data.label_faults import declared, faults
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color
 from seg.data.pixel_format import PixelFormat
-from seg.data.read import ImagePixels, label_colors, left_out, read_header, read_image, turned_upright
+from seg.data.read import (
+    ImagePixels,
+    label_colors,
+    left_out,
+    read_header,
+    read_image,
+    refuse_unknown,
+    turned_upright,
+)
 from seg.data.statistics import each_file
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
@@ -55,10 +64,12 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     console = console or Console(soft_wrap=True, markup=False, emoji=False)
     reports: dict[str, list[FileReport]] = {}
     unfit = False
+    if pair.layouts_found():
+        console.print(f"note: {pair.layouts_found()}", markup=False, emoji=False, highlight=False)
     for title, dataset, indices in _work(pair):
         check = functools.partial(check_file, dataset)
         reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
-        unfit |= _warn_of_ignored(reports[title], dataset) or any(report.unfit for report in reports[title])
+        unfit |= _check_classes(reports[title], dataset) or any(report.unfit for report in reports[title])
         _print_lines(reports[title], dataset.root, title, console)
     if not pair.target_val.labelled:
         note = FileReport(notes=[f"{pair.target_val.root}: no labels, so training gives the unsupervised scores alone"])
@@ -68,8 +79,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     if (advice := _fitting_classes(checked, pair.classes, unfit)) is not None:
         console.print(advice, markup=False, emoji=False, highlight=False)
     wrong = sum(1 for report in checked if report.errors or report.warnings)
-    found = f"{wrong:,} of {len(checked):,} images have a problem; 'exclude' of source or target leaves images out"
-    console.print(found if wrong else f"{len(checked):,} images checked, nothing wrong")
+    found = f"{len(checked):,} images checked{pair.left_out()}, nothing wrong"
+    if wrong:
+        found = f"{wrong:,} of {len(checked):,} images have a problem{pair.left_out()}"
+        found += "; 'exclude' of source or target leaves images out"
+    console.print(found, markup=False, emoji=False, highlight=False)
     return wrong
 
 
@@ -96,8 +110,6 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         report.size, valid = (image.values.shape[1], image.values.shape[0]), image.valid
         if (note := left_out(image_file, header, dataset.pixels)) is not None:
             report.notes.append(note)
-        if label_file is not None and image.turned != 1:
-            report.warnings.append(turned_upright(image_file, image.turned))
         if valid is not None and not valid.any():
             report.warnings.append(f"{image_file}: no pixel of the image holds data")
         elif _is_blank(image, dataset.pixels):
@@ -106,13 +118,15 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         report.errors.append(str(error))
     if label_file is not None:
         if label_file.is_file():
-            _check_label(dataset, label_file, report, valid)
+            _check_label(dataset, index, report, valid)
         else:
             report.errors.append(f"{image_file}: its label {label_file} is missing")
     return report
 
 
-def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, valid: NDArray[np.bool_] | None) -> None:
+def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, valid: NDArray[np.bool_] | None) -> None:
+    image_file, file = dataset.files[index]
+    assert file is not None  # of a labelled sample
     try:
         ids = dataset.read_ids(file)
     except InputError as error:
@@ -121,26 +135,22 @@ def _check_label(dataset: SegmentationDataset, file: Path, report: FileReport, v
             report.colors = frozenset(label_colors(file, _MOST_IDS))
         return
     size = (ids.shape[1], ids.shape[0])
+    if (turned := turned_upright(image_file, size)) is not None:
+        report.warnings.append(turned)
     if report.size is not None and size != report.size:
         happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
         report.warnings.append(
             f"{file}: the label is {size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}; {happens}"
         )
-    pixels = np.bincount(ids.ravel(), minlength=256)
-    unknown = (pixels > 0) & ~dataset.known_ids
-    report.held, report.unfit = frozenset(np.flatnonzero(pixels).tolist()), bool(unknown.any())
-    nodata = read_header(file).nodata
-    if IGNORE_INDEX in report.held and nodata is not None and not dataset.classes.by_color:
-        report.held = report.held - {IGNORE_INDEX}
-        if nodata in range(256) and dataset.train_ids[int(nodata)] != IGNORE_INDEX:
-            report.warnings.append(
-                f"{file}: {int(nodata)} is the id of a class and the file calls it no data, so these pixels are "
-                "ignored; if they are of that class, remove the nodata value from the file"
-            )
-    if report.unfit:
-        known = spans(dataset.known_ids)
-        report.errors.append(f"{file}: label id {spans(unknown)} is not in the table, which has {known}")
+    report.held, contradiction = declared(file, ids, dataset.classes)
+    report.warnings += [] if contradiction is None else [contradiction]
+    try:
+        refuse_unknown(file, ids, dataset.classes, dataset.layout.ids)
+    except InputError as error:
+        report.unfit = True
+        report.errors.append(str(error))
         return
+    pixels = np.bincount(ids.ravel(), minlength=256)
     if valid is not None and valid.shape == ids.shape:  # as training sees it
         pixels = np.bincount(np.where(valid, ids, IGNORE_INDEX).ravel(), minlength=256)
     per_train_id = np.bincount(dataset.train_ids, weights=pixels, minlength=256).astype(np.int64)
@@ -158,22 +168,17 @@ def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
     return bool(high - low < BLANK_RANGE)
 
 
-def _warn_of_ignored(reports: list[FileReport], dataset: SegmentationDataset) -> bool:
-    """A warning at the first label with 255, where the classes do not mention it and one of them is in no label."""
-    classes = dataset.classes
-    if dataset.layout.ids is not None or classes.by_color or IGNORE_INDEX in (*classes.ids, *classes.ignored):
+def _check_classes(reports: list[FileReport], dataset: SegmentationDataset) -> bool:
+    """Adds what readable labels say together to the first report with 255, or the first; whether it is a warning."""
+    fit = [report for report in reports if report.held and not report.unfit]
+    if not fit:
         return False
-    held = frozenset[int]().union(*(report.held for report in reports))
-    absent = [name for name, label_id in zip(classes.names, classes.ids, strict=True) if label_id not in held]
-    ignored = [report for report in reports if IGNORE_INDEX in report.held]
-    if not absent or not ignored:
-        return False
-    ignored[0].warnings.append(
-        f"255 is in {len(ignored):,} of {len(reports):,} labels and ignored, since --classes does not name it, and "
-        f"'{absent[0]}' is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
-        "there under ignored"
-    )
-    return True
+    errors, warnings, notes = faults([report.held for report in fit], dataset.classes, dataset.layout.ids)
+    first = next((report for report in fit if IGNORE_INDEX in report.held), fit[0])
+    first.errors += errors
+    first.warnings += warnings
+    first.notes += notes
+    return bool(warnings)
 
 
 def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) -> str | None:

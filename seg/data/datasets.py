@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError
+from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, id_tables
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import label_ids, read_header, read_image, read_label, seen, turned_upright
+from seg.data.read import label_ids, read_header, read_image, read_label, seen
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SegmentationDataset(Dataset[Sample]):
     ) -> None:
         if not root.is_dir():
             raise InputError(f"{root}: no such folder; it should be the root of a data set in {layout} layout")
-        self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
+        self.root, self.split, self.size, self.resize_labels, self.classes = root, split, size, resize_labels, classes
         self.layout = LAYOUTS[layout]
         if classes.by_color and self.layout.ids is not None:
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
@@ -82,7 +82,7 @@ class SegmentationDataset(Dataset[Sample]):
             raise InputError(f"{image}: its label {label} is missing ({len(missing)} of {len(pairs)} have none)")
         self.labelled = labelled
         self.pixels = RGB
-        self._warned = False
+        self.found_as = ""  #: how the layout was found, where it was not named
         self.files = [(image, label if labelled else None) for image, label in pairs]
 
     def __len__(self) -> int:
@@ -92,9 +92,6 @@ class SegmentationDataset(Dataset[Sample]):
         """Read one sample; an InputError for a file that cannot be read and an id that is not in the table."""
         image_file, label_file = self.files[index]
         read = read_image(image_file, self.pixels)
-        if self.labelled and read.turned != 1 and not self._warned:
-            self._warned = True
-            warnings.warn(f"{turned_upright(image_file, read.turned)} (further images are not named)", stacklevel=2)
         image, valid = seen(read, self.pixels, self.size)
         label = None if label_file is None else self._label(label_file, (image.shape[1], image.shape[0]))
         if label is not None and valid is not None:
@@ -107,6 +104,17 @@ class SegmentationDataset(Dataset[Sample]):
         image_file, label_file = self.files[index]
         assert label_file is not None, f"{image_file} is read without its label"
         return self._label(label_file, self.size or read_header(image_file).size)
+
+    def look_at_labels(self, title: str) -> list[str]:
+        """Warnings and notes about the labels, if there are any; see :func:`seg.data.label_faults.look_at_labels`."""
+        files = [(image, label) for image, label in self.files if label is not None]
+        return look_at_labels(title, files, self.classes, self.layout.ids, self.layout.read_ids) if files else []
+
+    @property
+    def image_folder(self) -> Path:
+        """The folder below which its images lie."""
+        top = self.root / self.files[0][0].relative_to(self.root).parts[0]
+        return top / self.split if (top / self.split).is_dir() else top
 
     def name(self, index: int) -> str:
         """The image's path below the root."""

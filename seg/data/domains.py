@@ -12,7 +12,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir
 from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
-from seg.data.files import LARGEST_SIDE
+from seg.data.files import LARGEST_SIDE, left_out
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts.find import AUTO, found_layout
 from seg.data.pixel_format import RGB, PixelFormat
@@ -46,6 +46,18 @@ class DomainPair:
             "target train": self.target_train, "target val": self.target_val,
         }  # fmt: skip
         return {title: dataset for title, dataset in splits.items() if dataset is not None}
+
+    def look_at_labels(self) -> list[str]:
+        """Warnings and notes about all labels; an InputError for those of which nothing can be learnt or scored."""
+        return [line for title, dataset in self.splits().items() for line in dataset.look_at_labels(title)]
+
+    def left_out(self) -> str:
+        """The files beside the images that are none, counted by suffix; empty where there are none."""
+        return left_out(dataset.image_folder for dataset in self.splits().values())
+
+    def layouts_found(self) -> str:
+        """Which layouts were found where none was named, and the flags that name others; empty where all were."""
+        return "; ".join(dict.fromkeys(data.found_as for data in self.splits().values() if data.found_as))
 
 
 def open_pair(
@@ -134,14 +146,19 @@ def _open(
         root, layout = Path(data.root), ""
     if data.layout != AUTO:
         layout = data.layout
-    layout = layout or found_layout(root, split, classes.names, f"--{domain}.layout")
+    flag, guessed = f"--{domain}.layout", not layout
+    layout = layout or found_layout(root, split, classes, flag)
     size = data.size
     if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE):
         raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {size}")
-    return SegmentationDataset(
+    dataset = SegmentationDataset(
         root, layout, split, size=None if size is None else (size[0], size[1]), classes=classes, exclude=data.exclude,
         **options,
     )  # fmt: skip
+    if guessed:
+        ids = "the ids of the classes" if dataset.layout.ids is None else "ids of its own"
+        dataset.found_as = f"{domain} looks like layout {layout}, with {ids}; {flag} names another"
+    return dataset
 
 
 def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:

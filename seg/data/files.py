@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dem_apps.errors import InputError
 
 #: Most pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+IMAGE_SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".pgm", ".pnm", ".gif",
+)  # fmt: skip
 #: Formats that keep every number, in order of preference.
-LABEL_SUFFIXES = (".png", ".tif", ".tiff")
+LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
+_JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 #: Endings of a label's name behind its image's, in order of preference.
-_LABEL_ENDINGS = ("", "_mask", "_label", "_labels")
+_LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
 
 
 def find_images(source: Path, flag: str = "--images") -> list[Path]:
@@ -26,44 +31,94 @@ def find_images(source: Path, flag: str = "--images") -> list[Path]:
         raise InputError(f"{flag}: {source} is no folder and no image")
     files = image_files(source)
     if not files:
-        raise InputError(f"{flag}: {source} and its subfolders hold no image ({' '.join(IMAGE_SUFFIXES)})")
+        suffixes = " ".join(IMAGE_SUFFIXES)
+        raise InputError(f"{flag}: {source} and its subfolders hold no image ({suffixes}){left_out([source])}")
     return files
 
 
-def image_files(folder: Path, suffixes: Sequence[str] = IMAGE_SUFFIXES) -> list[Path]:
-    """Files with such a suffix, in any case, below a folder and the folders that it links to, in sorted order.
+def image_files(folder: Path) -> list[Path]:
+    """The images below a folder and the folders that it links to, in sorted order.
 
-    Hidden ones are left out (macOS writes ``._0.png`` beside 0.png), and a folder that is reached twice counts once.
+    A file counts by its suffix, in any case. Hidden files do not (macOS writes ``._0.png`` beside 0.png), nor does the
+    label beside an image: ``a_mask.png``, or a.png with a palette or in grey beside a.jpg.
     """
+    return _divided(folder)[0]
+
+
+def left_out(folders: Iterable[Path]) -> str:
+    """``, left out: 2 .heic, 1 label``: the files below folders that are no images, counted; or an empty text."""
+    counts = sum((_divided(folder)[1] for folder in set(folders)), Counter[str]())
+    said = ", ".join(f"{number:,} {kind}" for kind, number in sorted(counts.items()))
+    return said and f", left out: {said}"
+
+
+def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) -> dict[Path, Path]:
+    """The label image of each image, by the image's path below its own folder, ``root``.
+
+    A label is lossless and has its image's path and stem, in any case, or with ``_mask``, ``_label`` and the like
+    behind it. Where there is none, it is a PNG that does not exist. Two images with one label are an error.
+    """
+    beside = root is not None and root.exists() and folder.exists() and root.samefile(folder)
+    images_here = {folder / image for image in images} if beside else set()
+    files = [file for file in _visible_files(folder) if file.suffix.lower() in LABEL_SUFFIXES]
+    files = sorted(set(files) - images_here, key=lambda file: (LABEL_SUFFIXES.index(file.suffix.lower()), file))
+    present: dict[str, Path] = {}
+    for name_of in (str, _key):  # a name in its own case comes first
+        for file in files:
+            present.setdefault(name_of(file.relative_to(folder).with_suffix("")), file)
+    labels: dict[Path, Path] = {}
+    owners: dict[Path, Path] = {}
+    for image in images:
+        names = [name_of(image.with_suffix("")) + ending for ending in _LABEL_ENDINGS for name_of in (str, _key)]
+        found = [present[name] for name in names if name in present]
+        labels[image] = found[0] if found else folder / image.with_name(f"{image.stem}{'_mask' * beside}.png")
+        if found and owners.setdefault(found[0], image) != image:
+            raise InputError(f"{image}: shares the label {found[0]} with {owners[found[0]]}; give each its own name")
+    return labels
+
+
+def _divided(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """The images below a folder, and the number of other files by suffix, labels beside images as ``label``."""
+    images, others = [], Counter[str]()
+    files = _visible_files(folder)
+    stems = {_key(file.with_suffix("")) for file in files if file.suffix.lower() in IMAGE_SUFFIXES}
+    jpegs = {_key(file.with_suffix("")) for file in files if file.suffix.lower() in _JPEG}
+    for file in files:
+        stem, suffix = _key(file.with_suffix("")), file.suffix.lower()
+        named = any(stem.endswith(ending) and stem.removesuffix(ending) in stems for ending in _LABEL_ENDINGS[1:])
+        if suffix not in IMAGE_SUFFIXES:
+            others[suffix or "without suffix"] += 1
+        elif named or (suffix in LABEL_SUFFIXES and stem in jpegs and _is_mask(file)):
+            others["label beside its image"] += 1
+        else:
+            images.append(file)
+    return images, others
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    """The files below a folder, sorted; a folder that is reached twice counts once."""
     found: list[Path] = []
     visited: set[str] = set()
     for path, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(path)
         folders[:] = [] if real in visited else sorted(name for name in folders if name[0] != ".")
         if real not in visited:
-            found += [Path(path, name) for name in names if name[0] != "." and Path(name).suffix.lower() in suffixes]
+            found += [Path(path, name) for name in names if name[0] != "."]
         visited.add(real)
     return sorted(found)
 
 
-def find_labels(folder: Path, images: Sequence[Path]) -> dict[Path, Path]:
-    """The label image of each image, by the image's path below its own folder.
+def _is_mask(file: Path) -> bool:
+    from dem_apps.runtime.images import opened_image  # Pillow, which answering a wrong flag does without
 
-    A label is a PNG or TIFF with its image's path and stem, or with ``_mask``, ``_label`` or ``_labels`` behind it.
-    Where there is none, it is the PNG that it would be, which does not exist. Two images with one label are an error.
-    """
-    present: dict[str, Path] = {}
-    for file in sorted(image_files(folder, LABEL_SUFFIXES), key=lambda file: LABEL_SUFFIXES.index(file.suffix.lower())):
-        present.setdefault(str(file.relative_to(folder).with_suffix("")), file)
-    labels: dict[Path, Path] = {}
-    owners: dict[Path, Path] = {}
-    for image in images:
-        stem = str(image.with_suffix(""))
-        found = [present[stem + ending] for ending in _LABEL_ENDINGS if stem + ending in present]
-        labels[image] = found[0] if found else folder / image.with_suffix(".png")
-        if found and owners.setdefault(found[0], image) != image:
-            raise InputError(f"{image}: shares the label {found[0]} with {owners[found[0]]}; give each its own name")
-    return labels
+    with suppress(InputError), opened_image(file) as picture:
+        return picture.mode in ("1", "L", "P")
+    return False
+
+
+def _key(path: Path) -> str:
+    """The path without case, and with one form of each letter."""
+    return unicodedata.normalize("NFC", str(path)).lower()
 
 
 def output_names(images: Sequence[Path]) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +101,20 @@ def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_]
         return values, _valid(source, wanted, values), _place(source)
 
 
+def read_rgb(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None, Georeference | None]:
+    """The same of an 8-bit TIFF as (H, W, 3) colours, by its palette where it has one."""
+    with _opened(file) as source:
+        wanted = [1, 2, 3] if source.count > 2 else [1]
+        values = np.moveaxis(source.read(wanted), 0, -1)
+        if source.colorinterp[0].name == "palette":
+            palette = source.colormap(1)
+            values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[values[..., 0]]
+        elif len(wanted) == 1:
+            white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
+            values = (255 - values if white_is_0 else values).repeat(3, axis=2)
+        return np.ascontiguousarray(values), _valid(source, wanted, None), _place(source)
+
+
 def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | None]:
     """What Pillow does not read: which pixels hold data, (H, W) or None for all, and coordinates."""
     with _opened(file) as source:
@@ -108,8 +122,11 @@ def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | No
         return _valid(source, list(range(1, source.count + 1 - alpha)), None), _place(source)
 
 
-def read_ids(file: Path) -> NDArray[np.uint8]:
-    """(H, W) ids of a TIFF label image with one band of whole numbers; 255 where it holds no data."""
+def read_ids(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
+    """(H, W) ids of a TIFF label image with one band of whole numbers; 255 where it holds no data.
+
+    An id of ``kept`` is data, also where the file calls it none: what the classes say wins.
+    """
     with _opened(file) as source:
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
         if source.count != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
@@ -118,7 +135,7 @@ def read_ids(file: Path) -> NDArray[np.uint8]:
         if compression in ("jpeg", "webp", "lerc"):
             raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
         ids = source.read(1)
-        valid = _valid(source, [1], None)
+        valid = None if source.nodata in kept else _valid(source, [1], None)
     if valid is not None:
         ids = np.where(valid, ids, 255)
     if ids.min() < 0 or ids.max() > 255:
@@ -162,18 +179,17 @@ def write_geotiff(
 
 
 def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArray[np.bool_] | None:
-    """(H, W): where every band holds data, by nodata, by the file's mask and by being finite; None if all do.
+    """(H, W): where a band holds data, by nodata or by the file's mask, and all are finite; None for everywhere.
 
-    A band for transparency is left aside: it says what is shown, not what is there.
+    As in GDAL, a pixel with a band that is not nodata has data. A band for transparency is left aside: it says what is
+    shown, not what is there.
     """
-    parts = []
-    for place, band in enumerate(wanted):
-        flags = {flag.name for flag in source.mask_flag_enums[band - 1]}
-        if "nodata" in flags or ("per_dataset" in flags and "alpha" not in flags):
-            parts.append(source.read_masks(band) != 0)
-        if values is not None and np.issubdtype(values.dtype, np.floating):
-            parts.append(np.isfinite(values[..., place]))
-    valid = functools.reduce(np.logical_and, parts, np.True_)
+    flags = [{flag.name for flag in source.mask_flag_enums[band - 1]} for band in wanted]
+    valid = np.True_
+    if all("nodata" in each or ("per_dataset" in each and "alpha" not in each) for each in flags):
+        valid = functools.reduce(np.logical_or, (source.read_masks(band) != 0 for band in wanted))
+    if values is not None and np.issubdtype(values.dtype, np.floating):
+        valid = valid & np.isfinite(values).all(axis=-1)
     return None if valid.all() else np.asarray(valid)
 
 

@@ -6,7 +6,7 @@ Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF. Shapes:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +24,17 @@ from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables, spans
 from seg.data.pixel_format import RGB, PixelFormat, kind_of, resized, resized_mask
 from seg.data.rasters import Georeference, Header
 
-_ORIENTATION = 0x0112
+#: Tags of TIFF and EXIF.
+_ORIENTATION, _PHOTOMETRIC, _SAMPLES = 0x0112, 0x0106, 0x0115
 _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: Formats of label images.
-LOSSLESS = ("PNG", "TIFF")
+LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
 #: Pillow's modes with one band beside transparency, and those with transparency.
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
+#: Most unknown ids that are named.
+_SHOWN = 5
 _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
 
 
@@ -83,8 +86,7 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     try:
         rgb = _picture(file)
     except InputError:  # a kind that Pillow does not read, or too large for it
-        values, valid, place = rasters.read_raster(file, header.bands)
-        return ImagePixels(values if header.bands == 3 else values.repeat(3, axis=2), valid, place)
+        return ImagePixels(*rasters.read_rgb(file))
     return rgb if rgb.turned != 1 else ImagePixels(rgb.values, *rasters.read_beside(file))
 
 
@@ -104,12 +106,19 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     return f"{file}: its last band is transparency and is not read; {hint}"
 
 
-def turned_upright(file: Path, orientation: int) -> str:
-    """A sentence about a labelled image that was turned as its EXIF says."""
-    return (
-        f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it stands; "
-        "if it was drawn on the pixels as they are stored, remove the orientation"
-    )
+def turned_upright(file: Path, label_size: tuple[int, int]) -> str | None:
+    """A sentence about an image that its EXIF turns, and whose label, (width, height), need not fit; else None."""
+    if rasters.is_tiff(file):  # Pillow turns it unasked
+        return None
+    with suppress(InputError), opened_image(file) as picture:
+        orientation, (height, width) = _orientation(picture), picture.size
+        fits = orientation in _SIDEWAYS and (width - height) * (label_size[0] - label_size[1]) > 0
+        if orientation != 1 and not fits:
+            return (
+                f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it "
+                "stands; if it was drawn on the pixels as they are stored, remove the orientation"
+            )
+    return None
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
@@ -152,24 +161,41 @@ def read_label(
     ids = label_ids(file, classes, read_ids)
     if size is not None and size != (ids.shape[1], ids.shape[0]):
         ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
-    train_ids, known = id_tables(classes, numbering)
-    if cv2.LUT(ids, known.view(np.uint8)).min() == 0:
-        unknown = int(ids[~known[ids]].min())
-        raise InputError(f"{file}: label id {unknown} is not in the table, which has {spans(known)}")
-    return np.asarray(cv2.LUT(ids, train_ids), np.uint8)
+    refuse_unknown(file, ids, classes, numbering)
+    return np.asarray(cv2.LUT(ids, id_tables(classes, numbering)[0]), np.uint8)
+
+
+def refuse_unknown(
+    file: Path, ids: NDArray[np.uint8], classes: ClassSet, numbering: Mapping[int, str] | None = None
+) -> None:
+    """Raises an InputError for a label image with an id that is no class's and not ignored."""
+    known = id_tables(classes, numbering)[1]
+    if cv2.LUT(ids, known.view(np.uint8)).min() > 0:
+        return
+    unknown = np.unique(ids[~known[ids]]).tolist()
+    listed = ", ".join(map(str, unknown[:_SHOWN])) + (", …" if len(unknown) > _SHOWN else "")
+    hint = (
+        "" if numbering is not None else "; a file for --classes gives classes their ids, and lists others as ignored"
+    )
+    raise InputError(f"{file}: label id {listed} is not in the table, which has {spans(known)}{hint}")
 
 
 def label_ids(
     file: Path, classes: ClassSet, read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
 ) -> NDArray[np.uint8]:
     """(H, W) uint8 ids of a label image as they lie in the file, or of the classes whose colours it has."""
-    return _colored_ids(file, classes) if classes.by_color else (read_ids or read_index_image)(file)
+    if classes.by_color:
+        return _colored_ids(file, classes)
+    return read_index_image(file, classes.ids) if read_ids is None else read_ids(file)
 
 
-def read_index_image(file: Path) -> NDArray[np.uint8]:
-    """(H, W) uint8 ids of a PNG or TIFF with a palette (P) or 8-bit grey (L); 255 where a TIFF holds no data."""
+def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
+    """(H, W) uint8 ids of an image with a palette (P) or in 8-bit grey (L); 255 where a TIFF holds no data.
+
+    Ids of ``kept`` are data, whatever the TIFF calls them.
+    """
     if rasters.readable(file):
-        return rasters.read_ids(file)
+        return rasters.read_ids(file, kept)
     with opened_image(file, LOSSLESS) as picture:
         if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
             raise InputError(f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without")
@@ -200,6 +226,9 @@ def _picture(file: Path) -> ImagePixels:
     """An 8-bit picture as RGB."""
     with opened_image(file) as picture:
         _refuse_deep(picture, file)
+        tags = getattr(picture, "tag_v2", {})
+        if tags.get(_PHOTOMETRIC) == 1 and tags.get(_SAMPLES, 1) > 2:  # of which Pillow may read the first alone
+            raise InputError(f"{file}: as a TIFF with several bands of grey {rasters.NEEDED}")
         orientation = _orientation(picture)
         values = np.asarray(picture.convert("RGB"))
     return ImagePixels(np.ascontiguousarray(_upright(values, orientation)), turned=orientation)
@@ -289,10 +318,14 @@ def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:
 
 def _codes(file: Path) -> NDArray[np.uint32]:
     """(H, W) red, green and blue as one number, upright as EXIF says; transparency is dropped."""
-    with opened_image(file, LOSSLESS) as picture:
-        orientation = _orientation(picture)
-        rgb = np.asarray(picture.convert("RGB")).astype(np.uint32)
-    return _upright(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], orientation)
+    if rasters.readable(file):
+        values = read_image(file).values
+    else:
+        with opened_image(file, LOSSLESS) as picture:
+            orientation = _orientation(picture)
+            values = _upright(np.asarray(picture.convert("RGB")), orientation)
+    rgb = values.astype(np.uint32)
+    return np.asarray(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], np.uint32)
 
 
 def _code(color: Color) -> int:

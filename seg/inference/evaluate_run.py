@@ -53,6 +53,9 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     settings = dataclasses.replace(training.config, target=_target(training.config.target, config))
     dataset = open_validation(settings.target, classes, settings.validation_part, demo=settings.demo)
     dataset.pixels = pixels
+    for line in dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else []):
+        if processes.is_main_process:
+            print(line, flush=True)
     if config.batch_norm_after == "target":
         check_there_are_statistics(trained.network, "the run's network")
         unlabelled = open_unlabelled(settings.target, classes, demo=settings.demo)

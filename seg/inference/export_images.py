@@ -20,7 +20,7 @@ from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
-from seg.data.files import distinct, find_images, output_names
+from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Header
 from seg.data.read import first_header, read_image, seen
 from seg.data.statistics import spread_batches
@@ -85,7 +85,9 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     if processes.is_main_process:
         for run in runs:
             print(_summary(run))
-        print(f"exported {len(files) - failed} of {len(files)} images" + (f", skipped {failed}" if failed else ""))
+        others = left_out([source]) if source.is_dir() else ""
+        skipped = f", skipped {failed}" if failed else ""
+        print(f"exported {len(files) - failed} of {len(files)} images{skipped}{others}")
     return failed
 
 

@@ -72,6 +72,8 @@ def _train(config: TrainConfig) -> Path:
             config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,
             pixels=pixels, workers=config.workers,
         )  # fmt: skip
+        for line in pair.look_at_labels():
+            accelerator.print(line)
         check_style(config.source.style, pair.pixels)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),

@@ -30,7 +30,7 @@ def print_summary(
     print(
         f"method   {config.method}{loss}{style}\n"
         f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
-        f"{len(pair.classes)} classes\n{_about_pixels(pair)}"
+        f"{len(pair.classes)} classes{pair.left_out()}\n{_about_pixels(pair)}"
         f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
         f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
@@ -94,7 +94,8 @@ def _about_pixels(pair: DomainPair) -> str:
     first = {dataset.root: first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values()}
     notes = [left_out(*found, pair.pixels) for found in first.values() if found is not None]
     lines += [note for note in notes if note is not None]
-    return "".join(f"pixels   {line}\n" for line in lines)
+    layouts = f"layout   {pair.layouts_found()}\n" if pair.layouts_found() else ""
+    return layouts + "".join(f"pixels   {line}\n" for line in lines)
 
 
 def _training_images(config: TrainConfig, pair: DomainPair) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from dem_apps.errors import InputError
+from seg.data.labels import ClassSet
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.gta5 import GTA5
 
@@ -23,17 +23,19 @@ def fitting_layouts(root: Path, split: str) -> list[str]:
     return found
 
 
-def found_layout(root: Path, split: str, names: Sequence[str], flag: str) -> str:
-    """The layout of a folder; ``names`` are the classes', and ``flag`` names the layout in errors.
+def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
+    """The layout of a folder for labels of ``classes``; ``flag`` names the layout in errors.
 
-    GTA5 has the folders of layout ``folders``, and is told by names of five digits and by its classes. CamVid divided
-    by its light has to be named. Where none fits, the InputError says what the folder would have to hold.
+    GTA5 has the folders of layout ``folders``, and is told by names of five digits, where its ids are those that the
+    classes have anyway. CamVid divided by its light has to be named. Where none fits, the InputError says what is
+    missing.
     """
     found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
     if "gta5" in found and "folders" in found:
         stems = [image.stem for image, _ in GTA5.pairs(root, split)]
         published = all(len(stem) == 5 and stem.isdecimal() for stem in stems)
-        found.remove("folders" if published and set(names) <= set((GTA5.ids or {}).values()) else "gta5")
+        same = (GTA5.ids or {}).items() >= set(zip(classes.ids, classes.names, strict=True)) and not classes.by_color
+        found.remove("folders" if published and same else "gta5")
     if len(found) == 1:
         return found[0]
     if found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dem_apps.errors import InputError
-from seg.data.files import IMAGE_SUFFIXES, find_labels, image_files
+from seg.data.files import IMAGE_SUFFIXES, find_labels, image_files, left_out
 from seg.data.layouts.layout import Layout, Pairs
 
 
@@ -19,8 +19,11 @@ def _pairs(root: Path, split: str) -> Pairs:
         raise InputError(f"{root}: has no folder {images.relative_to(root)}, as a data set in folders layout would")
     files = image_files(images)
     if not files:
-        raise InputError(f"{images}: holds no images ({', '.join(IMAGE_SUFFIXES)})")
-    label_of = find_labels(labels, [file.relative_to(images) for file in files])
+        raise InputError(f"{images}: holds no images ({', '.join(IMAGE_SUFFIXES)}){left_out([images])}")
+    names = [file.relative_to(images) for file in files]
+    label_of = find_labels(labels, names)
+    beside = {} if labels.is_dir() else find_labels(images, names, images)
+    label_of |= {image: file for image, file in beside.items() if file.is_file()}
     return [(images / image, label) for image, label in label_of.items()]
 
 

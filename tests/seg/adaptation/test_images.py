@@ -49,7 +49,7 @@ def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path:
     truth = np.random.default_rng(0).integers(0, 3, (8, 12)).astype(np.uint8)
     truth[0, :4] = IGNORE_INDEX
     save(tmp_path / "deep" / "0.png", truth)
-    labels = Labels(tmp_path, [Path("deep/0.jpg"), Path("other.jpg")], named_classes(["a", "b", "c"]))
+    labels = Labels(tmp_path, [Path("deep/0.jpg"), Path("other.jpg")], named_classes(["a", "b", "c"]), tmp_path)
     predicted = np.random.default_rng(1).integers(0, 3, truth.shape).astype(np.uint8)
     expected = [[((truth == label) & (predicted == each)).sum() for each in range(3)] for label in range(3)]
     np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), predicted), expected)

@@ -13,7 +13,7 @@ from dem_apps.errors import InputError
 from seg.config import DataConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes, named_classes
 from seg.data.layouts.find import found_layout
 
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
@@ -168,10 +168,10 @@ def test_the_layout_is_found(tmp_path, files, names, expected):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(b"")
-    assert found_layout(tmp_path, "train", names, "--source.layout") == expected
+    assert found_layout(tmp_path, "train", named_classes(names), "--source.layout") == expected
 
 
 def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"")
     with pytest.raises(InputError, match=r"no layout fits.*put images below .*images, or name .* by --source\.layout"):
-        found_layout(tmp_path, "train", ("a", "b"), "--source.layout")
+        found_layout(tmp_path, "train", named_classes(("a", "b")), "--source.layout")

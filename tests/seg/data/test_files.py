@@ -54,7 +54,7 @@ def test_the_label_of_an_image(tmp_path: Path) -> None:
     found = {str(image): str(label.relative_to(tmp_path)) for image, label in find_labels(tmp_path, images).items()}
     expected = ["a.png", "deep/b_mask.PNG", "c.tif", "d_labels.tiff", "none.png"]
     assert found == dict(zip(map(str, images), expected, strict=True))
-    assert set(Labels(tmp_path, images, CLASSES).files) == set(images[:4])
+    assert set(Labels(tmp_path, images, CLASSES, tmp_path).files) == set(images[:4])
     with pytest.raises(InputError, match=r"a\.png: shares the label .*a\.png with a\.jpg; give each its own name"):
         find_labels(tmp_path, [Path("a.jpg"), Path("a.png")])
 
