@@ -26,6 +26,7 @@ from seg.adaptation.predictions import STAGES, Predictions, Row
 from seg.data.labels import ClassSet
 from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
+from seg.scores.metrics import other_numbering
 
 #: Images in the page.
 _IMAGES = 8
@@ -86,6 +87,12 @@ class Result:
         labelled = [(old, new) for old, new in both if old is not None and new is not None]
         return label_score(*zip(*labelled, strict=True)) if labelled else None
 
+    @property
+    def numbering(self) -> str | None:
+        """A sentence about labels whose ids seem to be shifted, by the predictions before."""
+        tables = [row.confusion for row in self.rows["before"].values() if row.confusion is not None]
+        return other_numbering(np.sum(tables, axis=0), self.classes.ids) if tables else None
+
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
         old, new = (_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in self.rows.values())
@@ -130,6 +137,7 @@ class Result:
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
             "labels": score and {**asdict(score), "gain": score.gain},
+            "numbering": self.numbering,
             "mean_entropy": self.mean_entropy,
         }
 
@@ -138,7 +146,7 @@ class Result:
         console().print(shares_table(self.shown_shares()))
         print(self.answer)
         if self.score is not None:
-            print(f"with labels: {self.score.sentence}")
+            print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
         if self.skipped:

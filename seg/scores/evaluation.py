@@ -25,7 +25,7 @@ from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.models.predictor import upsampled
 from seg.models.tiles import Tiling, tiled_logits
-from seg.scores.metrics import SegmentationScores
+from seg.scores.metrics import SegmentationScores, other_numbering
 from seg.scores.unsupervised_scores import LabelFreeScores
 
 OnSample = Callable[[int, Sample, Tensor], None]
@@ -79,7 +79,9 @@ def evaluate(
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
-    return {**scores.result(), "label_free": label_free.result(), "predicted_share": shares}
+    numbering = other_numbering(scores.confusion.numpy(), classes.ids)
+    noted = {} if numbering is None else {"numbering": numbering}
+    return {**scores.result(), **noted, "label_free": label_free.result(), "predicted_share": shares}
 
 
 def predicted(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
 
+#: Labels are numbered otherwise where this share of the pixels agrees at most, and that share after a shift at least.
+_LITTLE, _MOST = 0.1, 0.5
 _CONFIDENCE_BINS = 15
 _ENTROPY_BINS = 4096
 #: Pixels per chunk; on a CPU 19 classes of them fit into the cache.
@@ -66,6 +71,11 @@ class SegmentationScores:
                 here = valid[index].to(logits.device).flatten()
                 prediction, confidence, entropy, ids = (maps[here] for maps in (prediction, confidence, entropy, ids))
             self.sums += self._image_sums(prediction, confidence, entropy, ids).cpu()
+
+    @property
+    def confusion(self) -> Tensor:
+        """(C, C) float64 pixels by label (row) and prediction."""
+        return self._unpacked()["confusion"][:-1]
 
     def result(self) -> dict[str, Any]:
         """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more; see docs/metrics.md.
@@ -136,6 +146,22 @@ class SegmentationScores:
         share = (entropy / math.log(classes)).clamp_(0, 1)
         entropy_pixels = _histograms(outcome, _entropy_bin(share), _ENTROPY_BINS)
         return torch.cat([table.double().flatten(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
+
+
+def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
+    """A sentence where labels and predictions, (C, C) pixels, agree after a shift of the ids alone; else None."""
+    moved = np.subtract.outer(ids, ids).T
+    shift = max(np.unique(moved), key=lambda each: table[moved == each].sum())
+    matched = table * (moved == shift)
+    agreed, better = (part / max(table.sum(), 1) for part in (np.trace(table), matched.sum()))
+    # a class that is predicted everywhere agrees with one class after some shift, and with no two
+    if agreed > _LITTLE or better < _MOST or ((matched == table.max(1, keepdims=True)) & (matched > 0)).sum() < 2:
+        return None
+    return (
+        f"{agreed:.0%} of the labelled pixels agree, and {better:.0%} with {abs(shift)} "
+        f"{'added to' if shift > 0 else 'subtracted from'} the labels' ids: they seem to be numbered otherwise; give "
+        "each class its id in a file for --classes"
+    )
 
 
 def confusion(label: Tensor, predicted: Tensor, classes: int, rows: int | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 def score_table(result: dict[str, Any], title: str) -> Table:
     """The scores of :func:`seg.scores.evaluation.evaluate` for a terminal."""
-    table = Table(title=title)
+    table = Table(title=title, caption=result.get("numbering"))
     table.add_column("class")
     table.add_column("IoU %", justify="right")
     for name, iou in result["per_class_iu"].items() if result["miou"] is not None else ():
