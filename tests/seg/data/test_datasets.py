@@ -153,25 +153,29 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "names", "expected"),
+    ("files", "classes", "expected"),
     [
-        (("images/00001.png", "labels/00001.png"), CITYSCAPES_CLASSES.names, "gta5"),
-        (("images/00001.png", "labels/00001.png"), ("crop", "weed"), "folders"),
-        (("images/photo.png", "labels/photo.png"), CITYSCAPES_CLASSES.names, "folders"),
-        (("images/train/a.jpg",), ("crop", "weed"), "folders"),
-        (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES.names, "cityscapes"),
-        (("RGB/0000000.png",), CITYSCAPES_CLASSES.names, "synthia"),
-        (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), ("sky", "road"), "camvid"),
+        (("images/00001.png", "labels/00001.png"), CITYSCAPES_CLASSES, "gta5"),
+        (("images/00001.png", "labels/00001.png"), SYNTHIA_16, "gta5"),
+        (("images/00001.png", "labels/00001.png"), load_classes("crop,weed"), "folders"),
+        # names of GTA5 whose ids are their positions, as --classes gives them
+        (("images/00001.png", "labels/00001.png"), load_classes("road,sky"), "folders"),
+        (("images/00001.png", "labels/00001.png"), named_classes(CITYSCAPES_CLASSES.names), "folders"),
+        (("images/photo.png", "labels/photo.png"), CITYSCAPES_CLASSES, "folders"),
+        (("images/train/a.jpg",), load_classes("crop,weed"), "folders"),
+        (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES, "cityscapes"),
+        (("RGB/0000000.png",), CITYSCAPES_CLASSES, "synthia"),
+        (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), load_classes("sky,road"), "camvid"),
     ],
 )  # fmt: skip
-def test_the_layout_is_found(tmp_path, files, names, expected):
+def test_the_layout_is_found(tmp_path, files, classes, expected):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(b"")
-    assert found_layout(tmp_path, "train", named_classes(names), "--source.layout") == expected
+    assert found_layout(tmp_path, "train", classes, "--source.layout") == expected
 
 
 def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"")
     with pytest.raises(InputError, match=r"no layout fits.*put images below .*images, or name .* by --source\.layout"):
-        found_layout(tmp_path, "train", named_classes(("a", "b")), "--source.layout")
+        found_layout(tmp_path, "train", load_classes("a,b"), "--source.layout")

@@ -20,7 +20,7 @@ from seg.data.read import read_image
 CLASSES = named_classes(["ground", "plant"])
 
 
-def save(file: Path, shape: tuple[int, ...] = (6, 8, 3), value: int = 1) -> Path:
+def save(file: Path, shape: tuple[int, ...] = (6, 8, 3), value: int | np.ndarray = 1) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full(shape, value, np.uint8)).save(file)
     return file
@@ -50,7 +50,7 @@ def test_the_label_of_an_image(tmp_path: Path) -> None:
     images = [Path(name) for name in ("a.jpg", "deep/b.png", "c.png", "d.png", "none.png")]
     names = ("a.png", "deep/b_mask.PNG", "c.tif", "c_label.png", "d_labels.tiff")
     for name in names:
-        save(tmp_path / name, (6, 8))
+        save(tmp_path / name, (6, 8), np.arange(8) % 2)
     found = {str(image): str(label.relative_to(tmp_path)) for image, label in find_labels(tmp_path, images).items()}
     expected = ["a.png", "deep/b_mask.PNG", "c.tif", "d_labels.tiff", "none.png"]
     assert found == dict(zip(map(str, images), expected, strict=True))
