@@ -13,7 +13,6 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
-from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig, import_environments, modules_option, resolve
@@ -53,9 +52,9 @@ def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, st
     from dem_apps.report.runs import read_run
     from rl.results.comparison import write_report
 
-    def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
+    def report(finished: Sequence[tuple[str, str, Path]], out: Path) -> str:
         arms = [arm for _, arm, _ in finished]
-        runs = [read_run(job.run) for _, _, job in finished]
+        runs = [read_run(run) for _, _, run in finished]
         return write_report(runs, arms, out, config.baseline if config.baseline in arms else None)
 
     return run_grid(config, grid_jobs(config, module), ONE_THREAD, report)

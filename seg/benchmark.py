@@ -13,7 +13,6 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import threads_of_jobs
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
-from dem_apps.jobs.job import Job
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from seg.config import TrainConfig
@@ -47,9 +46,8 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     """Run the grid and write its report; returns what failed, by the name of the run."""
     from dem_apps.report.grid_report import write_grid_report
 
-    def report(finished: Sequence[tuple[str, str, Job]], out: Path) -> str:
-        runs = [(task, arm, job.run) for task, arm, job in finished]
-        return write_grid_report(runs, out, config.control, config.tail)
+    def report(finished: Sequence[tuple[str, str, Path]], out: Path) -> str:
+        return write_grid_report(finished, out, config.control, config.tail)
 
     cells = grid_jobs(config, module)
     if not config.report_only:

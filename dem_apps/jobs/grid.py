@@ -130,17 +130,17 @@ def run_grid(
     config: GridConfig,
     cells: Cells,
     environment: Mapping[str, str],
-    write_report: Callable[[Sequence[tuple[str, str, Job]], Path], str],
+    write_report: Callable[[Sequence[tuple[str, str, Path]], Path], str],
 ) -> dict[str, str]:
     """Run what is missing, write the report and print it; returns what failed, by the name of the run.
 
-    ``write_report`` gets row, arm and job of each finished run and the report's folder, and returns what to print.
+    ``write_report`` gets row, arm and folder of each finished run and the report's folder, and returns what to print.
     Raises InputError: there is nothing to report, or ``--out`` holds other files.
     """
     out = Path(config.out or Path(str(config.folder)) / "report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     failures = {} if config.report_only else run_jobs([job for *_, job in jobs], config, environment)
-    finished = [(row, arm, job) for row, arm, job in jobs if job.scores() is not None]
+    finished = [(row, arm, job.run) for row, arm, job in jobs if job.scores() is not None]
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)

@@ -8,7 +8,6 @@ import re
 import runpy
 import subprocess
 import sys
-import tomllib
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -185,11 +184,3 @@ def test_the_pages_are_short() -> None:
     words = {name: len(text.split()) for name, text in TEXTS.items()}
     assert words.pop("docs/appendix.md") <= 5_000
     assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])
-
-
-def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
-    (paper,) = citation["references"]
-    assert (paper["title"], paper["year"]) == ("Decoupled Entropy Minimization", 2025)
