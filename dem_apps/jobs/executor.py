@@ -6,18 +6,15 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.progress import Progress
-
 from dem_apps.errors import InputError
 from dem_apps.jobs.job import Job, JobFailed, JobKilled, run_job
 from dem_apps.runtime.settings import option
-from dem_apps.runtime.terminal import console
 
 #: For small networks on a CPU, where one thread is the fastest.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -116,20 +113,6 @@ class RayExecutor(Executor):
 def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Executor:
     """The executor that the settings ask for; ``environment`` holds variables of the trainings."""
     return Executor(environment) if config.executor == "local" else RayExecutor(environment, config)
-
-
-@contextmanager
-def progress(total: int, unit: str) -> Iterator[Callable[[str], None]]:
-    """Prints a line for each piece of work that has ended, in a terminal above a bar with the remaining time."""
-    screen = console()
-    with Progress(console=screen, disable=not screen.is_terminal) as bar:
-        task = bar.add_task(unit, total=total)
-
-        def ended(line: str) -> None:
-            bar.advance(task)
-            screen.print(line, soft_wrap=True, highlight=False)
-
-        yield ended
 
 
 def threads_of_jobs(config: ExecutorConfig) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import ExecutorConfig, build_executor, progress
+from dem_apps.jobs.executor import ExecutorConfig, build_executor
 from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags, flat
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 from dem_apps.runtime.signals import command_line, going_on_with
 
@@ -165,7 +167,8 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
     missing = [job for job in jobs if job.scores() is None]
     executor, failures = build_executor(config, environment), dict[str, str]()
     done = len(jobs) - len(missing)
-    with progress(len(missing), "runs") as ended, executor.threads(config.workers) as threads:
+    bar = Progress(len(missing), title="grid", unit="runs")
+    with closing(bar), executor.threads(config.workers) as threads:
         futures = {threads.submit(executor.run, job): job for job in missing}
         for future in as_completed(futures):
             job = futures[future]
@@ -178,5 +181,5 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
             except JobFailed as error:
                 failures[job.name] = str(error)
                 outcome = f"failed: {error}"
-            ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
+            bar.ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
     return {job.name: failures[job.name] for job in missing if job.name in failures}

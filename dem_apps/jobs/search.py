@@ -11,7 +11,7 @@ import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -26,10 +26,11 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import Executor, SearchConfig, build_executor, progress
+from dem_apps.jobs.executor import Executor, SearchConfig, build_executor
 from dem_apps.jobs.job import Job, JobFailed, JobKilled
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import dotted
 from dem_apps.runtime.signals import command_line, going_on_with
 
@@ -177,14 +178,15 @@ def run_search(
     trials, distributions = study.get_trials(), plan.space.distributions
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
     waiting += [study.ask(distributions) for trial in trials if trial.state == TrialState.WAITING]
-    most = plan.trials - sum(trial.state.is_finished() for trial in trials)
+    finished = sum(trial.state.is_finished() for trial in trials)
+    bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")
     executor, running = build_executor(config, environment), dict[Future[float], optuna.Trial]()
 
     def start(trial: optuna.Trial) -> None:
         running[threads.submit(_score, path, trial, jobs, executor)] = trial
 
     try:
-        with progress(max(most, 0), "trials") as ended, executor.threads(config.workers) as threads:
+        with closing(bar), executor.threads(config.workers) as threads:
             while True:
                 while len(running) < config.workers:
                     if waiting:
@@ -199,7 +201,7 @@ def run_search(
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     trial = running.pop(future)
                     point = "  ".join(f"{name} {value:g}" for name, value in trial.params.items())
-                    ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
+                    bar.ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
     finally:
         _write_trials(path, study, plan.score)
 

@@ -52,6 +52,11 @@ class Progress:
         else:
             self._bar.console.print(f"step {step:,}  {text}", markup=False, highlight=False)
 
+    def ended(self, line: str) -> None:
+        """One more step is done, as a line of its own says."""
+        self._bar.advance(self._task)
+        self._bar.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
     def close(self) -> None:
         """Leave the terminal as it was."""
         if not self._bar.disable:
