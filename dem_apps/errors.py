@@ -7,6 +7,8 @@ import errno
 import math
 import re
 import reprlib
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -177,3 +179,11 @@ def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
     if error.errno in DISK_FULL:
         return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
     return error
+
+
+def warn(message: str) -> None:
+    """A warning at the first line outside this package."""
+    level = 1
+    while sys._getframe(level - 1).f_globals["__name__"].partition(".")[0] == "dem_apps":
+        level += 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -17,13 +17,16 @@ from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.test_time_methods import build_method
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
-from dem_apps.test_time_methods.network import AdaptedNetwork, checked_step, find_logits
+from dem_apps.test_time_methods.method import check_images
+from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
 
 PREDICT = ("before", "after")
 
 
 class TestTimeAdapter:
     """A trained network that adapts to the images it predicts; in one process.
+
+    In float16 and bfloat16 what learns is kept in float32, and the network's own weights are rounded from it.
 
     The model is adapted in place: ``adapter.model`` is the given object, and its ``state_dict()`` holds the adapted
     weights under their old names. It runs in ``eval()`` mode (dropout is off) except that batch norm normalises by the
@@ -105,6 +108,7 @@ class TestTimeAdapter:
                 )
                 self._method.begin(self._learner)
             except BaseException:
+                network.reset()
                 network.close()
                 raise
 
@@ -142,7 +146,7 @@ class TestTimeAdapter:
         """Predict a batch and learn from it, under ``torch.no_grad()`` and ``inference_mode()`` too.
 
         Args:
-            images: (B, …), preprocessed for the model, on its device; B may be 1.
+            images: (B, …), preprocessed for the model, on its device; B may be 1, and with 0 nothing moves.
             mask: boolean, False where nothing is learnt (padding, an ignored border): (B, H, W) of the images' or the
                 logits' size, or (B,) for logits (B, C). Pixels that it leaves out still count in a batch's statistics.
 
@@ -150,15 +154,21 @@ class TestTimeAdapter:
             logits (B, C) or (B, C, H, W) without gradient, of the network's dtype.
 
         Raises:
-            NotFiniteError: the loss is NaN or infinite; the call has changed nothing.
-            ValueError: an output without logits, a mask that does not fit.
+            NotFiniteError: the loss, its gradient or what the step made of them is NaN or infinite.
+            ValueError: no tensor of images, an output without logits, a mask that does not fit.
+            With every error the call has changed nothing.
         """
-        if self.episodic:
-            self.reset()
+        check_images("images", images)
         with _gradients():
-            if mask is not None and mask.is_inference():  # torch keeps none for gradients
+            torch.clear_autocast_cache()  # a forward under no_grad() may have left weights there without gradients
+            if not len(images):
+                with torch.no_grad():
+                    return self._learner.network.logits(images, self.predictor)
+            if isinstance(mask, Tensor) and mask.is_inference():  # torch keeps none for gradients
                 mask = mask.clone()
-            with checked_step(self.model, self.batch_norm == "moving"):
+            if self.episodic:
+                self.reset()
+            with self._learner.checked():
                 logits = self._method.step(self._learner, images, mask)
         if self.predict == "after" and self.optimizer is not None:
             with torch.no_grad():

@@ -6,8 +6,6 @@ one-pass forms of :mod:`dem_apps.fused`.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from typing import get_args
 
 import numpy as np
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from dem_apps import entropy
 from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
-from dem_apps.errors import InputError, number, one_of
+from dem_apps.errors import InputError, number, one_of, warn
 from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective, by_equations
 from dem_apps.fused.one_pass import HUGE
@@ -159,7 +157,7 @@ class DEM(DecoupledObjective):
         if tau == 0:
             raise InputError(f"tau: expected a temperature above 0, got {tau}")
         if alpha > 0 and tau > 2 / alpha:
-            _warn(
+            warn(
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
                 "class can be negative"
             )
@@ -226,11 +224,3 @@ def _normalised(calibrator: Calibrator, alpha: float, norm: Norm, delta: DeltaSo
     one_of("norm", norm, get_args(Norm))
     one_of("delta", delta, get_args(DeltaSource))
     return ObjectiveSpec(calibrator, alpha=number("alpha", alpha, 0.0), norm=norm, delta=delta)
-
-
-def _warn(message: str) -> None:
-    """A warning at the first line outside this package."""
-    level = 1
-    while sys._getframe(level - 1).f_globals["__name__"].partition(".")[0] == "dem_apps":
-        level += 1
-    warnings.warn(message, UserWarning, stacklevel=level)

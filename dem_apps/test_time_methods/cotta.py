@@ -14,7 +14,7 @@ from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
-from dem_apps.test_time_methods.network import put_values
+from dem_apps.test_time_methods.network import in_float32, put_values
 
 
 class CoTTA(Method):
@@ -74,6 +74,7 @@ class CoTTA(Method):
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
         self._teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
+        self._keep_in_float32()
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
         """The teacher's forward passes, and a forward and a backward of the network."""
@@ -124,31 +125,42 @@ class CoTTA(Method):
         if counted is not None:  # NaN where nothing counts must not reach the gradient
             logits, taught = (each.masked_fill(~counted.unsqueeze(1), 0.0) for each in (logits, taught))
         wide = computed_in(logits.dtype)
-        return -(taught.to(wide).softmax(1) * logits.to(wide).log_softmax(1)).sum(1)
+        p = taught.to(wide).softmax(1)
+        return -(p * logits.to(wide).log_softmax(1)).where(p > 0, 0.0).sum(1)  # 0 · −inf is of forbidden classes
 
     @torch.no_grad()
     def _follow(self, learner: Learner) -> None:
         """θ' ← m θ' + (1 − m) θ, of parameters that learn and of buffers; counters are taken over."""
-        own, model = dict(self.teacher.named_parameters()), learner.network.model
-        for name, parameter in learner.network.learning.items():
-            own[name].lerp_(parameter, 1 - self.momentum)
-        buffers = dict(model.named_buffers())
-        for name, buffer in self.teacher.named_buffers():
-            current = buffers.get(name, buffer)
-            if buffer.is_floating_point() and buffer.shape == current.shape:
-                buffer.lerp_(current, 1 - self.momentum)
-            elif buffer.shape == current.shape:
-                buffer.copy_(current)
+        moved, own = {**learner.network.weights, **dict(learner.network.model.named_buffers())}, self._own()
+        for name, current in moved.items():
+            average = self._average.get(name, own.get(name))
+            if average is None or average.shape != current.shape:
+                continue  # a forward has made it, or anew
+            if average.is_floating_point():
+                average.lerp_(current.to(average.dtype), 1 - self.momentum)
+            else:
+                average.copy_(current)
+        put_values(self.teacher, {name: kept for name, kept in self._average.items() if kept.shape == own[name].shape})
+
+    def _own(self) -> dict[str, Tensor]:
+        """The teacher's parameters and buffers."""
+        return {**dict(self.teacher.named_parameters()), **dict(self.teacher.named_buffers())}
+
+    def _keep_in_float32(self) -> None:
+        """What of the teacher is in half precision, where a thousandth of a difference is rounded away."""
+        own = self._own()
+        self._average = {name: wide for name, wide in in_float32(own).items() if wide is not own[name]}
 
     @torch.no_grad()
     def _restore(self, learner: Learner) -> None:
         """θ ← M θ₀ + (1 − M) θ with M of Bernoulli(p)."""
         if self.restore == 0.0:
             return
-        for name, parameter in learner.network.learning.items():
-            draws = torch.rand(parameter.shape, generator=learner.generator)
-            back = (draws < self.restore).to(parameter.device)
-            parameter.copy_(torch.where(back, learner.network.start[name], parameter))
+        for name, weight in learner.network.weights.items():
+            draws = torch.rand(weight.shape, generator=learner.generator)
+            back = (draws < self.restore).to(weight.device)
+            weight.copy_(torch.where(back, learner.network.start[name], weight))
+        learner.network.write()
 
     def predictor(self, learner: Learner) -> nn.Module:
         """The teacher."""
@@ -158,11 +170,13 @@ class CoTTA(Method):
     def reset(self, learner: Learner) -> None:
         """The teacher is the network again, which is reset already."""
         put_values(self.teacher, learner.network.model.state_dict())
+        self._keep_in_float32()
 
     def state_dict(self) -> dict[str, Any]:
-        """The teacher."""
-        return {"teacher": self.teacher.state_dict()}
+        """The teacher, with what it keeps in float32."""
+        return {"teacher": self.teacher.state_dict() | self._average}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
         put_values(self.teacher, state["teacher"])
+        self._average = {name: state["teacher"][name].float() for name in self._average}

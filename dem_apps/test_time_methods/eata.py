@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.eta import ETA
 from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import check_images
 
 
 class EATA(ETA):
@@ -20,8 +21,8 @@ class EATA(ETA):
     in the authors' code; it is computed when the adapter is made. It needs no labels.
 
     Args:
-        source_images: batches of preprocessed images of the training's kind; some 2000 images in the paper. ``()`` is
-            for none: then this is ETA, unless a state with ω is loaded.
+        source_images: batches of preprocessed images of the training's kind, without labels; some 2000 images in the
+            paper. ``()`` is for none: then this is ETA, unless a state with ω is loaded.
         fisher_weight: β; 2000 in the authors' code, 1 with Adam on CIFAR-10.
         filter_by: as of :class:`dem_apps.test_time_methods.eta.ETA`, as are the others.
         entropy_margin: E₀.
@@ -48,23 +49,33 @@ class EATA(ETA):
 
     def begin(self, learner: Learner) -> None:
         """Compute ω."""
-        learning, batches = learner.network.learning, 0
-        for images in self._source_images:
+        batches, given = 0, self._source_images
+        if isinstance(given, Tensor):
+            raise InputError("source_images: expected batches of images, got one tensor; pass a list with it inside")
+        for images in given:
+            check_images("source_images", images)
+            if not len(images):
+                continue
             batches += 1
             logits = learner.logits(images)
             loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
             learner.backward(loss)
-            for name, parameter in learning.items():
-                square = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.square()
+            for name, weight in learner.network.weights.items():
+                square = torch.zeros_like(weight) if weight.grad is None else weight.grad.square()
                 self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
+        if not batches and given != ():
+            raise InputError(
+                "source_images: there is no image in it; a loader with drop_last=True drops what fills no batch, and "
+                "() is for none"
+            )
         self._source_images = ()
         self.fisher = {name: total / batches for name, total in self.fisher.items()}
         learner.reset()
 
     def penalty(self, learner: Learner) -> Tensor | float:
         """β Σ ω (θ − θ₀)²."""
-        learning, start = learner.network.learning, learner.network.start
-        parts = [(weight * (learning[name] - start[name]).square()).sum() for name, weight in self.fisher.items()]
+        weights, start = learner.network.weights, learner.network.start
+        parts = [(omega * (weights[name] - start[name]).square()).sum() for name, omega in self.fisher.items()]
         return self.fisher_weight * torch.stack(parts).sum() if parts else 0.0
 
     def state_dict(self) -> dict[str, Any]:

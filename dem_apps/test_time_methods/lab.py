@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method
+from dem_apps.test_time_methods.method import Method, check_images
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -58,7 +58,10 @@ def lab_statistics(
 
     The (B, 3, H, W) images are normalised by ``mean`` and ``std``, of RGB from 0 to 1.
     """
-    parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
+    parts = []
+    for images in batches:
+        check_images("batches", images)
+        parts.append(torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0])
     if not parts:
         raise InputError("batches: there is no image to take colours from")
     six = torch.cat(parts).double().mean(0).tolist()

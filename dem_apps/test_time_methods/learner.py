@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import class_weights
-from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
+from dem_apps.test_time_methods.network import AdaptedNetwork, all_finite, check_finite
 
-OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+OptimizerBuilder = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
+
+#: Where float16 computes, a loss is multiplied by the first of these under which no gradient overflows: float16 has no
+#: number below 6e-8, and a mean over a megapixel has such gradients.
+_LOSS_FACTORS = (65536.0, 4096.0, 256.0, 16.0, 1.0)
 
 
 class Learner:
@@ -56,6 +62,8 @@ class Learner:
     def logits(self, images: Tensor) -> Tensor:
         """The network's logits; the first are checked by :meth:`prepare`."""
         logits = self.network.logits(images)
+        if self.network.batch_norm == "moving":
+            check_finite("a running statistic", *self.network.model.buffers())
         self.prepare(logits)
         return logits
 
@@ -104,18 +112,52 @@ class Learner:
         each = class_weights(counts.double(), self.reduction, self.objective.balance, self.objective.least_share)
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Around a batch: whatever fails inside, one of the checks or another, all is as before it.
+
+        Checked are the running statistics, the loss, its gradient, and the weights and the optimiser's state after the
+        step, each before the method remembers anything of the batch.
+        """
+        network, state = self.network, {} if self.optimizer is None else self.optimizer.state
+        weights, drawn = network.copies(buffers=network.batch_norm == "moving"), self.generator.get_state()
+        moments = {key: {name: _copied(value) for name, value in kept.items()} for key, kept in state.items()}
+        objective = None if self._objective is None else copy.deepcopy(self._objective.state_dict())
+        try:
+            yield
+        except BaseException:
+            network.put(weights)
+            self.generator.set_state(drawn)
+            if self.optimizer is not None:
+                self.optimizer.zero_grad()
+                state.clear()
+                state.update(moments)
+            if objective is not None:
+                self.objective.load_state_dict(objective)
+            elif self._objective is not None:
+                self._objective.reset()
+            raise
+
     def backward(self, loss: Tensor) -> None:
-        """The gradients of a loss, which has to be finite, in place of the earlier ones."""
+        """The gradients of a loss in place of the earlier ones; both have to be finite."""
         check_finite("the loss", loss)
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
-        self.optimizer.zero_grad()
-        loss.backward()
+        for factor in _LOSS_FACTORS if self.network.used_float16 else (1.0,):
+            self.optimizer.zero_grad()
+            (loss * factor).backward(retain_graph=factor != 1.0)
+            gradients = self.network.take_gradients(factor)
+            if factor != 1.0 and all_finite(gradients):
+                return
+        check_finite("a gradient", *gradients)
 
     def apply(self) -> None:
         """One step of the optimiser; afterwards there are no gradients."""
         assert self.optimizer is not None
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.network.write()
+        state = [value for kept in self.optimizer.state.values() for value in kept.values() if torch.is_tensor(value)]
+        check_finite("a weight or the optimiser's state after the step", *self.network.learning.values(), *state)
 
     def descend(self, loss: Tensor) -> None:
         """Gradients of a loss, and one step of the optimiser."""
@@ -157,9 +199,13 @@ class Learner:
         self.generator.set_state(state["generator"])
 
 
+def _copied(value: Any) -> Any:
+    return value.clone() if torch.is_tensor(value) else copy.deepcopy(value)
+
+
 def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
     """The optimiser of the parameters that learn; None without any."""
-    lr, parameters = number("lr", lr, 0.0), list(network.learning.values())
+    lr, parameters = number("lr", lr, 0.0), list(network.weights.values())
     if not isinstance(optimizer, str):
         return optimizer(parameters) if parameters else None
     one_of("optimizer", optimizer, OPTIMIZERS)

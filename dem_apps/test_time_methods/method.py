@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sized
 from typing import Any, ClassVar
 
 import torch
@@ -63,6 +64,15 @@ class Method:
             setattr(self, name, state[name])
 
 
+def check_images(name: str, images: Any) -> None:
+    """That a batch of images is a tensor. Raises ValueError: what a DataLoader of labelled images yields, and more."""
+    if isinstance(images, Tensor) and images.ndim:
+        return
+    what = f"a {type(images).__name__}" + (f" of {len(images)}" if isinstance(images, Sized) else "")
+    pair = "; pass the images of it" if isinstance(images, (list, tuple, Mapping)) else ""
+    raise InputError(f"{name}: expected a tensor of images (B, …), got {what}{pair}")
+
+
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
     """A mask of the images' or the logits' size at the logits' size; None where all count.
 
@@ -73,6 +83,8 @@ def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor |
         return None
     elements = logits.shape[:1] + logits.shape[2:]
     pixels = images.shape[:1] + images.shape[2:]
+    if not isinstance(mask, Tensor):
+        raise InputError(f"mask: expected a boolean tensor, got a {type(mask).__name__}")
     if mask.dtype != torch.bool or mask.shape not in (elements, pixels) or mask.ndim != len(elements):
         raise InputError(
             f"mask: expected bool of shape {tuple(elements)} (the logits without classes) or of the images' size, got "

@@ -1,4 +1,4 @@
-"""The network that is adapted: the parameters that learn, its logits, a checked step, and its first weights.
+"""The network that is adapted: the parameters that learn, its logits, and its first weights.
 
 Shapes: B images, C classes, H × W elements of an image's logits.
 """
@@ -6,15 +6,14 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dem_apps.errors import InputError, NotFiniteError, one_of
+from dem_apps.errors import InputError, NotFiniteError, one_of, warn
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, set_modes
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
@@ -50,27 +49,31 @@ def refuse_probabilities(
         )
 
 
-def check_finite(what: str, value: Tensor) -> None:
-    """Raises a NotFiniteError, which begins with ``what``, for NaN or infinity; called before any weight moves."""
-    if not bool(value.isfinite().all()):
+def check_finite(what: str, *values: Tensor) -> None:
+    """Raises a NotFiniteError, which begins with ``what``, for NaN or infinity; the step that it ends is undone."""
+    if not all_finite(values):
         raise NotFiniteError(
             f"{what} is NaN or infinite: the images or the network's weights are, or lr is too high; no weight was "
             "changed by this batch, and reset() goes back to the first weights"
         )
 
 
-@contextmanager
-def checked_step(model: nn.Module, moves_buffers: bool) -> Iterator[None]:
-    """Around every step of an adapter: one that :func:`check_finite` refuses is undone here.
+def all_finite(values: Iterable[Tensor]) -> bool:
+    """Whether no value is NaN or infinite; the device is waited for once."""
+    found = [torch.linalg.vector_norm(value.detach(), torch.inf) for value in values if value.is_floating_point()]
+    return not found or bool(torch.stack([each.to(found[0].device, torch.float64) for each in found]).isfinite().all())
 
-    The check comes before the weights move, so only the statistics of the forward have to go back.
+
+def in_float32(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values that can move by little: float32 copies of those in half precision, all others as they are.
+
+    A scale of 1 has no neighbour within 0.004 in bfloat16 and 0.0005 in float16, so that small steps add up to nothing.
     """
-    before = {name: value.clone() for name, value in model.named_buffers()} if moves_buffers else {}
-    try:
-        yield
-    except NotFiniteError:
-        put_values(model, before)
-        raise
+    half = {name for name, value in values.items() if value.is_floating_point() and value.itemsize < 4}
+    return {
+        name: value.detach().float().requires_grad_(value.requires_grad) if name in half else value
+        for name, value in values.items()
+    }
 
 
 @torch.no_grad()
@@ -103,13 +106,45 @@ class AdaptedNetwork:
         self.model, self.logits_of, self._seen = model, logits_of, False
         self._modes = Modes(model)
         self.freeze()
-        self._start = self._copies()
+        #: What the optimiser moves: the parameters that learn, or their float32 copies, see :func:`in_float32`.
+        self.weights = in_float32(self.learning)
+        half = {parameter.dtype for parameter in self.learning.values() if parameter.itemsize < 4}
+        if half:
+            names, apart = ", ".join(sorted(map(str, half))), max(torch.finfo(dtype).eps for dtype in half)
+            warn(
+                f"model: what learns is {names}, where numbers above 1 are up to {apart:.1g} apart; smaller moves are "
+                "kept in float32 and show once they have added up; a float32 network under torch.autocast shows them "
+                "at once"
+            )
+        self._in_float16 = any(parameter.dtype == torch.float16 for parameter in model.parameters())
+        #: Whether the last forward was in float16, or in part.
+        self.used_float16 = False
+        self._start = self.copies()
 
     def freeze(self) -> None:
         """Only the parameters that learn require gradients."""
         self.model.requires_grad_(False)
         for parameter in self.learning.values():
             parameter.requires_grad_(True)
+
+    @torch.no_grad()
+    def write(self) -> None:
+        """Called when the weights have moved: the network's own follow where they are in half precision."""
+        for name, parameter in self.learning.items():
+            if self.weights[name] is not parameter:
+                parameter.copy_(self.weights[name])
+        torch.clear_autocast_cache()  # else a forward in the same autocast goes by the weights before
+
+    def take_gradients(self, factor: float) -> list[Tensor]:
+        """The weights' gradients, of a loss that was multiplied by ``factor``."""
+        for name, parameter in self.learning.items():
+            weight = self.weights[name]
+            if weight is not parameter and parameter.grad is not None:
+                own, parameter.grad = parameter.grad.float(), None
+                weight.grad = own if weight.grad is None else weight.grad + own  # a penalty's is there already
+            if factor != 1.0 and weight.grad is not None:
+                weight.grad /= factor
+        return [weight.grad for weight in self.weights.values() if weight.grad is not None]
 
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of a ``model`` such as a teacher without
@@ -120,9 +155,15 @@ class AdaptedNetwork:
             return self._run(self.model, lambda running: running(images), self.batch_norm)
         return self._run(model, lambda running: running(images), self._resting)
 
+    @torch.no_grad()
+    def unmoved(self, images: Tensor, model: nn.Module) -> Tensor:
+        """Logits by the stored statistics, of a batch without images."""
+        return self._run(model, lambda running: running(images), "stored")
+
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
-        start = {**self._start["parameters"], **self._start["buffers"]}
+        start = {name: value.to(self.learning[name].dtype) for name, value in self.start.items()}
+        start |= self._start["buffers"]
         return self._run(self.model, lambda running: functional_call(running, start, (images,)), self._resting)
 
     @property
@@ -150,21 +191,24 @@ class AdaptedNetwork:
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):
             what = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits)
             raise InputError(f"model: expected logits (B, C) or (B, C, H, W), got {what}; logits_of= may take them out")
-        if not self._seen:
+        device = logits.device.type
+        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+        self.used_float16 = half or self._in_float16 or logits.dtype == torch.float16
+        if not self._seen and logits.numel():
             refuse_probabilities(logits)
             self._seen = True
         return logits
 
     @property
     def start(self) -> dict[str, Tensor]:
-        """The first values of the parameters that learn."""
+        """The first values of the weights."""
         return self._start["parameters"]
 
     @torch.no_grad()
     def reset(self) -> None:
         """The first weights and buffers, bit for bit."""
         self.freeze()
-        self._put(self._start)
+        self.put(self._start)
 
     def close(self) -> None:
         """Restore the flags of layers and parameters; the weights stay adapted."""
@@ -172,27 +216,33 @@ class AdaptedNetwork:
 
     def state_dict(self) -> dict[str, Any]:
         """The current and the first values."""
-        return {"now": self._copies(), "start": self._start}
+        return {"now": self.copies(), "start": self._start}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
-        now = self._copies()
+        now = self.copies()
         given, own = state["now"]["parameters"], now["parameters"]
         if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
             raise InputError("state: its parameters are not those that learn here; use the same model and options")
-        self._put(state["now"])
+        self.put(state["now"])
         self._start = {part: {name: value.clone() for name, value in state["start"][part].items()} for part in now}
 
-    def _copies(self) -> dict[str, dict[str, Tensor]]:
-        """Everything that adapting may change."""
+    def copies(self, buffers: bool = True) -> dict[str, dict[str, Tensor]]:
+        """Everything that adapting may change, with or without the buffers."""
+        kept = self.model.named_buffers() if buffers else ()
         return {
-            "parameters": {name: value.detach().clone() for name, value in self.learning.items()},
-            "buffers": {name: value.detach().clone() for name, value in self.model.named_buffers()},
+            "parameters": {name: value.detach().clone() for name, value in self.weights.items()},
+            "buffers": {name: value.detach().clone() for name, value in kept},
         }
 
-    def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
-        put_values(self.model, {**values["parameters"], **values["buffers"]})
+    @torch.no_grad()
+    def put(self, values: dict[str, dict[str, Tensor]]) -> None:
+        """Go back to :meth:`copies`."""
+        for name, weight in self.weights.items():
+            weight.copy_(values["parameters"][name])
+        self.write()
+        put_values(self.model, values["buffers"])
 
 
 def _make_adaptable(model: nn.Module) -> None:

@@ -88,16 +88,19 @@ class SAR(Method):
 @contextmanager
 def _climbed(learner: Learner, rho: float) -> Iterator[None]:
     """Inside, the weights are ρ further along their gradient; afterwards as before, bit for bit."""
-    climbing = [parameter for parameter in learner.network.learning.values() if parameter.grad is not None]
-    before = [parameter.detach().clone() for parameter in climbing]
+    network = learner.network
+    climbing = [weight for weight in network.weights.values() if weight.grad is not None]
+    before = [weight.detach().clone() for weight in climbing]
     with torch.no_grad():
-        gradients = [parameter.grad for parameter in climbing if parameter.grad is not None]
+        gradients = [weight.grad for weight in climbing if weight.grad is not None]
         length = torch.stack([gradient.norm() for gradient in gradients]).norm()
-        for parameter, gradient in zip(climbing, gradients, strict=True):
-            parameter.add_(gradient * (rho / (length + 1e-12)))
+        for weight, gradient in zip(climbing, gradients, strict=True):
+            weight.add_(gradient * (rho / (length + 1e-12)))
+    network.write()
     try:
         yield
     finally:
         with torch.no_grad():
-            for parameter, value in zip(climbing, before, strict=True):
-                parameter.copy_(value)
+            for weight, value in zip(climbing, before, strict=True):
+                weight.copy_(value)
+        network.write()
