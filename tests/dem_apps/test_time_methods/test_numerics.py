@@ -1,0 +1,214 @@
+"""What a step may write, half precision, forbidden classes, and input that is no batch of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.tiny_networks import CLASSES, batches, moved, tiny
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.test_time_methods import METHODS
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
+    "eta": {"similarity": 1.0},
+    "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 1.0},
+    "sar": {"reset_below": None},
+    "deyo": {"plpd_above": -1.0, "entropy_margin": 9.0},
+    "cotta": {"objective_weight": 0.5},
+}
+LEARNING = [name for name, method in METHODS.items() if method.learns]
+HALF = (torch.bfloat16, torch.float16)
+
+
+def adapter_of(method: str, model: nn.Module | None = None, **arguments: Any) -> TestTimeAdapter:
+    arguments = {"lr": 0.01, "objective": "adadem", **OPTIONS.get(method, {}), **arguments}
+    return TestTimeAdapter(tiny() if model is None else model, method, **arguments)
+
+
+def assert_untouched(adapter: TestTimeAdapter, without: TestTimeAdapter) -> None:
+    """Both go on to the same bits."""
+    for images in batches(2, seed=5):
+        assert torch.equal(adapter(images), without(images))
+    for name, value in without.model.state_dict().items():
+        assert torch.equal(adapter.model.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("method", LEARNING)
+@pytest.mark.parametrize(
+    ("spoils", "said"),
+    [
+        ("gradient", "a gradient is NaN"),
+        ("state", "a weight or the optimiser's state"),
+        ("weights", "a weight or the optimiser's state"),
+        ("statistics", "a running statistic is NaN"),
+    ],
+)
+def test_what_a_step_would_write_stays_only_where_it_is_finite(method: str, spoils: str, said: str) -> None:
+    adapter, without = (adapter_of(method, optimizer="adam", batch_norm="moving") for _ in range(2))
+    good, images = batches(2)
+    adapter(good)
+    without(good)
+    assert adapter.optimizer is not None
+    # a squared gradient of 1e500 is in Adam's memory only: its step is 0
+    factor = {"gradient": torch.nan, "state": 1e250}.get(spoils, 1.0)
+    hook = adapter.learning["norm.weight"].register_hook(lambda gradient: gradient * factor)
+    adapter.optimizer.param_groups[0]["lr"] = torch.inf if spoils == "weights" else 0.01
+    with pytest.raises(NotFiniteError, match=f"{said}.*no weight was changed"):
+        adapter(images * (1e200 if spoils == "statistics" else 1.0))
+    hook.remove()
+    adapter.optimizer.param_groups[0]["lr"] = 0.01
+    assert_untouched(adapter, without)
+
+
+def test_a_mistake_after_the_forward_undoes_it() -> None:
+    adapter, without = (adapter_of("tent", batch_norm="moving") for _ in range(2))
+    with pytest.raises(InputError, match="mask: expected bool of shape"):
+        adapter(batches(1)[0], torch.ones(3, dtype=torch.bool))
+    assert_untouched(adapter, without)
+
+
+# -- half precision -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:model. what learns")
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(
+    ("norm", "method", "arguments"),
+    [
+        ("batch", "tent", {"optimizer": "sgd", "lr": 1e-3}),
+        ("group", "tent", {"optimizer": "adam", "lr": 1e-3}),
+        ("group", "sar", {"optimizer": "adamw", "lr": 1e-3, "rho": 0.0, "entropy_margin": 9.0}),
+        ("batch", "cotta", {"parameters": "normalisation", "mirror": False, "momentum": 0.98, "restore": 0.0}),
+    ],
+)
+def test_half_precision_learns_as_float32(
+    dtype: torch.dtype, norm: str, method: str, arguments: dict[str, Any]
+) -> None:
+    def make(dtype: torch.dtype) -> TestTimeAdapter:
+        model = tiny(norm)
+        nn.init.ones_(model.norm.weight)
+        return adapter_of(method, model.to(dtype), objective="entropy", **arguments)
+
+    full, half, resumed = make(torch.float32), make(dtype), make(dtype)
+    for images in batches(60, seed=3):
+        full(images.float())
+        last = half(images.to(dtype))
+    assert last.dtype == dtype
+    apart = torch.finfo(dtype).eps
+    for network in ("model", "predictor"):
+        expected, actual = (getattr(each, network).norm.weight.detach().float() for each in (full, half))
+        most = float((expected - 1).abs().max())
+        assert most > 2 * apart
+        torch.testing.assert_close(actual, expected, rtol=0, atol=apart + 0.1 * most)
+    resumed.load_state_dict(half.state_dict())
+    for images in batches(2):
+        assert torch.equal(resumed(images.to(dtype)), half(images.to(dtype)))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_is_announced(dtype: torch.dtype) -> None:
+    with pytest.warns(UserWarning, match=f"what learns is {dtype}.*kept in float32"):
+        adapter_of("tent", tiny().to(dtype))
+
+
+@pytest.mark.filterwarnings("ignore:model. what learns")
+def test_gradients_too_small_for_float16_arrive() -> None:
+    gradients = []
+    for dtype in (torch.float32, torch.float16):
+        model = tiny("group")
+        nn.init.normal_(model.last.weight, std=7.0, generator=torch.Generator().manual_seed(0))
+        adapter = adapter_of("tent", model.to(dtype), objective="robust-entropy")
+        start = model.norm.bias.clone()
+        adapter(batches(1)[0].repeat(1, 1, 32, 32).to(dtype))
+        assert adapter.optimizer is not None
+        momenta = [state["momentum_buffer"] for state in adapter.optimizer.state.values()]
+        gradients.append(torch.cat(momenta).clone())  # after one step they are the gradients
+        adapter.reset()
+        assert torch.equal(model.norm.bias, start)
+    assert (gradients[0] - gradients[1]).norm() < 0.02 * gradients[0].norm()
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_one_autocast_around_all_batches_is_as_one_around_each(dtype: torch.dtype) -> None:
+    each, once = (adapter_of("tent", tiny("group").float(), parameters="all") for _ in range(2))
+    given = [images.float() for images in batches(3)]
+    expected = []
+    for images in given:
+        with torch.autocast("cpu", dtype=dtype):
+            expected.append(each(images))
+    with torch.autocast("cpu", dtype=dtype):
+        with torch.no_grad():
+            once.model(given[0])
+        assert all(torch.equal(once(images), logits) for images, logits in zip(given, expected, strict=True))
+
+
+# -- forbidden classes, and input that is no batch ------------------------------------------------------------------
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tiny()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.inner(images).masked_fill(torch.arange(CLASSES).view(1, -1, 1, 1) == 2, -torch.inf)
+
+
+@pytest.mark.parametrize("method", LEARNING)
+def test_a_class_that_a_network_forbids_is_not_there(method: str) -> None:
+    model = Masked()
+    adapter = adapter_of(method, model)
+    for images in batches(2):
+        logits = adapter(images)
+    assert (logits[:, 2] == -torch.inf).all()
+    assert moved(model.inner, tiny())
+
+
+@pytest.mark.parametrize("batch_norm", ["batch", "moving"])
+@pytest.mark.parametrize("method", METHODS)
+def test_an_empty_batch_moves_nothing(method: str, batch_norm: str) -> None:
+    arguments = {"batch_norm": batch_norm} if method in LEARNING else {}
+    adapter, without = (adapter_of(method, **arguments) for _ in range(2))
+    assert adapter(batches(1)[0][:0]).shape == (0, CLASSES, 8, 8)
+    for images in batches(1):
+        adapter(images)
+        without(images)
+    adapter(batches(1)[0][:0])
+    assert_untouched(adapter, without)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list of 2; pass the images of it"),
+        ({"image": torch.zeros(2, 3, 8, 8)}, "got a dict of 1; pass the images of it"),
+        (torch.zeros(2, 3, 8, 8).numpy(), "got a ndarray"),
+        (None, "got a NoneType"),
+    ],
+)
+def test_what_is_no_batch_of_images_is_one_sentence(given: Any, said: str) -> None:
+    with pytest.raises(InputError, match=f"^images: expected a tensor of images .*{said}"):
+        adapter_of("tent")(given)
+    with pytest.raises(InputError, match=f"^source_images: expected a tensor of images .*{said}"):
+        adapter_of("eata", source_images=[given])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (batches(1)[0], "expected batches of images, got one tensor"),
+        (DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True), "there is no image in it"),
+        ([batches(1)[0][:0]], "there is no image in it"),
+    ],
+)
+def test_source_images_must_be_batches(given: Any, said: str) -> None:
+    model = tiny()
+    with pytest.raises(InputError, match=f"source_images: {said}"):
+        adapter_of("eata", model, source_images=given)
+    assert all(value.requires_grad for value in model.parameters())
