@@ -17,7 +17,7 @@ from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
-from dem_apps.objective_input import check_call, check_state, inside_backward, inside_torch_func
+from dem_apps.objective_input import check_call, check_state, inside_backward
 from dem_apps.reduction import class_weights, summed_over_processes
 
 if TYPE_CHECKING:
@@ -258,8 +258,8 @@ class EntropyObjective(nn.Module):
         return weighted_loss(logits, one_pass, sums, weights, rows)
 
     def _chosen_backend(self, logits: Tensor) -> str:
-        if inside_torch_func(logits):
-            return "reference"
+        if not entropy.can_branch_on(logits):
+            return "reference"  # torch.compile and torch.func can trace it
         if self.backend == "compiled" and logits.device.type == "cpu" and not supports_kernel(logits, self.num_classes):
             raise InputError(
                 f"backend: 'compiled' cannot serve {logits.dtype} logits of {self.num_classes} classes on this machine "
@@ -267,8 +267,6 @@ class EntropyObjective(nn.Module):
             )
         if self.backend != "auto":
             return self.backend
-        if torch.compiler.is_compiling():
-            return "reference"  # torch.compile of the surrounding model can trace it
         if supports_kernel(logits, self.num_classes):
             return "compiled"
         return "eager" if logits.numel() >= _EAGER_FROM else "reference"

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dem_apps.entropy import can_branch_on
 from dem_apps.errors import InputError, one_of
 from dem_apps.reduction import REDUCTIONS
 
@@ -48,7 +49,7 @@ def check_state(logits: Tensor, objective: nn.Module) -> None:
                 f"logits: are on {logits.device} and the objective's {name} on {buffer.device}; move the objective to "
                 f"the logits, with objective.to({str(logits.device)!r})"
             )
-    if not inside_torch_func(logits):
+    if can_branch_on(logits) or torch.compiler.is_compiling():
         return
     if _is_batched(logits):
         raise InputError(
@@ -60,11 +61,6 @@ def check_state(logits: Tensor, objective: nn.Module) -> None:
             "torch.func: in train() the objective moves its buffers, which a function to be transformed must not do; "
             "call objective.eval() before, or take torch.autograd.grad"
         )
-
-
-def inside_torch_func(logits: Tensor) -> bool:
-    """Whether a transformation of ``torch.func`` (grad, vmap, jvp, …) is applied to the logits."""
-    return not torch.compiler.is_compiling() and bool(torch._C._functorch.is_functorch_wrapped_tensor(logits))
 
 
 def inside_backward() -> bool:

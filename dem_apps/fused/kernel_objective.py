@@ -57,8 +57,7 @@ class KernelObjective:
         present = counts > 0
         means = sums / np.maximum(counts, 1.0)[:, None]
         moved = (1 - self._momentum) * self._marginals + self._momentum * means
-        if np.isfinite(moved).all():  # as in EntropyObjective: NaN would stay for good
-            self._marginals[present] = moved[present]
+        self._marginals[present] = moved[present]
 
 
 def has_kernel_for(num_classes: int) -> bool:

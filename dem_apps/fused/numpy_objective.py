@@ -57,9 +57,8 @@ class NumpyObjective:
         present = counts.nonzero()[0]
         one_hot = (present[:, None] == predicted).astype(np.float64)
         means = one_hot @ p / counts[present, None]
-        moved = (1 - self._momentum) * self._marginals[present] + self._momentum * means.astype(np.float32)
-        if np.isfinite(moved).all():  # as in EntropyObjective: NaN would stay for good
-            self._marginals[present] = moved
+        self._marginals[present] *= 1 - self._momentum
+        self._marginals[present] += self._momentum * means.astype(np.float32)
         rows: np.ndarray = self._marginals[predicted]
         return rows
 

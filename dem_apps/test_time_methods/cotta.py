@@ -74,7 +74,7 @@ class CoTTA(Method):
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
         self._teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
-        self._keep_in_float32()
+        self._begin_average(learner)
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
         """The teacher's forward passes, and a forward and a backward of the network."""
@@ -131,25 +131,21 @@ class CoTTA(Method):
     @torch.no_grad()
     def _follow(self, learner: Learner) -> None:
         """θ' ← m θ' + (1 − m) θ, of parameters that learn and of buffers; counters are taken over."""
-        moved, own = {**learner.network.weights, **dict(learner.network.model.named_buffers())}, self._own()
-        for name, current in moved.items():
-            average = self._average.get(name, own.get(name))
-            if average is None or average.shape != current.shape:
-                continue  # a forward has made it, or anew
-            if average.is_floating_point():
-                average.lerp_(current.to(average.dtype), 1 - self.momentum)
-            else:
-                average.copy_(current)
-        put_values(self.teacher, {name: kept for name, kept in self._average.items() if kept.shape == own[name].shape})
+        for name, weight in learner.network.weights.items():
+            self._average[name].lerp_(weight, 1 - self.momentum)
+        put_values(self.teacher, self._average)
+        buffers = dict(learner.network.model.named_buffers())
+        for name, buffer in self.teacher.named_buffers():
+            current = buffers.get(name, buffer)
+            if buffer.is_floating_point() and buffer.shape == current.shape:
+                buffer.lerp_(current, 1 - self.momentum)
+            elif buffer.shape == current.shape:
+                buffer.copy_(current)
 
-    def _own(self) -> dict[str, Tensor]:
-        """The teacher's parameters and buffers."""
-        return {**dict(self.teacher.named_parameters()), **dict(self.teacher.named_buffers())}
-
-    def _keep_in_float32(self) -> None:
-        """What of the teacher is in half precision, where a thousandth of a difference is rounded away."""
-        own = self._own()
-        self._average = {name: wide for name, wide in in_float32(own).items() if wide is not own[name]}
+    def _begin_average(self, learner: Learner) -> None:
+        """What of the teacher moves: in half precision a thousandth of a difference would be rounded away."""
+        own = dict(self.teacher.named_parameters())
+        self._average = in_float32({name: own[name] for name in learner.network.weights})
 
     @torch.no_grad()
     def _restore(self, learner: Learner) -> None:
@@ -170,13 +166,15 @@ class CoTTA(Method):
     def reset(self, learner: Learner) -> None:
         """The teacher is the network again, which is reset already."""
         put_values(self.teacher, learner.network.model.state_dict())
-        self._keep_in_float32()
+        self._begin_average(learner)
 
     def state_dict(self) -> dict[str, Any]:
         """The teacher, with what it keeps in float32."""
-        return {"teacher": self.teacher.state_dict() | self._average}
+        return {"teacher": {**self.teacher.state_dict(), **self._average}}
 
+    @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
         put_values(self.teacher, state["teacher"])
-        self._average = {name: state["teacher"][name].float() for name in self._average}
+        for name, average in self._average.items():
+            average.copy_(state["teacher"][name])

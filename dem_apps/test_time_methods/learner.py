@@ -119,23 +119,12 @@ class Learner:
         Checked are the running statistics, the loss, its gradient, and the weights and the optimiser's state after the
         step, each before the method remembers anything of the batch.
         """
-        network, state = self.network, {} if self.optimizer is None else self.optimizer.state
-        weights, drawn = network.copies(buffers=network.batch_norm == "moving"), self.generator.get_state()
-        moments = {key: {name: _copied(value) for name, value in kept.items()} for key, kept in state.items()}
-        objective = None if self._objective is None else copy.deepcopy(self._objective.state_dict())
+        before = self.state_dict()
+        before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}  # the others are copies
         try:
             yield
         except BaseException:
-            network.put(weights)
-            self.generator.set_state(drawn)
-            if self.optimizer is not None:
-                self.optimizer.zero_grad()
-                state.clear()
-                state.update(moments)
-            if objective is not None:
-                self.objective.load_state_dict(objective)
-            elif self._objective is not None:
-                self._objective.reset()
+            self.load_state_dict(before)
             raise
 
     def backward(self, loss: Tensor) -> None:
@@ -191,16 +180,15 @@ class Learner:
             raise InputError("state: it is of a method that learns and this one does not, or the other way round")
         self.network.load_state_dict(state["network"])
         if self.optimizer is not None:
+            self.optimizer.zero_grad()
             self.optimizer.load_state_dict(state["optimizer"])
-        if state["num_classes"] is not None:
+        if state["num_classes"] is None and self._objective is not None:
+            self._objective.reset()
+        elif state["num_classes"] is not None:
             if self._objective is None:
                 self._build(state["num_classes"], next(self.network.model.parameters()).device)
             self.objective.load_state_dict(state["objective"])
         self.generator.set_state(state["generator"])
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if torch.is_tensor(value) else copy.deepcopy(value)
 
 
 def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:

@@ -108,18 +108,16 @@ class AdaptedNetwork:
         self.freeze()
         #: What the optimiser moves: the parameters that learn, or their float32 copies, see :func:`in_float32`.
         self.weights = in_float32(self.learning)
-        half = {parameter.dtype for parameter in self.learning.values() if parameter.itemsize < 4}
-        if half:
-            names, apart = ", ".join(sorted(map(str, half))), max(torch.finfo(dtype).eps for dtype in half)
+        apart = max((torch.finfo(each.dtype).eps for each in self.learning.values() if each.itemsize < 4), default=0.0)
+        if apart:
             warn(
-                f"model: what learns is {names}, where numbers above 1 are up to {apart:.1g} apart; smaller moves are "
-                "kept in float32 and show once they have added up; a float32 network under torch.autocast shows them "
-                "at once"
+                f"model: what learns is kept in float32; the network's own numbers are up to {apart:.1g} apart above 1, "
+                "so smaller moves show once they add up, or at once in a float32 network under torch.autocast"
             )
         self._in_float16 = any(parameter.dtype == torch.float16 for parameter in model.parameters())
         #: Whether the last forward was in float16, or in part.
         self.used_float16 = False
-        self._start = self.copies()
+        self._start = self._copies()
 
     def freeze(self) -> None:
         """Only the parameters that learn require gradients."""
@@ -154,11 +152,6 @@ class AdaptedNetwork:
         if model is None:
             return self._run(self.model, lambda running: running(images), self.batch_norm)
         return self._run(model, lambda running: running(images), self._resting)
-
-    @torch.no_grad()
-    def unmoved(self, images: Tensor, model: nn.Module) -> Tensor:
-        """Logits by the stored statistics, of a batch without images."""
-        return self._run(model, lambda running: running(images), "stored")
 
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
@@ -208,7 +201,7 @@ class AdaptedNetwork:
     def reset(self) -> None:
         """The first weights and buffers, bit for bit."""
         self.freeze()
-        self.put(self._start)
+        self._put(self._start)
 
     def close(self) -> None:
         """Restore the flags of layers and parameters; the weights stay adapted."""
@@ -216,29 +209,26 @@ class AdaptedNetwork:
 
     def state_dict(self) -> dict[str, Any]:
         """The current and the first values."""
-        return {"now": self.copies(), "start": self._start}
+        return {"now": self._copies(), "start": self._start}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
-        now = self.copies()
+        now = self._copies()
         given, own = state["now"]["parameters"], now["parameters"]
         if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
             raise InputError("state: its parameters are not those that learn here; use the same model and options")
-        self.put(state["now"])
+        self._put(state["now"])
         self._start = {part: {name: value.clone() for name, value in state["start"][part].items()} for part in now}
 
-    def copies(self, buffers: bool = True) -> dict[str, dict[str, Tensor]]:
-        """Everything that adapting may change, with or without the buffers."""
-        kept = self.model.named_buffers() if buffers else ()
+    def _copies(self) -> dict[str, dict[str, Tensor]]:
+        """Everything that adapting may change."""
         return {
             "parameters": {name: value.detach().clone() for name, value in self.weights.items()},
-            "buffers": {name: value.detach().clone() for name, value in kept},
+            "buffers": {name: value.detach().clone() for name, value in self.model.named_buffers()},
         }
 
-    @torch.no_grad()
-    def put(self, values: dict[str, dict[str, Tensor]]) -> None:
-        """Go back to :meth:`copies`."""
+    def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
         for name, weight in self.weights.items():
             weight.copy_(values["parameters"][name])
         self.write()
