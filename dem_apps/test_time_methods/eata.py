@@ -64,10 +64,7 @@ class EATA(ETA):
                 square = torch.zeros_like(weight) if weight.grad is None else weight.grad.square()
                 self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
         if not batches and given != ():
-            raise InputError(
-                "source_images: there is no image in it; a loader with drop_last=True drops what fills no batch, and "
-                "() is for none"
-            )
+            raise InputError("source_images: there is no image in it (drop_last=True may drop all); () is for none")
         self._source_images = ()
         self.fisher = {name: total / batches for name, total in self.fisher.items()}
         learner.reset()

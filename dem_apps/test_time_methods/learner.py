@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import class_weights
 from dem_apps.test_time_methods.network import AdaptedNetwork, all_finite, check_finite
+from dem_apps.test_time_methods.normalisation import batch_norms
 
-OptimizerBuilder = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 
@@ -63,7 +64,9 @@ class Learner:
         """The network's logits; the first are checked by :meth:`prepare`."""
         logits = self.network.logits(images)
         if self.network.batch_norm == "moving":
-            check_finite("a running statistic", *self.network.model.buffers())
+            check_finite(
+                "a running statistic", *(each for layer in batch_norms(self.network.model) for each in layer.buffers())
+            )
         self.prepare(logits)
         return logits
 
@@ -114,11 +117,7 @@ class Learner:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Around a batch: whatever fails inside, one of the checks or another, all is as before it.
-
-        Checked are the running statistics, the loss, its gradient, and the weights and the optimiser's state after the
-        step, each before the method remembers anything of the batch.
-        """
+        """Around a batch, whose step every method takes by this class and its checks: what fails inside is undone."""
         before = self.state_dict()
         before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}  # the others are copies
         try:
@@ -193,7 +192,7 @@ class Learner:
 
 def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
     """The optimiser of the parameters that learn; None without any."""
-    lr, parameters = number("lr", lr, 0.0), list(network.weights.values())
+    lr, parameters = number("lr", lr, 0.0), [*network.weights.values()]
     if not isinstance(optimizer, str):
         return optimizer(parameters) if parameters else None
     one_of("optimizer", optimizer, OPTIMIZERS)

@@ -60,18 +60,15 @@ def check_finite(what: str, *values: Tensor) -> None:
 
 def all_finite(values: Iterable[Tensor]) -> bool:
     """Whether no value is NaN or infinite; the device is waited for once."""
-    found = [torch.linalg.vector_norm(value.detach(), torch.inf) for value in values if value.is_floating_point()]
-    return not found or bool(torch.stack([each.to(found[0].device, torch.float64) for each in found]).isfinite().all())
+    numbers = [value.detach() for value in values if value.is_floating_point() and value.numel()]
+    found = [torch.linalg.vector_norm(each, torch.inf).to(numbers[0].device, torch.float64) for each in numbers]
+    return not found or bool(torch.stack(found).isfinite().all())
 
 
-def in_float32(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Values that can move by little: float32 copies of those in half precision, all others as they are.
-
-    A scale of 1 has no neighbour within 0.004 in bfloat16 and 0.0005 in float16, so that small steps add up to nothing.
-    """
-    half = {name for name, value in values.items() if value.is_floating_point() and value.itemsize < 4}
+def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    """Float32 copies of parameters in half precision, where small steps add up to nothing; all others as they are."""
     return {
-        name: value.detach().float().requires_grad_(value.requires_grad) if name in half else value
+        name: nn.Parameter(value.detach().float(), value.requires_grad) if value.itemsize < 4 else value
         for name, value in values.items()
     }
 
@@ -111,12 +108,11 @@ class AdaptedNetwork:
         apart = max((torch.finfo(each.dtype).eps for each in self.learning.values() if each.itemsize < 4), default=0.0)
         if apart:
             warn(
-                f"model: what learns is kept in float32; the network's own numbers are up to {apart:.1g} apart above 1, "
-                "so smaller moves show once they add up, or at once in a float32 network under torch.autocast"
+                f"model: its numbers above 1 are {apart:.1g} apart; what learns is kept in float32, and less shows "
+                "once it adds up, or at once in a float32 network under torch.autocast"
             )
         self._in_float16 = any(parameter.dtype == torch.float16 for parameter in model.parameters())
-        #: Whether the last forward was in float16, or in part.
-        self.used_float16 = False
+        self.used_float16 = False  #: whether the last forward was, or in part
         self._start = self._copies()
 
     def freeze(self) -> None:
