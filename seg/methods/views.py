@@ -29,10 +29,8 @@ def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> 
     """Where source pixels go, (B, H, W) bool, by the label (B, H, W) of the source images; never where it is ignored.
 
     ``classes``: half of the classes in the label, rounded up (ClassMix, Olsson et al., WACV 2021); ``box``: a box of a
-    quarter to half of the image (CutMix, Yun et al., ICCV 2019); or ``none``.
+    quarter to half of the image (CutMix, Yun et al., ICCV 2019).
     """
-    if mix == "none":
-        return torch.zeros_like(label, dtype=torch.bool)
     region = _of_classes if mix == "classes" else _in_box
     return torch.stack([region(one, draw) for one, draw in zip(label, draws, strict=True)]) & (label != IGNORE_INDEX)
 
