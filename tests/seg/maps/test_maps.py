@@ -28,14 +28,6 @@ def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int
     return int(np.ptp(xs)) + 1, int(np.ptp(ys)) + 1, int(xs.min())
 
 
-def test_the_panel_shows_image_prediction_and_entropy_from_left_to_right():
-    prediction = coloured_prediction(np.zeros((24, 48), np.int64), [GREEN])
-    picture = panel(filled(48, 24, RED), prediction, filled(48, 24, BLUE), "mean 1.00")
-    left, middle, right = (extent(picture, colour) for colour in (RED, GREEN, BLUE))
-    assert left[:2] == middle[:2] == right[:2] == (384, 192)
-    assert left[2] + 384 < middle[2] < right[2] - 384
-
-
 @pytest.mark.parametrize(
     ("size", "shown"),
     [

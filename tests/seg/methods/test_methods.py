@@ -31,7 +31,6 @@ def two(seed: int) -> list[MicroBatch]:
     ("arguments", "relative"),
     [
         ([], True),
-        (["--weights.relative", "false"], False),
         (["--method", "self-training"], False),
         (["--method", "advent"], False),
         (["--method", "advent", "--weights.relative"], True),

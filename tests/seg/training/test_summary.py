@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from torch import nn
 
 from seg.config import TrainConfig
 from seg.training.summary import in_words, title
-
-
-@pytest.mark.parametrize(
-    ("settings", "phrase"),
-    [
-        ({"method": "source"}, "trained on labelled source images alone"),
-        (
-            {"loss": "dem", "batch_norm_after": "target"},
-            "trained on labelled source images; adapted to target images without labels by minent with the objective "
-            "dem; batch norm statistics re-estimated on target images at the end",
-        ),
-    ],
-)
-def test_a_run_in_words(settings: dict[str, Any], phrase: str) -> None:
-    assert in_words(replace(TrainConfig(), **settings), nn.BatchNorm2d(3)) == phrase
 
 
 def test_style_rare_classes_and_labels_in_words() -> None:
