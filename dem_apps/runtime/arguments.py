@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -70,18 +69,9 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         elif name in lists and (equals or rest):
             value = value if equals else rest.pop(0)
             normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")
-        elif not equals and rest and _is_negative(rest[0]):  # -1e-3 would be taken for a flag
-            normal.append(f"{name}={rest.pop(0)}")
         else:
             normal.append(name + equals + value)
     return files + normal
-
-
-def _is_negative(text: str) -> bool:
-    try:
-        return text.startswith("-") and not math.isnan(float(text))
-    except ValueError:
-        return False
 
 
 def shipped_with(config_class: type) -> dict[str, Path]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from support.paper_reference import Paper
 from torch import Tensor
 
 from dem_apps.fused.build_kernel import load_kernel
@@ -17,12 +15,6 @@ from dem_apps.fused.build_kernel import load_kernel
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 1.5e-3}
 
 needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
-
-
-@pytest.fixture(scope="session")
-def paper() -> type[Any]:
-    """The paper's pseudo code, slow and plain."""
-    return Paper
 
 
 @pytest.fixture(params=["reference", "eager", pytest.param("compiled", marks=needs_kernel)])

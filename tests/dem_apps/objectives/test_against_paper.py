@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.paper_reference import Paper
 from torch import Tensor
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
@@ -90,7 +91,7 @@ def reduction_scales(elements: int, reduction: str) -> tuple[float, float]:
     return {"none": (1.0, 1.0), "sum": (float(elements), 1.0)}.get(reduction, (1.0, 1.0 / elements))
 
 
-def compare(objective: Any, paper: Any, logits: Tensor, near: Any, dtype: torch.dtype, **arguments: Any) -> None:
+def compare(objective: Any, paper: Paper, logits: Tensor, near: Any, dtype: torch.dtype, **arguments: Any) -> None:
     """One call of both: value, gradient, table.
 
     A rounding error scales with the terms of a sum and not with what remains of them, so the smallest scale is an
@@ -118,10 +119,8 @@ def test_the_cases_name_every_objective() -> None:
     [pytest.param(*form, marks=needs_kernel if form[0] == "compiled" else ()) for form in FORMS],
 )
 @pytest.mark.filterwarnings("ignore:tau")
-def test_training_steps(
-    name: str, options: dict[str, Any], backend: str, dtype: torch.dtype, paper: Any, assert_near: Any
-) -> None:
-    reference = paper(name, C, **options)
+def test_training_steps(name: str, options: dict[str, Any], backend: str, dtype: torch.dtype, assert_near: Any) -> None:
+    reference = Paper(name, C, **options)
     objective = build_objective(name, C, backend=backend, **options).to(dtype)
     objective.reset()  # 1/C in the wider dtype
     for seed, (shape, dim, reduction, masked) in enumerate(STEPS):
@@ -141,14 +140,13 @@ WIDE = [(1, 200, 33), (1, 256, 17), (2, 76, 16)]
     ("name", "reduction"), [("adadem", "balanced"), ("entropy", "sum"), ("entropy", "balanced"), ("cadf", "mean")]
 )
 def test_block_tails(
-    shape: tuple[int, int, int], classes_last: bool, name: str, reduction: str, backend: str, paper: Any,
-    assert_near: Any,
-) -> None:  # fmt: skip
+    shape: tuple[int, int, int], classes_last: bool, name: str, reduction: str, backend: str, assert_near: Any
+) -> None:
     logits = make_logits(shape, 1, seed=3)
     if classes_last:
         logits = logits.movedim(1, -1).contiguous()
     dim = 2 if classes_last else 1
-    objective, reference = build_objective(name, shape[1], backend=backend), paper(name, shape[1])
+    objective, reference = build_objective(name, shape[1], backend=backend), Paper(name, shape[1])
     mask = make_mask(tuple(logits.shape), dim, seed=4)
     mask.view(-1)[-1] = True
     compare(objective, reference, logits, assert_near, torch.float32, dim=dim, reduction=reduction)
@@ -157,32 +155,32 @@ def test_block_tails(
 
 @pytest.mark.parametrize("outer", [1, 2])
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
-def test_tail_of_the_eager_chunks(outer: int, reduction: str, paper: Any, assert_near: Any) -> None:
+def test_tail_of_the_eager_chunks(outer: int, reduction: str, assert_near: Any) -> None:
     shape = (outer, 3, 8192 + 16 + 5)
     for name in ("adadem", "dem"):
         compare(
-            build_objective(name, 3, backend="eager"), paper(name, 3), make_logits(shape, 1, seed=6), assert_near,
+            build_objective(name, 3, backend="eager"), Paper(name, 3), make_logits(shape, 1, seed=6), assert_near,
             torch.float32, reduction=reduction, mask=make_mask(shape, 1, seed=7),
         )  # fmt: skip
 
 
 @needs_kernel
 @pytest.mark.parametrize("shape", [(2, 19, 40, 50), (3, 7, 5003)])
-def test_the_kernel_with_two_threads(shape: tuple[int, ...], paper: Any, assert_near: Any) -> None:
+def test_the_kernel_with_two_threads(shape: tuple[int, ...], assert_near: Any) -> None:
     torch.set_num_threads(2)
     logits, mask = make_logits(shape, 1, seed=8), make_mask(shape, 1, seed=9)
     results = []
     for _ in range(2):
         objective = build_objective("adadem", shape[1], backend="compiled")
-        compare(objective, paper("adadem", shape[1]), logits, assert_near, torch.float32, mask=mask)
+        compare(objective, Paper("adadem", shape[1]), logits, assert_near, torch.float32, mask=mask)
         results.append((*loss_and_gradient(objective, logits, mask=mask), objective.class_marginals))
     for first, second in zip(*results, strict=True):
         assert torch.equal(first, second), "the same thread count gives the same bits"
 
 
 @pytest.mark.parametrize("name", ["adadem", "adadem-mec", "entropy"])
-def test_evaluation_uses_the_table_as_it_is(name: str, backend: str, paper: Any, assert_near: Any) -> None:
-    reference, objective = paper(name, C), build_objective(name, C, backend=backend)
+def test_evaluation_uses_the_table_as_it_is(name: str, backend: str, assert_near: Any) -> None:
+    reference, objective = Paper(name, C), build_objective(name, C, backend=backend)
     compare(objective, reference, make_logits((50, C), 1, seed=1), assert_near, torch.float32)
     objective.eval()
     before = {key: tensor.clone() for key, tensor in objective.state_dict().items()}
