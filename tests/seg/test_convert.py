@@ -163,15 +163,6 @@ def test_another_checkpoint_is_named_in_one_sentence(state, change, message):
         from_advent(change(state), C, "file.pth")
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04 cut short", b"no pickle"])
-def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path, monkeypatch, content):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bad.pth").write_bytes(content)
-    with pytest.raises(ValueError, match=r"--advent: .*bad.pth is no checkpoint"):
-        convert(tmp_path / "bad.pth", tmp_path / "run")
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.pth"]
-
-
 def test_a_folder_in_use_is_left_alone(file, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="is never overwritten; give another"):

@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 from dem_apps.errors import InputError
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, chosen_color, id_tables, load_classes, named_classes
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, id_tables, load_classes, named_classes
 from seg.data.read import label_ids
 
 CONFIGS = Path(__file__).parents[3] / "configs/seg/classes"
@@ -76,16 +76,6 @@ def test_names_alone_are_enough(write):
     assert load_classes("background, crop,weed") == expected
     with pytest.raises(InputError, match="--classes: expected a file, or different names such as a,b,c, got 'a,,b'"):
         load_classes("a,,b")
-
-
-def test_the_chosen_colours_are_those_of_vocs_map():
-    """As the devkit's ``VOClabelcolormap`` gives them; names of Cityscapes keep its own, black is a background."""
-    published = [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128), (128, 0, 128), (0, 128, 128)]
-    assert [chosen_color(index) for index in range(7)] == published
-    assert chosen_color(15) == (192, 128, 128)  # person
-    assert named_classes(["road", "car"]).colors == ((128, 64, 128), (0, 0, 142))
-    assert named_classes(["road", "hedgehog"]).colors == (chosen_color(1), chosen_color(2))
-    assert named_classes(["crop", "Background", "weed"]).colors == (chosen_color(1), chosen_color(0), chosen_color(2))
 
 
 def test_labels_in_colours(write, tmp_path):

@@ -39,13 +39,6 @@ def test_source_labels_are_palette_indices_mapped_to_train_ids(source):
     np.testing.assert_array_equal(small.label, Image.fromarray(sample.label).resize((48, 24), Image.Resampling.NEAREST))
 
 
-def test_target_is_read_in_cityscapes_layout(target):
-    dataset = SegmentationDataset(target, "cityscapes", "val", labelled=True, size=(48, 24), resize_labels=False)
-    sample = dataset[0]
-    assert (len(dataset), sample.image.shape, sample.label.shape) == (4, (24, 48, 3), (48, 96))
-    assert sample.name.startswith("leftImg8bit/val/")
-
-
 def test_labels_are_all_there_or_none(tmp_path):
     for name in "ab":
         save(tmp_path / "images" / f"{name}.png", noise(0, 8, 6))

@@ -91,16 +91,6 @@ def test_a_plain_image_stays_plain(name, level):
         np.testing.assert_allclose(in_lab(styled)[0], in_lab(reference).mean(0), atol=0.5)
 
 
-@pytest.mark.parametrize("name", ["fourier", "lab"])
-def test_a_grey_image_gets_no_coloured_noise(name):
-    grey = np.repeat(picture(0, (48, 96), 140)[..., :1], 3, axis=2)
-    grey_reference = np.repeat(picture(1, (48, 96), 110)[..., :1], 3, axis=2)
-    assert np.ptp(styled_by(name, grey, grey_reference).astype(int), axis=2).max() <= 1
-    if name == "lab":  # no contrast in a and b: a tint
-        tinted = in_lab(lab(grey, picture(1, (48, 96), 110)))
-        assert tinted[:, 1:].std(0).max() < 0.5
-
-
 def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
     references: Any = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]

@@ -100,7 +100,6 @@ def test_ignored_pixels_of_a_label_look_like_no_class():
     shades, counts = np.unique(ignored, axis=0, return_counts=True)
     assert len(shades) == 2  # a hatch, whatever the palette
     assert counts.min() > 0.4 * len(ignored)
-    # and not a solid area in any row
     assert all(len(np.unique(row, axis=0)) == 2 for row in coloured[:, 100:])
 
 

@@ -96,14 +96,6 @@ def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
     assert 0 <= first["target/pseudo_label_weight"] <= 1
 
 
-def test_accumulated_micro_batches_move_the_teacher_once() -> None:
-    one, two = fresh_with(teacher_decay=0.9), fresh_with(teacher_decay=0.9)
-    for step in range(2):
-        training_step(one, [micro_batch(step)])
-        training_step(two, [micro_batch(step), micro_batch(step)])
-    assert_close(dict(one.method.scored_model().named_parameters()), two.method.scored_model().state_dict(), 1e-4, 1e-6)
-
-
 def test_without_a_teacher_the_student_labels_for_itself() -> None:
     state = fresh_with(teacher_decay=0.0)
     training_step(state, [micro_batch(0)])
