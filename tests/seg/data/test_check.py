@@ -110,8 +110,10 @@ def test_classes_are_counted(tmp_path, check):
     write(tmp_path, np.array([[0, 0], [0, 1]], np.uint8), "one")
     flags = write(tmp_path, np.array([[0, 7], [255, 0]], np.uint8), "two")
     (tmp_path / "classes.yaml").write_text("classes: [a, b]\nignored: [7]")
+    (tmp_path / "images" / "three.heic").write_bytes(b"")
     status, printed, _ = check(*flags, "--classes", str(tmp_path / "classes.yaml"))
     assert status == 0, printed
+    assert "6 images checked, left out: 1 .heic, nothing wrong" in printed
     rows = {cells[0]: cells[1:] for cells in (line.replace("│", " ").split() for line in printed.splitlines()) if cells}
     assert rows["a"] == ["83.33", "2"] * 2
     assert rows["b"] == ["16.67", "1"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.adaptation.images import Labels
 from seg.data.datasets import SegmentationDataset
-from seg.data.files import find_images, find_labels, flat_names, output_names
-from seg.data.labels import named_classes
-from seg.data.read import read_image
+from seg.data.files import find_images, find_labels, flat_names, left_out, output_names
+from seg.data.labels import ClassSet, named_classes
+from seg.data.read import read_image, read_label
 
 CLASSES = named_classes(["ground", "plant"])
 
@@ -47,29 +48,82 @@ def test_suffixes_case_links_and_hidden_files(tmp_path: Path) -> None:
 
 
 def test_the_label_of_an_image(tmp_path: Path) -> None:
-    images = [Path(name) for name in ("a.jpg", "deep/b.png", "c.png", "d.png", "none.png")]
-    names = ("a.png", "deep/b_mask.PNG", "c.tif", "c_label.png", "d_labels.tiff")
+    images = [Path(name) for name in ("a.jpg", "deep/b.png", "c.png", "d.png", "IMG_1.JPG", "\u00e9.jpg", "none.png")]
+    names = ("a.png", "deep/b_mask.PNG", "c.tif", "c_label.png", "d_labels.tiff", "img_1_MASK.PNG", "e\u0301.bmp")
     for name in names:
         save(tmp_path / name, (6, 8), np.arange(8) % 2)
     found = {str(image): str(label.relative_to(tmp_path)) for image, label in find_labels(tmp_path, images).items()}
-    expected = ["a.png", "deep/b_mask.PNG", "c.tif", "d_labels.tiff", "none.png"]
+    expected = ["a.png", "deep/b_mask.PNG", "c.tif", "d_labels.tiff", "img_1_MASK.PNG", "e\u0301.bmp", "none.png"]
     assert found == dict(zip(map(str, images), expected, strict=True))
-    assert set(Labels(tmp_path, images, CLASSES, tmp_path).files) == set(images[:4])
+    for image in images[:6]:
+        np.testing.assert_array_equal(read_label(tmp_path / found[str(image)], CLASSES)[0], np.arange(8) % 2)
     with pytest.raises(InputError, match=r"a\.png: shares the label .*a\.png with a\.jpg; give each its own name"):
         find_labels(tmp_path, [Path("a.jpg"), Path("a.png")])
 
 
-def test_tiffs_that_pillow_does_not_know_are_read_by_rasterio(tmp_path: Path) -> None:
+def test_the_label_beside_an_image_is_no_image(tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    for name in ("a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"):
+        save(images / name)
+    for name in ("a_mask.png", "b_Segmentation.png", "c.png"):
+        save(images / name, (6, 8), np.arange(8) % 2)
+    (images / "e.heic").write_bytes(b"")
+    (images / "f.HEIC").write_bytes(b"")
+    found = find_images(images)
+    assert [file.name for file in found] == ["a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"]
+    assert left_out([images, images]) == ", left out: 2 .heic, 3 label beside its image"
+    expected = ["a_mask.png", "b_Segmentation.png", "c.png", None, None]
+    dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=CLASSES, labels_must_exist=False)
+    in_training = [label.name if label.is_file() else None for _, label in dataset.files]
+    assert in_training == expected
+    names = [file.relative_to(images) for file in found]
+    labels = Labels(images, names, CLASSES, images).files
+    assert [labels[name].name if name in labels else None for name in names] == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"photometric": "RGB"},
+        {"photometric": "MINISBLACK"},
+        {"photometric": "MINISBLACK", "interleave": "band", "compress": "lzw"},
+        {"photometric": "RGB", "compress": "lerc"},
+        {"photometric": "PALETTE", "compress": "lerc", "count": 1},
+        {"photometric": "MINISWHITE", "compress": "lerc", "count": 1},
+    ],
+    ids=str,
+)
+def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     rasterio = pytest.importorskip("rasterio")
-    values = np.random.default_rng(0).integers(0, 256, (3, 6, 8), dtype=np.uint8)
-    options = {"driver": "GTiff", "height": 6, "width": 8, "count": 3, "dtype": "uint8", "crs": "EPSG:32632",
-               "transform": rasterio.Affine(1, 0, 0, 0, -1, 0)}  # fmt: skip
-    for name, more in (("rgb", {"photometric": "RGB"}), ("grey", {"photometric": "MINISBLACK"})):
-        with rasterio.open(tmp_path / f"{name}.tif", "w", **options, **more) as file:
-            file.write(values)
-        image = read_image(tmp_path / f"{name}.tif")
-        np.testing.assert_array_equal(image.values, np.moveaxis(values, 0, -1))
-        assert image.place is not None
+    colours = np.array([[200, 10, 30], [0, 99, 255]], np.uint8)
+    kind, bands = options["photometric"], options.get("count", 3)
+    ids = np.random.default_rng(0).integers(0, 2, (6, 8), dtype=np.uint8)
+    expected = colours[ids] if kind != "MINISWHITE" else 255 - ids[..., None].repeat(3, 2)
+    profile = {"driver": "GTiff", "height": 6, "width": 8, "count": 3, "dtype": "uint8", "crs": "EPSG:32632",
+               "transform": rasterio.Affine(1, 0, 0, 0, -1, 0)} | options  # fmt: skip
+    with rasterio.open(tmp_path / "a.tif", "w", **profile) as file:
+        file.write(ids[None] if bands == 1 else np.moveaxis(expected, -1, 0))
+        if kind == "PALETTE":
+            file.write_colormap(1, dict(enumerate((*colour, 255) for colour in colours.tolist())))
+    image = read_image(tmp_path / "a.tif")
+    np.testing.assert_array_equal(image.values, expected)
+    assert image.place is not None
+    named = tuple(map(tuple, np.unique(expected.reshape(-1, 3), axis=0).tolist()))
+    classes = ClassSet(("a", "b"), named, (0, 1), by_color=True)
+    np.testing.assert_array_equal(np.array(named)[read_label(tmp_path / "a.tif", classes)], expected)
+
+
+def test_a_pixel_of_an_eight_bit_tiff_has_data_where_one_band_has(tmp_path: Path) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    values = np.array([[[0, 0, 0], [0, 120, 30], [9, 9, 9]]], np.uint8)
+    profile = {"driver": "GTiff", "height": 1, "width": 3, "count": 3, "dtype": "uint8", "nodata": 0}
+    with rasterio.open(tmp_path / "a.tif", "w", **profile, photometric="RGB") as file:
+        file.write(np.moveaxis(values, -1, 0))
+    with rasterio.open(tmp_path / "a.tif") as file:
+        np.testing.assert_array_equal(read_image(tmp_path / "a.tif").valid, file.dataset_mask() != 0)
+    assert read_image(tmp_path / "a.tif").valid.tolist() == [[False, True, True]]
 
 
 #: Few letters, so that names collide in every way: by stem, suffix, case and number behind them.

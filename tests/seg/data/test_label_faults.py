@@ -1,0 +1,106 @@
+"""Labels that the classes do not fit: the same sentences in training, evaluation, adaptation and the check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.pictures import noise, save
+
+from dem_apps.errors import InputError
+from seg import adapt, evaluate, train
+from seg.data.__main__ import _main as check
+from seg.data.label_faults import look_at_labels
+from seg.data.labels import load_classes
+from seg.scores.metrics import other_numbering
+
+QUICK = ["--max-steps", "1", "--maps", "0", "--workers", "0", "--loss", "none", "--classes", "background,road",
+         "--model.encoder", "resnet18", "--model.encoder-weights", "null", "--device", "cpu"]  # fmt: skip
+
+
+def draw(root: Path, ids: Sequence[int], number: int = 3) -> Path:
+    """Images in layout ``folders`` whose labels hold these ids in columns."""
+    for index in range(number):
+        save(root / "images" / f"{index:05d}.png", noise(index, 48, 32))
+        save(
+            root / "labels" / f"{index:05d}.png", np.repeat(np.array([ids], np.uint8), 32, 0).repeat(48 // len(ids), 1)
+        )
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> tuple[Path, Path]:
+    """A data set with the ids 0 and 1, and a run that was trained on it."""
+    root = tmp_path_factory.mktemp("run")
+    good = draw(root / "good", (0, 1))
+    roots = ["--source.root", str(good), "--target.root", str(good)]
+    train.main([*QUICK, *roots, "--run-dir", str(root / "run")])
+    return root / "run", good
+
+
+def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path):
+    trained, good = run
+    wrong = draw(tmp_path / "wrong", (0, 255))
+    of = {name: [f"--{name}.root", str(root)] for name, root in (("source", wrong), ("target", wrong))}
+    kept = ["--source.root", str(good)]
+    out = str(tmp_path / "out")
+    labels = ["--images", str(wrong / "images"), "--labels", str(wrong / "labels"), "--out", out, "--method", "none"]
+    commands = [
+        (train.main, [*QUICK, *of["source"], *of["target"], "--run-dir", out]),
+        (train.main, [*QUICK, *kept, *of["target"], "--run-dir", out]),
+        (evaluate.main, ["--run", str(trained), *of["target"]]),
+        (adapt.main, ["--model", str(trained), *labels]),
+        (check, ["check", *QUICK, *kept, *of["target"]]),
+    ]
+    for main, arguments in commands:
+        done = run_here(main, *arguments)
+        said = done.stdout + done.stderr
+        assert done.returncode == (1 if main is check else 2), said
+        assert "3 labels hold one class alone, 'background', of which nothing can be learnt or scored" in said
+        assert "255 is in 3 of 3 labels and ignored, since --classes does not name it, and 'road' is in none" in said
+        assert "100.0" not in said or main is check
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("ids", "classes", "said"),
+    [
+        ((0, 1), "a,b", None),
+        ((0, 1, 255), "a,b", None),
+        ((0, 1, 255), "a,b,c", r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is"),
+        ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
+        ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
+        ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
+        ((0, 128, 7), "a,b", r"label id 7, 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
+    ],
+)
+def test_what_is_said_of_labels(tmp_path, ids, classes, said):
+    draw(tmp_path, ids)
+    files = [(file, tmp_path / "labels" / file.name) for file in sorted((tmp_path / "images").iterdir())]
+    try:
+        found = look_at_labels("x", files, load_classes(classes))
+    except InputError as error:
+        found = [str(error)]
+    assert len(found) == (said is not None)
+    assert said is None or re.search(said, found[0])
+
+
+SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is predicted as k - 1
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (SHIFTED, "0% of the labelled pixels agree, and 100% with 1 subtracted from the labels' ids"),
+        (SHIFTED.T, "0% of the labelled pixels agree, and 100% with 1 added to the labels' ids"),
+        (np.diag([50, 30, 20, 9, 0]), None),
+        (SHIFTED * [[0], [1], [0], [0], [0]], None),  # a single class, as a network that predicts one class has it
+        (np.zeros((5, 5), int), None),
+    ],
+)
+def test_labels_that_are_numbered_otherwise(table, said):
+    found = other_numbering(table, range(5))
+    assert found is None if said is None else found.startswith(said)
