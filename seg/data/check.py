@@ -6,11 +6,7 @@ An *error* stops training at some step; a *warning* does not.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,70 +16,44 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from dem_apps.errors import InputError, printable
+from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
-from seg.data.label_faults import declared, faults
+from seg.data.label_faults import MOST_IDS, FileReport, check_classes, check_label, lines
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color
 from seg.data.pixel_format import PixelFormat
-from seg.data.read import (
-    ImagePixels,
-    label_colors,
-    left_out,
-    read_header,
-    read_image,
-    refuse_unknown,
-    turned_upright,
-)
+from seg.data.read import ImagePixels, left_out, read_header, read_image
 from seg.data.statistics import each_file
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
-#: Files with the same problem get a line each up to this number, and one line together beyond it.
-_MOST_ALIKE = 3
-#: Most ids, or colours, that are proposed as classes.
-_MOST_IDS = 40
-
-
-@dataclass
-class FileReport:
-    """What was found in one image and its label."""
-
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
-    counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
-    held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
-    unfit: bool = False  #: whether some of them are not in the table
-    colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
-    console = console or Console(soft_wrap=True, markup=False, emoji=False)
+    console = console or Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
     reports: dict[str, list[FileReport]] = {}
     unfit = False
     if pair.layouts_found():
-        console.print(f"note: {pair.layouts_found()}", markup=False, emoji=False, highlight=False)
+        console.print(f"note: {pair.layouts_found()}")
     for title, dataset, indices in _work(pair):
         check = functools.partial(check_file, dataset)
         reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
-        unfit |= _check_classes(reports[title], dataset) or any(report.unfit for report in reports[title])
-        _print_lines(reports[title], dataset.root, title, console)
+        unfit |= check_classes(reports[title], pair.classes, dataset.layout.ids)
+        unfit |= any(report.unfit for report in reports[title])
+        for line in lines(reports[title], title):
+            console.print(line)
     if not pair.target_val.labelled:
-        note = FileReport(notes=[f"{pair.target_val.root}: no labels, so training gives the unsupervised scores alone"])
-        _print_lines([note], pair.target_val.root, "target val", console)
+        root = pair.target_val.root
+        console.print(f"note: target val: {root}: no labels, so training gives the unsupervised scores alone")
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
     if (advice := _fitting_classes(checked, pair.classes, unfit)) is not None:
-        console.print(advice, markup=False, emoji=False, highlight=False)
+        console.print(advice)
     wrong = sum(1 for report in checked if report.errors or report.warnings)
-    found = f"{len(checked):,} images checked{pair.left_out()}, nothing wrong"
-    if wrong:
-        found = f"{wrong:,} of {len(checked):,} images have a problem{pair.left_out()}"
-        found += "; 'exclude' of source or target leaves images out"
-    console.print(found, markup=False, emoji=False, highlight=False)
+    found = f"{wrong:,} of {len(checked):,} images have a problem" if wrong else f"{len(checked):,} images checked"
+    rest = "; 'exclude' of source or target leaves images out" if wrong else ", nothing wrong"
+    console.print(f"{found}{pair.left_out()}{rest}")
     return wrong
 
 
@@ -125,36 +95,21 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
 
 
 def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, valid: NDArray[np.bool_] | None) -> None:
-    image_file, file = dataset.files[index]
+    image, file = dataset.files[index]
     assert file is not None  # of a labelled sample
-    try:
-        ids = dataset.read_ids(file)
-    except InputError as error:
-        report.errors.append(str(error))
-        with suppress(InputError):
-            report.colors = frozenset(label_colors(file, _MOST_IDS))
+    ids = check_label(report, image, file, dataset.classes, dataset.layout.ids, dataset.layout.read_ids)
+    if ids is None:
         return
     size = (ids.shape[1], ids.shape[0])
-    if (turned := turned_upright(image_file, size)) is not None:
-        report.warnings.append(turned)
     if report.size is not None and size != report.size:
         happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
         report.warnings.append(
             f"{file}: the label is {size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}; {happens}"
         )
-    report.held, contradiction = declared(file, ids, dataset.classes)
-    report.warnings += [] if contradiction is None else [contradiction]
-    try:
-        refuse_unknown(file, ids, dataset.classes, dataset.layout.ids)
-    except InputError as error:
-        report.unfit = True
-        report.errors.append(str(error))
-        return
-    pixels = np.bincount(ids.ravel(), minlength=256)
     if valid is not None and valid.shape == ids.shape:  # as training sees it
-        pixels = np.bincount(np.where(valid, ids, IGNORE_INDEX).ravel(), minlength=256)
-    per_train_id = np.bincount(dataset.train_ids, weights=pixels, minlength=256).astype(np.int64)
-    report.counts = np.append(per_train_id[: len(dataset.classes)], per_train_id[IGNORE_INDEX])
+        ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
+    pixels = np.bincount(dataset.train_ids[ids.ravel()], minlength=256)
+    report.counts = np.append(pixels[: len(dataset.classes)], pixels[IGNORE_INDEX])
     if not report.counts[:-1].any():
         report.warnings.append(f"{file}: every pixel of the label is ignored")
 
@@ -168,26 +123,13 @@ def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
     return bool(high - low < BLANK_RANGE)
 
 
-def _check_classes(reports: list[FileReport], dataset: SegmentationDataset) -> bool:
-    """Adds what readable labels say together to the first report with 255, or the first; whether it is a warning."""
-    fit = [report for report in reports if report.held and not report.unfit]
-    if not fit:
-        return False
-    errors, warnings, notes = faults([report.held for report in fit], dataset.classes, dataset.layout.ids)
-    first = next((report for report in fit if IGNORE_INDEX in report.held), fit[0])
-    first.errors += errors
-    first.warnings += warnings
-    first.notes += notes
-    return bool(warnings)
-
-
 def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) -> str | None:
     """A class file for labels that the classes do not fit; with the given names where their number fits."""
     colors = sorted(frozenset[Color]().union(*(report.colors for report in reports)))
     held = frozenset[int]().union(*(report.held for report in reports))
-    if len(colors) > _MOST_IDS:
+    if len(colors) > MOST_IDS:
         return (
-            f"the labels are pictures in more than {_MOST_IDS} colours: no masks, or some that were smoothed, "
+            f"the labels are pictures in more than {MOST_IDS} colours: no masks, or some that were smoothed, "
             "resized or saved as JPEG; save one colour per class, as PNG"
         )
     if len(colors) > 1:
@@ -198,7 +140,7 @@ def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) 
     others = held - {IGNORE_INDEX}
     # 255 is a class where the number of names says so, or where there is at most one other id
     ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
-    if not unfit or not 2 <= len(ids) <= _MOST_IDS:
+    if not unfit or not 2 <= len(ids) <= MOST_IDS:
         return None
     return f"the labels hold the ids {', '.join(map(str, sorted(held)))}; " + _class_file(
         classes, {}, [{"id": label_id} for label_id in ids]
@@ -213,21 +155,6 @@ def _class_file(classes: ClassSet, head: dict[str, Any], rows: list[dict[str, An
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
     how = "this file reads them, if your names are in this order" if named else "with your names this file reads them"
     return f"{how} (--classes FILE{hint}):\n\n{text}"
-
-
-def _print_lines(reports: list[FileReport], root: Path, title: str, console: Console) -> None:
-    """A line for each problem; one line for many files with the same problem."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    within = re.compile(re.escape(str(root)) + r"[^:;,()]*")
-    for report in reports:
-        for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
-            for sentence in sentences:
-                groups.setdefault((kind, within.sub("…", sentence)), []).append(sentence)
-    for (kind, _), lines in groups.items():
-        if len(lines) > _MOST_ALIKE:
-            lines = [f"{len(lines):,} files, such as {lines[0]}"]
-        for line in lines:
-            console.print(f"{kind}: {title}: {printable(line)}", markup=False, emoji=False, highlight=False)
 
 
 def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:

@@ -20,7 +20,7 @@ from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import label_ids, read_header, read_image, read_label, seen
+from seg.data.read import read_header, read_image, read_label, seen
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,6 @@ class SegmentationDataset(Dataset[Sample]):
     def name(self, index: int) -> str:
         """The image's path below the root."""
         return self.files[index][0].relative_to(self.root).as_posix()
-
-    def read_ids(self, file: Path) -> NDArray[np.uint8]:
-        """(H, W) uint8 ids of a label image, as they lie in the file."""
-        return label_ids(file, self.classes, self.layout.read_ids)
 
     def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None

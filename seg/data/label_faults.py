@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from seg.data import rasters
-from seg.data.labels import IGNORE_INDEX, ClassSet, id_tables
-from seg.data.read import label_ids, read_header, refuse_unknown, turned_upright
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables
+from seg.data.read import label_colors, label_ids, read_header, refuse_unknown, turned_upright
 
-#: Labels, or pixels of labels, that are looked at before a training; more only until they hold two classes.
+#: Most ids, or colours, that are proposed as classes.
+MOST_IDS = 40
+#: Labels, and pixels of labels, that are looked at before a training; more only until they hold two classes.
 _LABELS, _PIXELS = 64, 1 << 27
-_SHOWN = 5
+#: Files with the same problem get a line each up to this number, and one line together beyond it; so do classes.
+_MOST_ALIKE, _MOST_NAMES = 3, 5
+_PATH = re.compile(r"[^:;,()]*/[^:;,()]*")
+#: Reads the ids of a data set's own label files.
+Reader = Callable[[Path], NDArray[np.uint8]]
+
+
+@dataclass
+class FileReport:
+    """What was found in one image and its label."""
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
+    counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
+    held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
+    unfit: bool = False  #: whether some of them are not in the table
+    colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
 
 
 def look_at_labels(
@@ -23,68 +46,103 @@ def look_at_labels(
     files: Sequence[tuple[Path, Path]],
     classes: ClassSet,
     numbering: Mapping[int, str] | None = None,
-    read_ids: Callable[[Path], NDArray[np.uint8]] | None = None,
+    read_ids: Reader | None = None,
 ) -> list[str]:
-    """Warnings about labels, called ``title``, of (image, label) files; of many files some are looked at.
+    """Warnings and notes about labels, called ``title``, of (image, label) files; of many files some are looked at.
 
     Raises InputError: a damaged label, an id of no class, labels that hold fewer than two classes.
     """
+    reports: list[FileReport] = []
     pixels, number = 0, min(_LABELS, len(files))
-    held: list[frozenset[int]] = []
-    turned, contradicting = list[str | None](), list[str | None]()
     spread = [place * len(files) // number for place in range(number)]
     for place in (*spread, *sorted(set(range(len(files))) - set(spread))):
-        if (len(held) >= number or pixels > _PIXELS) and not faults(held, classes, numbering)[0]:
+        if (len(reports) >= number or pixels > _PIXELS) and len(_classes_of(reports, classes, numbering)) > 1:
             break
-        image, label = files[place]
-        ids = label_ids(label, classes, read_ids)
-        refuse_unknown(label, ids, classes, numbering)
-        own, contradiction = declared(label, ids, classes)
-        held.append(own)
-        turned.append(turned_upright(image, (ids.shape[1], ids.shape[0])))
-        contradicting.append(contradiction)
+        reports.append(FileReport())
+        ids = check_label(reports[-1], *files[place], classes, numbering, read_ids)
+        if ids is None:
+            raise InputError(reports[-1].errors[0])
         pixels += ids.size
-    errors, warnings, notes = faults(held, classes, numbering)
-    if errors:
-        raise InputError("; ".join([f"{title}: {errors[0]}", *warnings]))
-    for each in (turned, contradicting):
-        lines = [line for line in each if line is not None]
-        warnings += [f"{len(lines):,} files, such as {lines[0]}"] if len(lines) > 1 else lines
-    return [f"warning: {title}: {line}" for line in warnings] + [f"note: {title}: {line}" for line in notes]
+    check_classes(reports, classes, numbering)
+    if refused := [error for report in reports for error in report.errors]:
+        raise InputError(f"{title}: {refused[0]}")
+    return list(lines(reports, title))
 
 
-def faults(
-    held: Sequence[frozenset[int]], classes: ClassSet, numbering: Mapping[int, str] | None = None
-) -> tuple[list[str], list[str], list[str]]:
-    """Errors, warnings and notes about labels with these ids, a set each; an error is of labels that are of no use."""
-    table = id_tables(classes, numbering)[0]
-    found = {int(table[label_id]) for ids in held for label_id in ids} - {IGNORE_INDEX}
-    absent = [name for train_id, name in enumerate(classes.names) if train_id not in found]
-    errors, warnings, notes = list[str](), list[str](), list[str]()
-    if len(found) < 2:
-        one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
-        errors.append(f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored")
-    number = sum(IGNORE_INDEX in ids for ids in held)
+def check_label(
+    report: FileReport, image: Path, label: Path, classes: ClassSet,
+    numbering: Mapping[int, str] | None = None, read_ids: Reader | None = None,
+) -> NDArray[np.uint8] | None:  # fmt: skip
+    """The ids of an image's label, with what is to be said of them added to a report; None after an error."""
+    try:
+        ids = label_ids(label, classes, read_ids)
+    except InputError as error:
+        report.errors.append(str(error))
+        with suppress(InputError):
+            report.colors = frozenset(label_colors(label, MOST_IDS))
+        return None
+    report.held = frozenset(np.flatnonzero(np.bincount(ids.ravel(), minlength=256)).tolist())
+    nodata = read_header(label).nodata if rasters.readable(label) and not classes.by_color else None
+    if nodata is not None and nodata in classes.ids:
+        name = f"'{classes.names[classes.ids.index(int(nodata))]}'"
+        said = f"{label}: {int(nodata)} is the id of {name} and the file calls it no data; it is counted as {name}"
+        report.warnings.append(said)
+    elif nodata is not None:
+        report.held -= {IGNORE_INDEX}
+    if (turned := turned_upright(image, (ids.shape[1], ids.shape[0]))) is not None:
+        report.warnings.append(turned)
+    try:
+        refuse_unknown(label, ids, classes, numbering)
+    except InputError as error:
+        report.errors.append(str(error))
+        report.unfit = True
+        return None
+    return ids
+
+
+def check_classes(reports: Sequence[FileReport], classes: ClassSet, numbering: Mapping[int, str] | None = None) -> bool:
+    """Adds what all labels say together to the first report; whether the classes do not seem to fit."""
+    fit = [report for report in reports if report.held and not report.unfit]
+    if not fit:
+        return False
+    found = _classes_of(fit, classes, numbering)
+    absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
+    ignored = sum(IGNORE_INDEX in report.held for report in fit)
     unsaid = numbering is None and not classes.by_color and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
-    if absent and number and unsaid:
-        warnings.append(
-            f"255 is in {number:,} of {len(held):,} labels and ignored, since --classes does not name it, and "
-            f"'{absent[0]}' is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
+    said = []
+    if absent and ignored and unsaid:
+        said.append(
+            f"255 is in {ignored:,} of {len(fit):,} labels and ignored, since --classes does not name it, and "
+            f"{absent[0]} is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
             "there under ignored"
         )
     elif absent:
-        names = ", ".join(f"'{name}'" for name in absent[:_SHOWN]) + (", …" if len(absent) > _SHOWN else "")
-        notes.append(f"no pixel of {len(held):,} labels is {names}")
-    return errors, warnings, notes
+        names = ", ".join(absent[:_MOST_NAMES]) + (", …" if len(absent) > _MOST_NAMES else "")
+        fit[0].notes.append(f"no pixel of {len(fit):,} labels is {names}")
+    if len(found) < 2:
+        one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
+        fit[0].errors.append(
+            "; ".join([f"{len(fit):,} labels hold {one}, of which nothing can be learnt or scored", *said])
+        )
+    else:
+        fit[0].warnings += said
+    return bool(said)
 
 
-def declared(label: Path, ids: NDArray[np.uint8], classes: ClassSet) -> tuple[frozenset[int], str | None]:
-    """The ids of a label without what a raster calls no data, and a sentence where that is the id of a class."""
-    held = frozenset(np.flatnonzero(np.bincount(ids.ravel(), minlength=256)).tolist())
-    nodata = read_header(label).nodata if rasters.readable(label) and not classes.by_color else None
-    if nodata is None:
-        return held, None
-    if nodata not in classes.ids:
-        return held - {IGNORE_INDEX}, None
-    name = f"'{classes.names[classes.ids.index(int(nodata))]}'"
-    return held, f"{label}: {int(nodata)} is the id of {name} and the file calls it no data; it is counted as {name}"
+def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
+    """A line for each problem; one line for many files with the same problem."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
+            for sentence in sentences:
+                groups.setdefault((kind, _PATH.sub("…", sentence)), []).append(sentence)
+    for (kind, _), alike in groups.items():
+        many = len(alike) > _MOST_ALIKE
+        for line in [f"{len(alike):,} files, such as {alike[0]}"] if many else alike:
+            yield f"{kind}: {title}: {printable(line)}"
+
+
+def _classes_of(reports: Sequence[FileReport], classes: ClassSet, numbering: Mapping[int, str] | None) -> set[int]:
+    """The train ids of the classes in labels."""
+    table = id_tables(classes, numbering)[0]
+    return {int(table[label_id]) for report in reports for label_id in report.held} - {IGNORE_INDEX}

@@ -149,20 +149,21 @@ def test_photographs_as_labels_are_no_masks(tmp_path, check):
 
 
 @pytest.mark.parametrize(
-    ("ids", "rows", "warned"),
+    ("ids", "rows", "kind", "warned"),
     [
-        ((0, 255), "[no one, 'yes']", True),
-        ((0, 255), "[no one, 'yes']\nignored: [255]", False),
-        ((0, 1, 255), "[a, b]", False),
+        ((0, 255), "[no one, 'yes']", "error", True),
+        ((0, 255), "[no one, 'yes']\nignored: [255]", "error", False),
+        ((0, 1, 255), "[a, b, c]", "warning", True),
+        ((0, 1, 255), "[a, b]", None, False),
     ],
 )
-def test_an_ignored_255_beside_a_class_without_pixels_is_a_warning(check, tmp_path, ids, rows, warned):
+def test_an_ignored_255_beside_a_class_without_pixels_is_named(check, tmp_path, ids, rows, kind, warned):
     (tmp_path / "classes.yaml").write_text(f"classes: {rows}")
     status, printed, _ = check(*masks(tmp_path / "data", ids), "--classes", str(tmp_path / "classes.yaml"))
-    found = [line for line in lines(printed, "warning") if "source train" in line]
-    alone = ids == (0, 255)
-    assert (len(found), len(lines(printed, "error")), status) == (warned, 2 * alone, alone)
-    assert all("255 is in" in line and "give that class a row with id: 255" in line for line in found)
+    found = [line for name in ("error", "warning") for line in lines(printed, name) if "source train" in line]
+    assert (len(found), status) == ((1, 1) if kind else (0, 0))
+    assert all(line.startswith(f"{kind}: ") for line in found)
+    assert all(("255 is in" in line and "give that class a row with id: 255" in line) == warned for line in found)
     assert ("id: 255}" in printed) == warned
 
 
