@@ -39,7 +39,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     for title, dataset, indices in _work(pair):
         check = functools.partial(check_file, dataset)
         reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
-        unfit |= check_classes(reports[title], pair.classes, dataset.layout.ids)
+        unfit |= check_classes(reports[title], pair.classes, dataset.layout)
         unfit |= any(report.unfit for report in reports[title])
         for line in lines(reports[title], title):
             console.print(line)
@@ -97,7 +97,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
 def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, valid: NDArray[np.bool_] | None) -> None:
     image, file = dataset.files[index]
     assert file is not None  # of a labelled sample
-    ids = check_label(report, image, file, dataset.classes, dataset.layout.ids, dataset.layout.read_ids)
+    ids = check_label(report, image, file, dataset.classes, dataset.layout)
     if ids is None:
         return
     size = (ids.shape[1], ids.shape[0])

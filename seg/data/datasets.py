@@ -108,7 +108,7 @@ class SegmentationDataset(Dataset[Sample]):
     def look_at_labels(self, title: str) -> list[str]:
         """Warnings and notes about the labels, if there are any; see :func:`seg.data.label_faults.look_at_labels`."""
         files = [(image, label) for image, label in self.files if label is not None]
-        return look_at_labels(title, files, self.classes, self.layout.ids, self.layout.read_ids) if files else []
+        return look_at_labels(title, files, self.classes, self.layout) if files else []
 
     @property
     def image_folder(self) -> Path:
@@ -122,7 +122,7 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None
-        return read_label(file, self.classes, self.layout.ids, self.layout.read_ids, size)
+        return read_label(file, self.classes, self.layout, size)
 
 
 def _found(root: Path, layout: str, split: str) -> Pairs:

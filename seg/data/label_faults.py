@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dem_apps.errors import InputError, printable
 from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables
+from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.read import label_colors, label_ids, read_header, refuse_unknown, turned_upright
 
 #: Most ids, or colours, that are proposed as classes.
@@ -23,8 +24,6 @@ _LABELS, _PIXELS = 64, 1 << 27
 #: Files with the same problem get a line each up to this number, and one line together beyond it; so do classes.
 _MOST_ALIKE, _MOST_NAMES = 3, 5
 _PATH = re.compile(r"[^:;,()]*/[^:;,()]*")
-#: Reads the ids of a data set's own label files.
-Reader = Callable[[Path], NDArray[np.uint8]]
 
 
 @dataclass
@@ -45,8 +44,7 @@ def look_at_labels(
     title: str,
     files: Sequence[tuple[Path, Path]],
     classes: ClassSet,
-    numbering: Mapping[int, str] | None = None,
-    read_ids: Reader | None = None,
+    layout: Layout = OWN_IDS,
 ) -> list[str]:
     """Warnings and notes about labels, called ``title``, of (image, label) files; of many files some are looked at.
 
@@ -56,26 +54,25 @@ def look_at_labels(
     pixels, number = 0, min(_LABELS, len(files))
     spread = [place * len(files) // number for place in range(number)]
     for place in (*spread, *sorted(set(range(len(files))) - set(spread))):
-        if (len(reports) >= number or pixels > _PIXELS) and len(_classes_of(reports, classes, numbering)) > 1:
+        if (len(reports) >= number or pixels > _PIXELS) and len(_classes_of(reports, classes, layout)) > 1:
             break
         reports.append(FileReport())
-        ids = check_label(reports[-1], *files[place], classes, numbering, read_ids)
+        ids = check_label(reports[-1], *files[place], classes, layout)
         if ids is None:
             raise InputError(reports[-1].errors[0])
         pixels += ids.size
-    check_classes(reports, classes, numbering)
+    check_classes(reports, classes, layout)
     if refused := [error for report in reports for error in report.errors]:
         raise InputError(f"{title}: {refused[0]}")
     return list(lines(reports, title))
 
 
 def check_label(
-    report: FileReport, image: Path, label: Path, classes: ClassSet,
-    numbering: Mapping[int, str] | None = None, read_ids: Reader | None = None,
-) -> NDArray[np.uint8] | None:  # fmt: skip
+    report: FileReport, image: Path, label: Path, classes: ClassSet, layout: Layout = OWN_IDS
+) -> NDArray[np.uint8] | None:
     """The ids of an image's label, with what is to be said of them added to a report; None after an error."""
     try:
-        ids = label_ids(label, classes, read_ids)
+        ids = label_ids(label, classes, layout)
     except InputError as error:
         report.errors.append(str(error))
         with suppress(InputError):
@@ -92,7 +89,7 @@ def check_label(
     if (turned := turned_upright(image, (ids.shape[1], ids.shape[0]))) is not None:
         report.warnings.append(turned)
     try:
-        refuse_unknown(label, ids, classes, numbering)
+        refuse_unknown(label, ids, classes, layout)
     except InputError as error:
         report.errors.append(str(error))
         report.unfit = True
@@ -100,15 +97,15 @@ def check_label(
     return ids
 
 
-def check_classes(reports: Sequence[FileReport], classes: ClassSet, numbering: Mapping[int, str] | None = None) -> bool:
+def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS) -> bool:
     """Adds what all labels say together to the first report; whether the classes do not seem to fit."""
     fit = [report for report in reports if report.held and not report.unfit]
     if not fit:
         return False
-    found = _classes_of(fit, classes, numbering)
+    found = _classes_of(fit, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     ignored = sum(IGNORE_INDEX in report.held for report in fit)
-    unsaid = numbering is None and not classes.by_color and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
+    unsaid = layout.ids is None and not classes.by_color and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
     said = []
     if absent and ignored and unsaid:
         said.append(
@@ -142,7 +139,7 @@ def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
             yield f"{kind}: {title}: {printable(line)}"
 
 
-def _classes_of(reports: Sequence[FileReport], classes: ClassSet, numbering: Mapping[int, str] | None) -> set[int]:
+def _classes_of(reports: Sequence[FileReport], classes: ClassSet, layout: Layout) -> set[int]:
     """The train ids of the classes in labels."""
-    table = id_tables(classes, numbering)[0]
+    table = id_tables(classes, layout.ids)[0]
     return {int(table[label_id]) for report in reports for label_id in report.held} - {IGNORE_INDEX}

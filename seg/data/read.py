@@ -6,8 +6,8 @@ Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF. Shapes:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables, spans
+from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import RGB, PixelFormat, kind_of, resized, resized_mask
 from seg.data.rasters import Georeference, Header
 
@@ -30,11 +31,11 @@ _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
+#: Formats of photographs with EXIF, but for TIFF, which Pillow turns unasked.
+_TURNED = ("JPEG", "PNG", "WEBP")
 #: Pillow's modes with one band beside transparency, and those with transparency.
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
-#: Most unknown ids that are named.
-_SHOWN = 5
 _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
 
 
@@ -45,7 +46,6 @@ class ImagePixels:
     values: NDArray[Any]  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
     valid: NDArray[np.bool_] | None = None  #: (H, W), False where the file holds no data; None where it does everywhere
     place: Georeference | None = None  #: coordinates, if the file has them
-    turned: int = 1  #: the EXIF orientation that it was turned upright from; 1 for none
 
 
 def read_header(file: Path) -> Header:
@@ -87,7 +87,9 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
         rgb = _picture(file)
     except InputError:  # a kind that Pillow does not read, or too large for it
         return ImagePixels(*rasters.read_rgb(file))
-    return rgb if rgb.turned != 1 else ImagePixels(rgb.values, *rasters.read_beside(file))
+    # Pillow turns a TIFF as its EXIF says, and rasterio does not
+    upright = rgb.values.shape[:2] == header.size[::-1]
+    return ImagePixels(rgb.values, *rasters.read_beside(file)) if upright else rgb
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
@@ -108,17 +110,15 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
 
 def turned_upright(file: Path, label_size: tuple[int, int]) -> str | None:
     """A sentence about an image that its EXIF turns, and whose label, (width, height), need not fit; else None."""
-    if rasters.is_tiff(file):  # Pillow turns it unasked
-        return None
-    with suppress(InputError), opened_image(file) as picture:
+    orientation, width, height = 1, 0, 0
+    with suppress(InputError), opened_image(file, _TURNED) as picture:
         orientation, (height, width) = _orientation(picture), picture.size
-        fits = orientation in _SIDEWAYS and (width - height) * (label_size[0] - label_size[1]) > 0
-        if orientation != 1 and not fits:
-            return (
-                f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it "
-                "stands; if it was drawn on the pixels as they are stored, remove the orientation"
-            )
-    return None
+    if orientation == 1 or (orientation in _SIDEWAYS and (width - height) * (label_size[0] - label_size[1]) > 0):
+        return None
+    return (
+        f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it stands; "
+        "if it was drawn on the pixels as they are stored, remove the orientation"
+    )
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
@@ -148,45 +148,30 @@ def seen(
 
 
 def read_label(
-    file: Path,
-    classes: ClassSet,
-    numbering: Mapping[int, str] | None = None,
-    read_ids: Callable[[Path], NDArray[np.uint8]] | None = None,
-    size: tuple[int, int] | None = None,
+    file: Path, classes: ClassSet, layout: Layout = OWN_IDS, size: tuple[int, int] | None = None
 ) -> NDArray[np.uint8]:
-    """(H, W) uint8 train ids of a label image, 255 where nothing counts.
-
-    ``numbering`` is that of :func:`id_tables`, ``read_ids`` the data set's own reader, ``size`` (width, height).
-    """
-    ids = label_ids(file, classes, read_ids)
+    """(H, W) uint8 train ids of a label image, resized to (width, height) ``size``; 255 where nothing counts."""
+    ids = label_ids(file, classes, layout)
     if size is not None and size != (ids.shape[1], ids.shape[0]):
         ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
-    refuse_unknown(file, ids, classes, numbering)
-    return np.asarray(cv2.LUT(ids, id_tables(classes, numbering)[0]), np.uint8)
+    refuse_unknown(file, ids, classes, layout)
+    return np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
 
 
-def refuse_unknown(
-    file: Path, ids: NDArray[np.uint8], classes: ClassSet, numbering: Mapping[int, str] | None = None
-) -> None:
+def refuse_unknown(file: Path, ids: NDArray[np.uint8], classes: ClassSet, layout: Layout = OWN_IDS) -> None:
     """Raises an InputError for a label image with an id that is no class's and not ignored."""
-    known = id_tables(classes, numbering)[1]
-    if cv2.LUT(ids, known.view(np.uint8)).min() > 0:
-        return
-    unknown = np.unique(ids[~known[ids]]).tolist()
-    listed = ", ".join(map(str, unknown[:_SHOWN])) + (", …" if len(unknown) > _SHOWN else "")
-    hint = (
-        "" if numbering is not None else "; a file for --classes gives classes their ids, and lists others as ignored"
-    )
-    raise InputError(f"{file}: label id {listed} is not in the table, which has {spans(known)}{hint}")
+    known = id_tables(classes, layout.ids)[1]
+    if cv2.LUT(ids, known.view(np.uint8)).min() == 0:
+        unknown = np.bincount(ids[~known[ids]]) > 0
+        hint = "" if layout.ids else "; a file for --classes gives classes their ids, and lists others as ignored"
+        raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}{hint}")
 
 
-def label_ids(
-    file: Path, classes: ClassSet, read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
-) -> NDArray[np.uint8]:
+def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> NDArray[np.uint8]:
     """(H, W) uint8 ids of a label image as they lie in the file, or of the classes whose colours it has."""
     if classes.by_color:
         return _colored_ids(file, classes)
-    return read_index_image(file, classes.ids) if read_ids is None else read_ids(file)
+    return layout.read_ids(file) if layout.read_ids else read_index_image(file, classes.ids)
 
 
 def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
@@ -231,7 +216,7 @@ def _picture(file: Path) -> ImagePixels:
             raise InputError(f"{file}: as a TIFF with several bands of grey {rasters.NEEDED}")
         orientation = _orientation(picture)
         values = np.asarray(picture.convert("RGB"))
-    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)), turned=orientation)
+    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)))
 
 
 def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
@@ -247,7 +232,7 @@ def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
         values = values[..., None]
     elif header.bands == 1:
         values = values[..., [0, -1]]  # OpenCV makes colours of grey with transparency
-    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)[..., :bands]), turned=orientation)
+    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)[..., :bands]))
 
 
 def _refuse_deep(picture: Image.Image, file: Path) -> None:
@@ -318,13 +303,8 @@ def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:
 
 def _codes(file: Path) -> NDArray[np.uint32]:
     """(H, W) red, green and blue as one number, upright as EXIF says; transparency is dropped."""
-    if rasters.readable(file):
-        values = read_image(file).values
-    else:
-        with opened_image(file, LOSSLESS) as picture:
-            orientation = _orientation(picture)
-            values = _upright(np.asarray(picture.convert("RGB")), orientation)
-    rgb = values.astype(np.uint32)
+    with opened_image(file, LOSSLESS) if not rasters.readable(file) else nullcontext():
+        rgb = read_image(file).values.astype(np.uint32)
     return np.asarray(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], np.uint32)
 
 

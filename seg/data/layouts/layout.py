@@ -31,6 +31,10 @@ class Layout:
     known_bad: tuple[str, ...] = ()  #: stems of images that the data set was published with although they are bad
 
 
+#: Of labels that belong to no data set: their ids are the class set's.
+OWN_IDS = Layout(lambda _root, _split: [])
+
+
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
     """The images below a folder whose path there matches a pattern such as ``*/*_rgb.png``."""
     if not folder.is_dir():

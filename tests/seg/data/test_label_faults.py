@@ -74,7 +74,7 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
         ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
         ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
         ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
-        ((0, 128, 7), "a,b", r"label id 7, 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
+        ((0, 128, 7), "a,b", r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
     ],
 )
 def test_what_is_said_of_labels(tmp_path, ids, classes, said):
