@@ -75,10 +75,10 @@ class Description:
         if not self.pixels.is_rgb:
             return
         finite = all(math.isfinite(value) for value in (*self.mean, *self.std))
-        if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0:
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0 or max(self.mean) > 1:
             raise InputError(
                 f"mean {list(self.mean)} and std {list(self.std)}: expected three numbers each, for red, green and "
-                "blue on the scale from 0 to 1, with a positive deviation"
+                "blue on the scale from 0 to 1 (of 0 to 255 divide them by 255), with a positive deviation"
             )
         if self.order not in _ORDERS or self.multiple < 1:
             raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")

@@ -7,6 +7,7 @@ A SPEC is a run folder, a folder of segmentation-models-pytorch's ``save_pretrai
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import re
@@ -211,7 +212,7 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
     noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
     with passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another"):
         with torch.no_grad():
-            output = network(noise)
+            output = copy.deepcopy(network)(noise)  # which may keep what it makes for this size
         logits = description.logits(output)
     if logits.ndim != 4:
         raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")

@@ -57,7 +57,7 @@ def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
     """The weights of a network; what its parts cannot hold, such as a loss or another head, is left aside."""
     own = module.state_dict()
     needed = [name for name in own if not name.endswith("num_batches_tracked")] or [""]
-    tops = {name.partition(".")[0] for name in own}
+    tops = {name.partition(".")[0] for name in [*own, *module._buffers]}
     for prefix in dict.fromkeys(name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])):
         inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         if inside.keys() >= set(needed):
@@ -113,7 +113,12 @@ def tensors_by_name(content: Any) -> bool:
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Put weights into a module; torch's own sentence about what does not fit becomes an InputError."""
+    """Put weights into a module, and into buffers that it declares as None; an InputError for what does not fit."""
+    parts = dict(nn.Module.named_modules(module))
+    for name in weights.keys() - module.state_dict().keys():
+        owner, _, last = name.rpartition(".")
+        if owner in parts and last in parts[owner]._buffers and parts[owner]._buffers[last] is None:
+            parts[owner]._buffers[last] = weights[name].clone()
     with passed_on(where):
         module.load_state_dict(weights)
 

@@ -61,6 +61,17 @@ def dictionary():
     return Torchvision()
 def needs(argument): ...
 def wrong_fact(): return build(), {"means": 3}
+def of_255(): return build(), {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
+def declared():
+    class Grid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("grid", None)
+        def forward(self, images):
+            if self.grid is None:
+                self.grid = torch.linspace(-1, 1, images.shape[3])
+            return images[..., :1] * self.grid
+    return nn.Sequential(build(), Grid())
 def classifier(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
 """
 
@@ -323,6 +334,19 @@ def test_a_function_with_a_file_of_weights(kind: str, own: str, tmp_path: Path) 
     name = next(name for name in held if name.endswith("2.bias"))
     torch.testing.assert_close(held[name], before[name].float() + 1)
     assert torch.equal(opened.logits(IMAGES), open_trained(f"{own}:build", str(written)).logits(IMAGES))
+
+
+def test_a_buffer_that_forward_makes_comes_back(own: str, tmp_path: Path) -> None:
+    """Of a network that declares it as None, as in pytorch/pytorch#28340."""
+    import own_network
+
+    network = own_network.declared().eval()
+    expected = network(IMAGES[:, :, :, :64])
+    torch.save(network.state_dict(), tmp_path / "a.pth")
+    opened = open_trained(f"{own}:declared", str(tmp_path / "a.pth"))
+    assert torch.equal(opened.network[1].grid, network[1].grid)
+    torch.testing.assert_close(opened.raw_logits(IMAGES[:, :, :, :64]), expected)
+    assert torch.equal(open_trained(f"{own}:declared").raw_logits(IMAGES), own_network.declared().eval()(IMAGES))
 
 
 @torch.no_grad()
