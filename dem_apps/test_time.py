@@ -170,15 +170,16 @@ class TestTimeAdapter:
                 self.reset()
             with self._learner.checked():
                 logits = self._method.step(self._learner, images, mask)
-        if self.predict == "after" and self.optimizer is not None:
-            with torch.no_grad():
-                logits = self._method.predict(self._learner, images)
+            if self.predict == "after" and self.optimizer is not None:
+                with torch.no_grad():
+                    logits = self._method.predict(self._learner, images)
         return logits.detach()
 
     def reset(self) -> None:
         """Weights and buffers, bit for bit, and optimiser, objective, draws and the method's memory as they began."""
-        self._learner.reset()
-        self._method.reset(self._learner)
+        with _gradients():
+            self._learner.reset()
+            self._method.reset(self._learner)
 
     def close(self) -> None:
         """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dem_apps.errors import InputError, passed_on
+from dem_apps.errors import passed_on
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.settings import to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
@@ -25,7 +25,7 @@ from seg.models.deeplabv2_advent import DEPTH, OUTPUT_STRIDE, AdventDeepLabV2
 from seg.models.deeplabv2_advent import ENCODER as ENCODER_NAME
 from seg.models.description import CLASSES_FILE
 from seg.models.run_network import ENCODER, only_encoder
-from seg.models.weights_file import read_torch, tensors_by_name
+from seg.models.weights_file import state_dicts
 
 #: How a name begins in ADVENT's layout → here; the encoder's have no prefix there.
 _HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}
@@ -40,11 +40,9 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     checksum. How the weights were trained is not known: the method stands as ``source``, the step as 0.
     """
     classes = load_classes(classes_file)
-    content = read_torch(file, "--advent")
-    if not tensors_by_name(content):
-        raise InputError(f"--advent: {file} holds no flat mapping of names to tensors, as a state_dict() is")
-    content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    weights = from_advent(content, len(classes), f"--advent: {file}")
+    held = next(iter(state_dicts(file, "--advent").values()))
+    tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
+    weights = from_advent(tensors, len(classes), f"--advent: {file}")
     part = "encoder" if only_encoder(weights) else "network"
     config = TrainConfig(
         method="source", loss="none", batch_size=1, classes=classes_file, run_dir=str(run_dir),

@@ -30,8 +30,7 @@ _OPSET = 18
 def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
     """Write a run's network into a new folder and print what was written.
 
-    ``size`` is the (width, height) of the ONNX file's images; None is the run's target size, else 512 × 512. Raises
-    InputError: a folder in use, or an ONNX file whose logits differ from the network's.
+    ``size`` is the (width, height) of the ONNX file's images; None is the run's target size, else 512 × 512.
     """
     trained, training = open_run(run, checkpoint)
     with new_folder(out, "--out") as folder:

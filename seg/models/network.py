@@ -8,12 +8,9 @@ from torch import nn
 
 
 class SegmentationNetwork(nn.Module):
-    """(B, 3, H, W) images → logits (B, C, h, w) by head, at any resolution h × w.
+    """(B, 3, H, W) images, RGB in ImageNet's normalisation or bands in the run's → logits (B, C, h, w) by head.
 
-    Images are RGB in ImageNet's normalisation, or other bands in that of the run.
-
-    ``encoder`` is the part that learns at the plain rate and may start from pretrained weights; see
-    :func:`parameter_groups`. The caller upsamples the logits.
+    ``encoder`` is the part that learns at the plain rate and may start from pretrained weights.
     """
 
     #: The keys of the logits: ``main``, which is scored and exported, and ``aux`` where there is an auxiliary head.

@@ -74,13 +74,13 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
 
 
 def _in_file(file: Path, model: nn.Module) -> FoundWeights:
-    """Weights of the network, or of its encoder alone, which may be those of a classifier."""
+    """Weights of the network, of transformers' network in it, or of its encoder alone, as a classifier has them."""
     found = find_weights(file, model, FLAG)
-    if found.complete or not any(name.startswith(ENCODER) for name in model.state_dict()):
-        return found
-    bare = find_weights(file, model.get_submodule("encoder"), FLAG)
-    inside = {f"{ENCODER}{name}": value for name, value in bare.tensors.items()}
-    return dataclasses.replace(bare, tensors=inside) if bare.complete else found
+    for part in dict(model.named_children()).keys() & {"network", "encoder"}:
+        inner = None if found.complete else find_weights(file, model.get_submodule(part), FLAG)
+        if inner is not None and inner.complete:
+            return dataclasses.replace(inner, tensors={f"{part}.{name}": inner.tensors[name] for name in inner.tensors})
+    return found
 
 
 def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> set[str]:

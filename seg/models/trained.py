@@ -96,6 +96,7 @@ def load(
     return trained
 
 
+@torch.inference_mode(False)
 def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto") -> TrainedNetwork:
     """A trained network, on the CPU and in ``eval()`` mode. Nothing is downloaded, and no code of a file is run."""
     folder = Path(spec)

@@ -38,15 +38,12 @@ _MOST_CLASSES = 255
 
 @dataclass(frozen=True)
 class Training:
-    """How a run's network was trained: its settings, the checkpoint that was read (never ``auto``), and its step.
-
-    ``re_estimated_on`` names the images of AdaBN statistics, if there are such.
-    """
+    """How a run's network was trained; the checkpoint that was read is never ``auto``."""
 
     config: TrainConfig
     checkpoint: str
     step: int
-    re_estimated_on: str | None = None
+    re_estimated_on: str | None = None  #: the images of AdaBN statistics, if there are such
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ class TrainedNetwork:
             logits, shown = self._logits_of(image).float().cpu(), pixels.preview(image.values, image.valid)
             yield PredictedImage(shown, logits, self.class_set, self.description.align_corners, image.valid)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def maps(self, image: ImagePixels) -> Prediction:
         """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
         logits, size = self._logits_of(image), (image.values.shape[0], image.values.shape[1])
@@ -150,7 +147,7 @@ class TrainedNetwork:
         bands = upsampled_bands(logits, size, self.description.align_corners)
         return Prediction.of_bands((band[0] for band in bands), image.valid)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _logits_of(self, image: ImagePixels) -> Tensor:
         """(1, C, h, w) of an image at :attr:`size`."""
         # where sides are continued to multiples, pixels are what can be cut off again

@@ -64,7 +64,7 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
 
 def processor_of_folder(folder: Path) -> dict[str, Any]:
     """What the folder's image processor says, missing keys as its class means them; ``assumed`` where there is none."""
-    said = (folder / "preprocessor_config.json").is_file()
+    said = any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json"))
     with _library(str(folder)) as library, TemporaryDirectory() as part:
         if not said:  # then it is the processor of the network's kind
             shutil.copy(folder / "config.json", part)

@@ -45,7 +45,7 @@ class FoundWeights:
 
 def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:
     """The weights of a network in a ``.safetensors`` or torch file, under a key or below a prefix; no code is run."""
-    each = {key: fitted(tensors, module) for key, tensors in _state_dicts(file, flag).items()}
+    each = {key: fitted(tensors, module) for key, tensors in state_dicts(file, flag).items()}
     key, *others = [key for key, found in each.items() if found.complete] or each
     notes = list(each[key].notes)
     if others:
@@ -74,14 +74,14 @@ def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
     return FoundWeights({name: value for name, value in tensors.items() if isinstance(value, Tensor)})
 
 
-def _state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
+def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
     """Mappings of names to tensors by the key under which they lie, None for the whole file; one at least."""
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
             return {None: safetensors.torch.load(file.read_bytes())}
-    content = read_torch(file, flag)
+    content = _read_torch(file, flag)
     parts = {**dict.fromkeys(_KEYS), **content} if isinstance(content, Mapping) else {}
-    found = {key: part for key, part in {**parts, None: content}.items() if tensors_by_name(part)}
+    found = {key: part for key, part in {**parts, None: content}.items() if _tensors_by_name(part)}
     if found:
         return found
     held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
@@ -91,7 +91,7 @@ def _state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
     )
 
 
-def read_torch(file: Path, flag: str) -> Any:
+def _read_torch(file: Path, flag: str) -> Any:
     """What a file of torch holds, without running code that is in it; ``flag`` named it."""
     if not file.is_file():
         raise InputError(f"{flag}: {file} cannot be read (no such file); give a state dict as .pth or .safetensors")
@@ -106,7 +106,7 @@ def read_torch(file: Path, flag: str) -> Any:
         ) from error
 
 
-def tensors_by_name(content: Any) -> bool:
+def _tensors_by_name(content: Any) -> bool:
     """Whether it is a mapping of names that holds tensors, beside other values or not."""
     named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
     return named and any(isinstance(value, Tensor) for value in content.values())

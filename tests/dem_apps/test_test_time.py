@@ -288,6 +288,10 @@ def test_an_adapter_made_and_loaded_in_inference_mode(method: str) -> None:
         assert torch.equal(adapter(first * 1, mask.clone()), expected(first, mask))
         adapter.load_state_dict(adapter.state_dict())
         assert torch.equal(adapter(second * 1), expected(second))
+        adapter(nn.functional.interpolate(first, scale_factor=2))
+        adapter.reset()
+    expected.reset()
+    assert torch.equal(adapter(first), expected(first))
 
 
 def test_networks_that_torch_cannot_adapt() -> None:

@@ -210,6 +210,8 @@ def test_a_network_of_transformers_is_trained(tmp_path: Path, settings, capsys) 
     config = transformers.SegformerConfig(**sizes, decoder_hidden_size=16, num_labels=5)
     network = transformers.SegformerForSemanticSegmentation(config)
     network.save_pretrained(tmp_path / "hf")
+    torch.save(network.state_dict(), tmp_path / "pytorch_model.bin")
+    assert start_from(ours(tmp_path / "hf", 5), tmp_path / "pytorch_model.bin") == []
     with pytest.raises(InputError, match=r"does not fit this network .--model.name pretrained trains the one"):
         seg.train.train(settings(tmp_path / "hf", name="deeplabv2"))
     run = seg.train.train(settings(tmp_path / "hf", align_corners=False))

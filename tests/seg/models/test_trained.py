@@ -366,6 +366,8 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     yes = open_trained(f"{own}:sigmoid_said").raw_logits(ODD)
     torch.testing.assert_close(yes, torch.stack([torch.zeros_like(yes[:, 0]), yes.diff(dim=1)[:, 0]], 1))
     torch.testing.assert_close(open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2)
+    with torch.inference_mode():
+        assert not any(each.is_inference() for each in open_trained(f"{own}:build").network.parameters())
     of_timm = open_trained(f"{own}:of_timm").description
     assert (of_timm.mean, of_timm.std, of_timm.notes) == ((0.0,) * 3, (1.0,) * 3, ())
     with pytest.warns(
