@@ -174,12 +174,8 @@ def calibrated_cadf(
 ) -> Tensor:
     """−(1/δ) Σ (pᵢ − calibrationᵢ) zᵢ: AdaDEM where the calibration is a row of MEC (Eq. 11, Algorithm 1).
 
-    Args:
-        logits: classes on ``dim``.
-        calibration: the logits' shape, held constant: MECₖ, or the probabilities themselves for AdaDEM-Norm.
-        delta: one value per element, held constant, or 1.0.
-        dim: the class dimension.
-        class_mask: True where a class is forbidden.
+    Calibration, the logits' shape, and δ, a value per element or 1.0, are held constant. For AdaDEM-Norm the
+    calibration is the probabilities themselves.
 
     >>> calibrated_cadf(torch.tensor([1.0, 3.0]).log(), torch.tensor([0.5, 0.5]), delta=1.0)  # −(3/4 − 1/2) log 3
     tensor(-0.2747)

@@ -47,13 +47,7 @@ class NotFiniteError(InputError):
 
 
 class NotWritten(InputError):
-    """The disk did not take a file.
-
-    Args:
-        problem: which file, why, and what is still safe.
-        remedy: what to do about it.
-        then: how to go on after that.
-    """
+    """The disk did not take a file: which, why, and what is still safe; what to do, and how to go on after that."""
 
     def __init__(self, problem: str, remedy: str = "free some space", then: str = "run again") -> None:
         super().__init__(f"{problem}; {remedy} and {then}")
@@ -111,18 +105,7 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
 def check_named(
     kind: str, name: str, table: Iterable[str], known_of: Callable[[str], Sequence[str]], options: Iterable[str]
 ) -> None:
-    """That a table has a name, and what stands there the options.
-
-    Args:
-        kind: what the table is of, such as ``objective``.
-        name: looked up.
-        table: the names.
-        known_of: options by name.
-        options: that were given.
-
-    Raises:
-        InputError: with the nearest known one.
-    """
+    """Refuse a name that a table has not, and an option that ``known_of(name)`` has not, with the nearest known one."""
     one_of(kind, name, list(table))
     known = known_of(name)
     for option in options:
@@ -132,11 +115,7 @@ def check_named(
 
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
-    """An option that is a finite number within bounds.
-
-    Raises:
-        InputError: another value.
-    """
+    """An option that is a finite number within bounds; an InputError otherwise."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not fits or not least <= value <= most:
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
@@ -145,11 +124,7 @@ def number(option: str, value: float, least: float, most: float = math.inf) -> f
 
 
 def one_of(option: str, value: str, known: Sequence[str]) -> str:
-    """An option that is one of a few words.
-
-    Raises:
-        InputError: another one, with the nearest known one.
-    """
+    """An option that is one of a few words; an InputError, with the nearest known one, otherwise."""
     if value not in known:
         raise InputError(f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}")
     return value

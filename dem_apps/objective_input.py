@@ -13,20 +13,16 @@ from dem_apps.reduction import REDUCTIONS
 
 
 def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
-    """Check the arguments of :meth:`dem_apps.objective.EntropyObjective.forward`; the class dimension, not negative.
-
-    Raises:
-        ValueError: an argument that does not fit.
-    """
+    """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
     _check_logits(logits)
     of_classes = _class_dimension(logits, dim, num_classes)
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
-    if mask is not None and not (_is_bool(mask) and mask.shape == elements):
+    if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == elements):
         raise InputError(
             f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {of_classes}), got "
             f"{_shown(mask)}"
         )
-    if class_mask is not None and not (_is_bool(class_mask) and _broadcasts(class_mask, logits)):
+    if class_mask is not None and not _broadcasts(class_mask, logits):
         raise InputError(
             f"class_mask: expected bool that broadcasts to {tuple(logits.shape)}, got {_shown(class_mask)}"
         )
@@ -38,11 +34,7 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
 
 
 def check_state(logits: Tensor, objective: nn.Module) -> None:
-    """Check that the objective's buffers can move by these logits.
-
-    Raises:
-        ValueError: buffers on another device, or a transformation of ``torch.func`` that hides the batch.
-    """
+    """Refuse buffers on another device, and transformations of ``torch.func`` that hide the batch."""
     for name, buffer in objective.named_buffers(recurse=False):
         if buffer.device != logits.device:
             raise InputError(
@@ -107,14 +99,10 @@ def _is_batched(logits: Tensor) -> bool:
     return False
 
 
-def _is_bool(mask: Any) -> bool:
-    return isinstance(mask, Tensor) and mask.dtype == torch.bool
-
-
-def _broadcasts(mask: Tensor, logits: Tensor) -> bool:
+def _broadcasts(mask: Any, logits: Tensor) -> bool:
     try:
-        return bool(torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape)
-    except RuntimeError:
+        return mask.dtype == torch.bool and bool(torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape)
+    except (AttributeError, RuntimeError):
         return False
 
 

@@ -20,15 +20,9 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_sh
     Under ``balanced`` a few wrong predictions of a rare class weigh as much as a whole class. With a ``least_share``
     s > 0, elements of a class with fewer than s · N of all N elements weigh as those of a class with s · N.
 
-    Args:
-        counts: (G,) elements per predicted class, or (1,) for all together; of every process.
-        reduction: ``mean``, ``balanced`` or ``sum``.
-        balance: γ of ``balanced``, from 0 to 1.
-        least_share: s of ``balanced``, from 0 to 1.
-
-    Returns:
-        (G,) weights. With several processes ``mean`` and ``balanced`` are multiplied by their number, since
-        gradients (and reported losses) are averaged over processes afterwards.
+    ``counts`` (G,) are the elements per predicted class, or (1,) all together, of every process. The weights are (G,).
+    With several processes ``mean`` and ``balanced`` are multiplied by their number, since gradients (and reported
+    losses) are averaged over processes afterwards.
 
     >>> counts = torch.tensor([3.0, 1.0])  # three elements predicted as class 0, one as class 1
     >>> class_weights(counts, "mean")

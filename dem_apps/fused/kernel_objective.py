@@ -42,7 +42,11 @@ class KernelObjective:
         if self._marginals is None:
             gradient *= np.float32(1 / rows)
             return float(work.sums[classes]) / rows, gradient
-        self._observe(work.sums[:classes], work.tables[0])
+        counts = work.sums[:classes]
+        present = counts > 0
+        means = work.tables[0] / np.maximum(counts, 1.0)[:, None]
+        moved = (1 - self._momentum) * self._marginals + self._momentum * means
+        self._marginals[present] = moved[present]
         calibration = self._spec.alpha * self._marginals
         value = (work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])) / rows
         work.weighted_rows[:] = calibration / rows
@@ -50,14 +54,6 @@ class KernelObjective:
             work.settings, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_weights, work.at_weighted_rows
         )
         return float(value), gradient
-
-    def _observe(self, counts: np.ndarray, sums: np.ndarray) -> None:
-        """Move the class marginals towards this minibatch: rows that were predicted, by their mean probabilities."""
-        assert self._marginals is not None
-        present = counts > 0
-        means = sums / np.maximum(counts, 1.0)[:, None]
-        moved = (1 - self._momentum) * self._marginals + self._momentum * means
-        self._marginals[present] = moved[present]
 
 
 def has_kernel_for(num_classes: int) -> bool:

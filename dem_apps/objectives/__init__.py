@@ -56,14 +56,12 @@ def build_objective(
     Args:
         name: of the table ``OBJECTIVES``.
         num_classes: C.
-        backend: see :class:`dem_apps.EntropyObjective`.
-        balance: the exponent of ``reduction="balanced"``, see there.
+        backend, balance: see :class:`dem_apps.EntropyObjective`.
         least_share: predicted classes below this share of the elements weigh less under ``reduction="balanced"``, see
             :func:`dem_apps.reduction.class_weights`.
         options: of the named objective; the arguments of its class.
 
-    Raises:
-        ValueError: an unknown name, option or value; the message names the nearest known one.
+    Raises ValueError: an unknown name, option or value; the message names the nearest known one.
     """
     check_named("objective", name, OBJECTIVES, objective_options, options)
     objective = objective_class(name)(num_classes=num_classes, backend=backend, balance=balance, **options)

@@ -30,10 +30,8 @@ class DecoupledObjective(EntropyObjective):
 
     Args:
         spec: which member.
-        num_classes: C.
         momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
-        backend: see :class:`dem_apps.EntropyObjective`.
-        balance: likewise.
+        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
     >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
     >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
@@ -138,11 +136,9 @@ class DEM(DecoupledObjective):
     """T_τ + Q_α (Eq. 10): CADF with a temperature, and GMC with a weight.
 
     Args:
-        num_classes: C.
         tau: τ, above 0. Above 2/α, outside Prop. A.1, it gives a warning.
         alpha: α, at least 0.
-        backend: see :class:`dem_apps.EntropyObjective`.
-        balance: likewise.
+        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
     >>> DEM(num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
     tensor(0.3975)
@@ -168,13 +164,11 @@ class AdaDEM(DecoupledObjective):
     """−(1/δ) Σ (pᵢ − α MECₖᵢ) zᵢ (Eq. 11): the reward normalised, and calibrated by the class marginals.
 
     Args:
-        num_classes: C.
         momentum: π, from 0 to 1.
         alpha: α, at least 0.
         norm: that makes δ: ``l1``, ``l2`` or ``linf``.
         delta: whose reward δ measures: ``cadf``, or ``entropy`` (the paper's AdaDEM-V).
-        backend: see :class:`dem_apps.EntropyObjective`.
-        balance: likewise.
+        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
     >>> AdaDEM(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 9.0]]).log())  # −(9/10 − 1/2) log 9 / 1.1955
     tensor(-0.7352)

@@ -41,15 +41,8 @@ def given_options(settings: ObjectiveSettings) -> dict[str, Any]:
 
 
 def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
-    """Refuse options without effect, and values that the objective does not take.
-
-    Args:
-        settings: ``loss`` is a name of the table, or ``none``.
-        trained: whether the training has an objective; False refuses every option.
-
-    Raises:
-        InputError: naming the flag and what would be right.
-    """
+    """Refuse options without effect, of which a training that is not ``trained`` by an objective has none, and values
+    that the objective does not take; the InputError names the flag and what would be right."""
     given = given_options(settings)
     if not given:
         return

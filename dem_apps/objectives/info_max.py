@@ -15,12 +15,9 @@ from dem_apps.objective import Batch, EntropyObjective
 
 
 def mean_prediction(sums: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
-    """p̄, the mean of p under weights that an element has by its predicted class; (C,), 0 without any element.
+    """p̄, (C,): the mean of p where an element predicted as k weighs ``weights[k]``; 0 without any element.
 
-    Args:
-        sums: (C, C), row k the sum of p over the elements predicted as k.
-        counts: (C,) how many these are.
-        weights: (C,) how much each of them weighs.
+    Row k of ``sums`` (C, C) is the sum of p over these elements, and ``counts`` (C,) is their number.
 
     >>> sums = torch.tensor([[1.6, 0.4], [0.3, 0.7]])  # two elements predicted as class 0, one as class 1
     >>> mean_prediction(sums, torch.tensor([2.0, 1.0]), torch.tensor([0.25, 0.5]))  # each class weighs the same
@@ -34,13 +31,7 @@ def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, clas
     """H + Σ pᵢ log p̄ᵢ per element, with p̄ held constant.
 
     The weighted mean over the elements is mean H − H(p̄), and so is its gradient: that of H(p̄) is
-    −Σ (log p̄ᵢ + 1) ∂p̄ᵢ, where the ones cancel since p̄ sums to 1.
-
-    Args:
-        logits: classes on ``dim``.
-        mean_p: (C,) p̄; may be 0.
-        dim: the class dimension.
-        class_mask: True where a class cannot be chosen.
+    −Σ (log p̄ᵢ + 1) ∂p̄ᵢ, where the ones cancel since p̄ sums to 1. ``mean_p`` is p̄, (C,), and may be 0.
     """
     p = probabilities(logits, dim, class_mask=class_mask)
     # p log p̄ is 0 where p̄ is 0, since p is 0 there

@@ -34,10 +34,8 @@ class RobustEntropy(EntropyObjective):
     of the entropy, so certain elements hardly move.
 
     Args:
-        num_classes: C.
         eta: η; FDA trains with 2.
-        backend: see :class:`dem_apps.EntropyObjective`.
-        balance: likewise.
+        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
     >>> import torch
     >>> objective = RobustEntropy(num_classes=2)

@@ -42,6 +42,7 @@ class CoTTA(Method):
     """
 
     parameters = "all"
+    teacher: nn.Module  #: the moving average, made before any batch
 
     def __init__(
         self,
@@ -63,17 +64,10 @@ class CoTTA(Method):
                 "method 'cotta': without mirror and scales the teacher predicts what the network does, and nothing is "
                 "learnt; use one of them, or objective_weight"
             )
-        self._teacher: nn.Module | None = None
-
-    @property
-    def teacher(self) -> nn.Module:
-        """The moving average."""
-        assert self._teacher is not None  # for the type checker: it is made before any batch
-        return self._teacher
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
-        self._teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
+        self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:

@@ -58,10 +58,7 @@ def lab_statistics(
 
     The (B, 3, H, W) images are normalised by ``mean`` and ``std``, of RGB from 0 to 1.
     """
-    parts = []
-    for images in batches:
-        check_images("batches", images)
-        parts.append(torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0])
+    parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
     if not parts:
         raise InputError("batches: there is no image to take colours from")
     six = torch.cat(parts).double().mean(0).tolist()
@@ -115,6 +112,7 @@ class LabTransfer(Method):
 
 def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """RGB from 0 to 1, float32 or wider."""
+    check_images("images", images)
     images = images if images.dtype == torch.float64 else images.float()
     return (images * _column(std, images) + _column(mean, images)).clamp(0, 1)
 

@@ -91,13 +91,10 @@ class Learner:
     def loss(
         self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None, observe: bool = True
     ) -> Tensor:
-        """The objective's mean over the elements that count.
+        """The objective's mean over the elements that count, of logits (B, C) or (B, C, H, W).
 
-        Args:
-            logits: (B, C) or (B, C, H, W).
-            counted: boolean, the logits' shape without C; None for all. At least one is True.
-            weights: factors of the elements' values, of the same shape; the divisor is as without.
-            observe: False where the objective's buffers have moved for these images already.
+        ``counted`` is boolean, the logits' shape without C, at least once True; None for all. ``weights`` of the same
+        shape multiply the elements' values, not the divisor. Without ``observe`` the objective's buffers stay.
         """
         objective = self.objective.train(observe)
         if weights is None or counted is None:
