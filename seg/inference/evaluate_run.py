@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from dem_apps.runtime.terminal import console
 from seg.config import TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
+from seg.data.files import flat_names
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.settings import EvaluateConfig
@@ -49,13 +51,16 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     trained, training = open_run(Path(config.run), config.checkpoint)
     device, classes, pixels = torch_device(config.device), trained.class_set, trained.description.pixels
     trained.network.to(device)
-    writer = PredictionWriter(Path(config.save_predictions), classes) if config.save_predictions else None
     settings = dataclasses.replace(training.config, target=_target(training.config.target, config))
     dataset = open_validation(settings.target, classes, settings.validation_part, demo=settings.demo)
     dataset.pixels = pixels
     for line in dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else []):
         if processes.is_main_process:
             print(line, flush=True)
+    writer = None
+    if config.save_predictions:
+        names = flat_names([dataset.name(index) for index in range(len(dataset))])
+        writer = PredictionWriter(Path(config.save_predictions), classes, names)
     if config.batch_norm_after == "target":
         check_there_are_statistics(trained.network, "the run's network")
         unlabelled = open_unlabelled(settings.target, classes, demo=settings.demo)
@@ -94,36 +99,26 @@ def _target(own: TargetDataConfig, config: EvaluateConfig) -> TargetDataConfig:
 
 
 class PredictionWriter:
-    """Writes predictions as ``<image's name>_pred_labelIds.png``, all in one folder.
+    """Writes predictions as ``<name>_pred_labelIds.png``, all in one folder, which is made if it is missing.
 
     Args:
-        folder: made if it is missing.
+        folder: to write to.
         classes: whose ids the files hold.
+        names: of the images, in the order of the data set.
 
     Raises:
         InputError: the folder holds predictions already.
     """
 
-    def __init__(self, folder: Path, classes: ClassSet) -> None:
+    def __init__(self, folder: Path, classes: ClassSet, names: Sequence[str]) -> None:
         if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
             what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
             raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
-        self._folder = folder
+        self._folder, self._names = folder, names
         self._ids = torch.from_numpy(classes.to_ids())
-        self._written: dict[str, str] = {}
 
-    def __call__(self, _index: int, sample: Sample, logits: Tensor) -> None:
-        """Write the prediction of an image's (C, H, W) logits.
-
-        Raises InputError: another image's prediction has the same name.
-        """
-        name = f"{Path(sample.name).stem}_pred_labelIds.png"
-        if name in self._written:
-            raise InputError(
-                f"--save-predictions: {self._written[name]} and {sample.name} would both become {name}; "
-                "give every image a name of its own"
-            )
-        self._written[name] = sample.name
+    def __call__(self, index: int, sample: Sample, logits: Tensor) -> None:
+        """Write the prediction of an image's (C, H, W) logits."""
         self._folder.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
         ids = self._ids[logits.argmax(0).cpu()].numpy()
@@ -131,4 +126,4 @@ class PredictionWriter:
             ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
         Image.fromarray(ids).save(content, format="PNG")
         # another command may write to the folder meanwhile
-        write_new(self._folder / name, content.getvalue(), "--save-predictions")
+        write_new(self._folder / f"{self._names[index]}_pred_labelIds.png", content.getvalue(), "--save-predictions")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.pictures import noise, save
 from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F
@@ -107,7 +109,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
         Image.fromarray(np.where(ids == 33, 0, ids).astype(np.uint8)).save(file)
     dataset = open_validation(DataConfig(root=str(target)), CITYSCAPES_CLASSES)
     folder = tmp_path / "predictions"
-    writer = PredictionWriter(folder, CITYSCAPES_CLASSES)
+    writer = PredictionWriter(folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files])
     result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
     arguments = theirs.args
     arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False  # no instances are drawn
@@ -167,6 +169,16 @@ def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, t
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
     assert (how["scales"], how["flip"]) == ([0.5, 1.0], True)
+
+
+def test_images_of_one_name_in_two_folders_get_a_prediction_each(run, command, tmp_path):
+    for folder in "ab":
+        save(tmp_path / "images" / folder / "0.png", noise(0, 48, 24))
+    status, _, stderr = command("--run", run, "--target.root", tmp_path, "--save-predictions", tmp_path / "p")
+    assert (status, stderr) == (0, "")
+    assert [file.name for file in sorted((tmp_path / "p").iterdir())] == [
+        "images_a_0_pred_labelIds.png", "images_b_0_pred_labelIds.png",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
