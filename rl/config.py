@@ -100,7 +100,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
     check_entry(entry, config.algo, where)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
     filled_in = config.eval_freq is not None and config.final_episodes is not None
-    limit = None if filled_in else episode_limit(config.env)
+    limit = None if filled_in else episode_limit(config.env, entry.get("env_wrapper"))
     return dataclasses.replace(
         config,
         timesteps=timesteps,
@@ -135,7 +135,8 @@ def evaluation_length(config: TrainConfig) -> int:
     timesteps, final = config.timesteps or 1, config.final_episodes or config.eval_episodes
     times = timesteps // (config.eval_freq or timesteps) + 1
     episodes = (times + times // GREEDY_EVERY + 1) * config.eval_episodes + FINAL_SCORES * final
-    return episode_limit(config.env) or max(int(EVALUATION_SHARE * timesteps / episodes), 1)
+    limit = episode_limit(config.env, config.hyperparameters.get("env_wrapper"))
+    return limit or max(int(EVALUATION_SHARE * timesteps / episodes), 1)
 
 
 def read_run(run_dir: Path) -> TrainConfig:

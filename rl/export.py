@@ -1,8 +1,7 @@
 """``python -m rl.export --run DIR --out model.zip``: a run's policy as a zip that Stable-Baselines3 opens by itself.
 
-The zip is one of SB3's own PPO or A2C, without the objective and without anything of this package. Where observations
-or rewards were normalised, VecNormalize's own file is written beside it. Both hold pickles, as SB3 has it: opening them
-runs the code in them.
+It is one of SB3's own PPO or A2C. Where something was normalised, VecNormalize's own file is written beside it. Both
+hold pickles, as SB3 has it: opening them runs the code in them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Train PPO or A2C with an entropy objective: ``python -m rl.train --env MiniGrid-DoorKey-5x5-v0``.
 
-:func:`rl.hook.with_entropy_objective` makes a subclass of SB3's algorithm whose policy returns the objective where SB3
-expects the entropy. SB3's ``learn()`` runs the loop, and :class:`rl.training.callback.TrainingCallback` evaluates, logs
-and saves between two rollouts.
-
-By default PPO is :class:`rl.fast.ppo.FastPPO`: SB3's numbers up to rounding, with rollout and update written out in
-numpy and C++; ``--update sb3`` takes SB3's own code. The hook is the same for both.
+SB3's ``learn()`` runs the loop with the policy of :func:`rl.hook.with_entropy_objective`, and
+:class:`rl.training.callback.TrainingCallback` evaluates, logs and saves between two rollouts. By default PPO is
+:class:`rl.fast.ppo.FastPPO`; ``--update sb3`` takes SB3's own code.
 """
 
 from __future__ import annotations

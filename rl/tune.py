@@ -1,7 +1,7 @@
 """``python -m rl.tune``: search the weight of the entropy term and the objective's options, several seeds per trial.
 
-A trial trains one seed after another and may be pruned in between (:mod:`dem_apps.jobs.search`). The best of many noisy
-scores is an optimistic number, so the choice is trained again with seeds that no trial has used.
+A trial trains one seed after another and may be pruned in between. The best of many noisy scores is an optimistic
+number, so the choice is trained again with seeds that no trial has used.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ GYMNASIUM = Family(
     prefixes=("",),
     wrappers={
         "gymnasium.wrappers.FlattenObservation": "gymnasium.wrappers:FlattenObservation",
+        "gymnasium.wrappers.TimeLimit": "gymnasium.wrappers:TimeLimit",
         "sb3_contrib.common.wrappers.TimeFeatureWrapper": "sb3_contrib.common.wrappers:TimeFeatureWrapper",
     },
 )

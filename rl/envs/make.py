@@ -1,20 +1,18 @@
 """Environments: from a name to what an algorithm sees.
 
-The family's import (:mod:`rl.envs.families`) → ``gymnasium.make`` → the wrappers of the hyperparameter entry
-(FlatObsWrapper for MiniGrid) → float32 observations → Monitor → RestorableEpisode, then eight of them in a DummyVecEnv
-inside VecNormalize. For speed FlatObsWrapper, DummyVecEnv and VecNormalize are replaced by classes of this package that
-give the same numbers.
+The family's import → ``gymnasium.make`` → the wrappers of the hyperparameter entry → the spaces that SB3 reads →
+Monitor → RestorableEpisode, then eight of them in a DummyVecEnv inside VecNormalize. For speed FlatObsWrapper,
+DummyVecEnv and VecNormalize are replaced by classes of this package that give the same numbers.
 
-Why float32: MiniGrid's FlatObsWrapper declares uint8 observations, and VecNormalize leaves that declaration in place
-although it hands out floats with mean 0 and variance 1. Since SB3 2.7.1 the rollout buffer stores observations in the
-declared type, so the normalised floats are cut to 0, 1, 255, … before every update and PPO learns next to nothing
-(DoorKey after 100,000 steps: 0.04 instead of 0.8).
+Whole numbers become float32 because VecNormalize leaves the declared type in place. Since SB3 2.7.1 the rollout buffer
+stores observations in that type, so that normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -39,14 +37,9 @@ Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]
 def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
     """One environment, in the spaces that SB3 reads: arrays of whole numbers as floats, numbers counted from 0.
 
-    Args:
-        env_id: a registered name, such as ``MiniGrid-DoorKey-5x5-v0``, perhaps with a module that registers it in
-            front: ``my_envs:Corridor-v0``.
-        wrapper: keys of :data:`rl.envs.families.WRAPPERS` in one of the forms of :data:`Wrappers`.
-
-    Raises:
-        InputError: an unknown name or wrapper, a package that the environment needs is missing, or observations that
-            SB3 has no network for.
+    ``env_id`` may have a module in front that registers it: ``my_envs:Corridor-v0``. ``wrapper`` has keys of
+    :data:`rl.envs.families.WRAPPERS`. Raises InputError: an unknown name or wrapper, a package that the environment
+    needs is missing, or observations that SB3 has no network for.
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
@@ -63,12 +56,13 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
     space, actions = env.observation_space, env.action_space
     if not _known_to_sb3(space):
-        of_minigrid = isinstance(space, spaces.Dict) and "mission" in space.spaces
-        advice = "minigrid.wrappers.FlatObsWrapper" if of_minigrid else "gymnasium.wrappers.FlattenObservation"
-        raise InputError(
-            f"--env {env_id}: its observations are a {type(space).__name__} that SB3 has no network for; name a "
-            f"wrapper that makes one array of them: --hyperparameters.env_wrapper {advice}"
-        )
+        flag, kind = "name a wrapper that makes one array of them: --hyperparameters.env_wrapper", type(space).__name__
+        advice = "wrap it in a module of your own so that it gives one array"
+        with suppress(NotImplementedError):  # a space of one's own does not say
+            advice = f"{flag} gymnasium.wrappers.FlattenObservation" if space.is_np_flattenable else advice
+        if "mission" in getattr(space, "spaces", ()):
+            advice = f"{flag} minigrid.wrappers.FlatObsWrapper"
+        raise InputError(f"--env {env_id}: its observations are a {kind} that SB3 has no network for; {advice}")
     if (converted := _converted(space)) is not None:
         env = TransformObservation(env, converted[1], converted[0])
     start = getattr(actions, "start", 0)
@@ -107,12 +101,9 @@ def _from_zero(space: Any) -> spaces.Space[Any]:
 
 
 class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Checks what an environment and its wrappers return; ``env_id`` names it in errors.
+    """Raises an InputError that names ``env_id``: an observation of another shape, or a reward that is no number.
 
-    NumPy would broadcast an observation of shape (1,) over a row of four, and 5 is no action of ``Discrete(3)``.
-
-    Raises:
-        InputError: an observation of another shape, or a reward that is no number.
+    NumPy would broadcast an observation of shape (1,) over a row of four.
     """
 
     def __init__(self, env: gym.Env, env_id: str) -> None:
@@ -151,9 +142,8 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
 class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
     """Outermost wrapper that records (:meth:`episode_record`) and repeats (:meth:`restore`) the episode so far.
 
-    Environments cannot be saved in general, and a pickle can run code. But nearly every gymnasium environment draws all
-    of its randomness from ``np_random``, so its state can be reached again: put the generator back, reset, repeat the
-    actions. Every wrapper inside (time limits, monitors) is repeated with it.
+    Nearly every gymnasium environment draws all of its randomness from ``np_random``, so its state and that of every
+    wrapper can be reached again: put the generator back, reset, repeat the actions.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -254,11 +244,12 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
     return wrappers
 
 
-def episode_limit(env_id: str) -> int | None:
+def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
-    limit = gym.spec(own_id(env_id)).max_episode_steps
-    if limit is not None:
-        return limit
+    given = [arguments.get("max_episode_steps") for _, arguments in _wrappers(wrapper)]  # of TimeLimit
+    limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
+    if limits:
+        return min(limits)
     try:
         limit = getattr(gym.make(env_id).unwrapped, "max_steps", None)
     except (gym.error.Error, ImportError):  # make_env raises it as an InputError

@@ -1,7 +1,6 @@
 """MinAtar (Young and Tian, arXiv 1903.03176): five Atari games on a 10 × 10 board, pure Python (extra ``minatar``).
 
-A board is a bool per cell and kind of object. FlattenObservation makes one float32 axis of it, which the fast update
-takes. SB3's CnnPolicy needs larger pictures.
+FlattenObservation makes one float32 axis of a board, which the fast update takes; SB3's CnnPolicy needs larger ones.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import seeding
+from gymnasium.wrappers import TimeLimit
 
 from rl.envs.family import Family
 
@@ -24,8 +24,7 @@ class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env) -> None:
-        super().__init__(env)
-        self._steps = 0
+        super().__init__(TimeLimit(env, LONGEST_EPISODE))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset with a new generator of the game."""
@@ -34,14 +33,7 @@ class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
             game.np_random, _ = seeding.np_random(seed)
         game.game.seed(int(game.np_random.integers(2**31)))
         game.game.last_action = 0
-        self._steps = 0
         return self.env.reset()
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step; truncated at the limit."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._steps += 1
-        return observation, float(reward), bool(terminated), truncated or self._steps >= LONGEST_EPISODE, info
 
 
 MINATAR = Family(

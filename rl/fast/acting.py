@@ -1,7 +1,6 @@
 """Actions of a policy that does not learn meanwhile: SB3's ``policy.predict`` at a fraction of its time.
 
-Evaluations ask for them thousands of times with a handful of observations, where torch's calls, and normalising 2,835
-columns of which some 200 are in use, cost more than the environments.
+With a handful of observations torch's calls, and normalising 2,835 columns, cost more than the environments.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from rl.fast.compact_normalize import CompactNormalize
-from rl.fast.numpy_mlp import ACTIVATIONS, Network, drawn, is_mlp_policy, log_softmax
+from rl.fast.numpy_mlp import Network, drawn, log_softmax, why_no_network
 
 
 class Acting:
@@ -30,7 +28,7 @@ class Acting:
         model.policy.set_training_mode(False)
         self._network: Network | None = None
         compact = isinstance(self._envs, CompactNormalize)
-        if compact and _is_known(model):
+        if compact and why_no_network(model) is None:
             envs = cast(CompactNormalize, self._envs)
             self._columns = envs.columns
             self._others = np.ones(envs.observation_space.shape or (), bool)
@@ -60,16 +58,3 @@ class Acting:
         if self._envs is not None:
             observations = self._envs.normalize_obs(observations)
         return self._model.policy.predict(observations, deterministic=greedy)[0]
-
-
-def _is_known(model: OnPolicyAlgorithm) -> bool:
-    return (
-        isinstance(model.action_space, spaces.Discrete)
-        and model.action_space.n > 1
-        and model.action_space.start == 0
-        and not model.use_sde
-        and model.device.type == "cpu"
-        and model.observation_space.dtype == np.float32
-        and is_mlp_policy(model.policy)
-        and model.policy.activation_fn in ACTIVATIONS
-    )

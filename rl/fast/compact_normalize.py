@@ -1,10 +1,8 @@
 """VecNormalize that computes only with the columns of the observations that were ever different from 0.
 
-Most of MiniGrid's 2,835 numbers are the places of letters that no mission of an environment has. Such a column is 0
-in every observation, so it stays exactly 0 when normalised, its weights get no gradient, and its running variance is
-that of every other such column. Leaving it out changes no number. The first value other than 0 takes a column into use.
-
-A column that is always 1 is not left out: VecNormalize starts from mean 0 and reaches 1 only after a while.
+Most of MiniGrid's 2,835 numbers are the places of letters that no mission of an environment has. Such a column stays
+exactly 0 when normalised, its weights get no gradient, and its running variance is that of every other such column.
+Leaving it out changes no number. The first value other than 0 takes a column into use.
 """
 
 from __future__ import annotations

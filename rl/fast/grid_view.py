@@ -1,9 +1,7 @@
 """What a MiniGrid agent sees, made some ten times faster than by MiniGrid itself and equal to it.
 
-MiniGrid cuts the view out of the grid, turns the piece up to four times and walks over its cells in Python for what is
-hidden behind walls and closed doors. Here the cells of the view are looked up at once, and so is the image they make,
-which most often has been made before, or else what light makes of each row of them;
-``tests/rl/envs/test_fast_envs.py`` compares all of them.
+MiniGrid turns the view up to four times and walks over its cells in Python for what walls and closed doors hide. Here
+the cells of the view are looked up at once, and so is the image they make, or else what light makes of each row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The two small networks of SB3's MlpPolicy, with their gradient and Adam written out instead of recorded.
 
 All weights are views of one flat tensor, so that clipping and Adam are one call each. Where there is a C++ compiler,
-``mlp.cpp`` computes; elsewhere matrix products are torch's (one setting for the number of threads) and
-everything else is numpy's, whose calls cost a fraction of torch's at this size. The two differ by rounding. A network
-is made from a policy before a rollout or an update and written back after it: nothing is kept in between.
+``mlp.cpp`` computes; elsewhere matrix products are torch's and everything else is numpy's. The two differ by rounding.
+A network is made from a policy before a rollout or an update and written back after it.
 
 Shapes: B rows, D columns of the observations in use, A actions.
 """
@@ -17,7 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.distributions import CategoricalDistribution
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from torch import Tensor, nn
@@ -252,10 +253,25 @@ def drawn(p: np.ndarray) -> np.ndarray:
     return actions
 
 
-def is_mlp_policy(policy: Any) -> bool:
+def why_no_network(model: OnPolicyAlgorithm) -> str | None:
+    """Why :class:`Network` cannot compute what the model's policy does, as half a sentence; None if it can."""
+    policy, space, actions = model.policy, model.observation_space, model.action_space
+    if model.use_sde or not isinstance(actions, spaces.Discrete) or actions.n < 2:
+        return f"the action space is {actions}, not Discrete without gSDE"
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype != np.float32:
+        return f"the observations are {space}, not a float32 Box with one axis"
+    if model.device.type != "cpu":
+        return f"the device is {model.device}, not the CPU"
+    if not isinstance(policy, ActorCriticPolicy) or not _is_mlp_policy(policy):
+        return f"the policy is {type(policy).__name__}, not SB3's MlpPolicy without changes"
+    if policy.activation_fn not in ACTIVATIONS:
+        known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
+        return f"the activation is {policy.activation_fn.__name__}, not {known}"
+    return None
+
+
+def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
     """Whether the policy computes what SB3's own MlpPolicy does and acts by the logits of a linear ``action_net``."""
-    if not isinstance(policy, ActorCriticPolicy):
-        return False
     classes = type(policy).__mro__
     above = [kind for kind in classes[: classes.index(ActorCriticPolicy)] if kind is not EntropyObjectivePolicy]
     if any(_ACTING & set(vars(part)) for part in (*above, policy, policy.action_dist)):

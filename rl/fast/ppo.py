@@ -1,9 +1,8 @@
 """PPO with SB3's numbers at several times its speed, for the policy of MiniGrid and of most small tasks.
 
 :class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks networks in C++ or numpy for the actions; an update
-uses a gradient that is written out (:mod:`rl.fast.update`). Both draw the same random numbers as SB3 and leave policy,
-optimiser and normalisation as SB3 would, so checkpoints, evaluation and ``save`` are the same. Rounding differs:
-after 320 updates weights differ by less than 1e-6 (``tests/rl/fast/test_update.py``).
+uses a gradient that is written out (:mod:`rl.fast.update`). Both draw SB3's random numbers and leave policy, optimiser
+and normalisation as SB3 would. Rounding differs: after 320 updates weights differ by less than 1e-6.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -24,7 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from dem_apps import EntropyObjective
 from dem_apps.fused.numpy_objective import by_equations, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.numpy_mlp import ACTIVATIONS, Network, drawn, is_mlp_policy, log_softmax
+from rl.fast.numpy_mlp import Network, drawn, log_softmax, why_no_network
 from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, ppo_update
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 
@@ -138,21 +136,12 @@ class FastPPO(PPO):
 
 def why_not_fast(model: PPO) -> str | None:
     """Why the fast code cannot train a PPO model, as half a sentence; None if it can."""
-    policy, space = model.policy, model.observation_space
-    if model.use_sde or not isinstance(model.action_space, spaces.Discrete) or model.action_space.n < 2:
-        return f"the action space is {model.action_space}, not Discrete without gSDE"
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype != np.float32:
-        return f"the observations are {space}, not a float32 Box with one axis"
-    if model.device.type != "cpu":
-        return f"the device is {model.device}, not the CPU"
+    reason = why_no_network(model)
+    if reason is not None:
+        return reason
     if type(model.rollout_buffer) is not RolloutBuffer:
         return f"the rollout buffer is {type(model.rollout_buffer).__name__}, not RolloutBuffer"
-    if not is_mlp_policy(policy):
-        return f"the policy is {type(policy).__name__}, not SB3's MlpPolicy without changes"
-    if policy.activation_fn not in ACTIVATIONS:
-        known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
-        return f"the activation is {policy.activation_fn.__name__}, not {known}"
-    optimizer = policy.optimizer
+    optimizer = model.policy.optimizer
     group = optimizer.param_groups[0]
     if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
         return f"the optimiser is {type(optimizer).__name__}, not Adam without options"

@@ -1,11 +1,8 @@
 """The hook between the objectives and Stable-Baselines3: the entropy term of its on-policy algorithms.
 
 PPO, A2C and sb3-contrib's MaskablePPO and RecurrentPPO maximise ``ent_coef * mean(entropy)``, where ``entropy`` is the
-third value that ``policy.evaluate_actions`` returns. A policy that returns something else there changes the term; no
-line of their updates is copied. The objective is a submodule of the policy, so its state is in ``policy.state_dict()``
-and in the zip file that ``model.save`` writes.
-
-It needs torch, numpy and stable-baselines3, and sb3-contrib for its algorithms (:mod:`rl.hook.contrib`).
+third value of ``policy.evaluate_actions``. A policy that returns something else there changes the term; no line of
+their updates is copied. The objective is a submodule of the policy. Only stable-baselines3 is needed.
 """
 
 from __future__ import annotations
@@ -61,25 +58,22 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
 
     Returns:
         a subclass. Its policy aliases ("MlpPolicy", "MlpLstmPolicy", …) and any policy class of your own get the
-        term. ``ent_coef`` may also be a schedule: a callable of the remaining progress, which falls from 1 to 0.
-        ``load`` takes zip files of this class and of the plain algorithm; with the latter the objective starts afresh.
+        term, on the logits that their distribution is of. ``ent_coef`` may also be a schedule: a callable of the
+        remaining progress, which falls from 1 to 0. ``load`` takes zips of this class and of the plain algorithm; with
+        the latter the objective starts afresh.
 
-        It logs, as means over the minibatches of an update: ``train/entropy_objective`` (the term's value) and
-        ``train/policy_entropy`` (Shannon entropy of the actions in nats, with every term); also ``train/ent_coef`` and,
-        for A2C, which logs none itself, ``train/approx_kl`` of the update.
+        It logs means over the minibatches of an update: ``train/entropy_objective`` (the term) and
+        ``train/policy_entropy`` (Shannon's, in nats); also ``train/ent_coef`` and, for A2C, ``train/approx_kl``.
 
     Raises:
         InputError: (a ``ValueError``) another algorithm, an unknown name; when the model is made: an action space
-            without logits (Box, MultiBinary).
+            without logits (Box, MultiBinary), a weight that is no number; when it trains: a policy that acts by logits
+            which its distribution does not have.
 
     Example:
         >>> from stable_baselines3 import PPO
         >>> PPOAda = with_entropy_objective(PPO, "adadem")
         >>> model = PPOAda("MlpPolicy", "CartPole-v1", ent_coef=0.001, n_steps=64, n_epochs=1, device="cpu")
-        >>> table = model.policy.entropy_objective[0].class_marginals
-        >>> table
-        tensor([[0.5000, 0.5000],
-                [0.5000, 0.5000]])
         >>> bool((model.learn(64).policy.entropy_objective[0].class_marginals != 0.5).any())
         True
     """
@@ -197,6 +191,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
+    made_of: ClassVar[tuple[Any, ...]]
     action_dist: Distribution
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

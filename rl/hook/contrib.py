@@ -1,4 +1,4 @@
-"""sb3-contrib's part of the hook, where it is installed: masked actions and padded rows."""
+"""sb3-contrib's part of the hook, where it is installed: its algorithms and padded rows."""
 
 from __future__ import annotations
 
@@ -6,31 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from torch import Tensor
 
 try:
     from sb3_contrib import MaskablePPO, RecurrentPPO
-    from sb3_contrib.common.maskable.distributions import MaskableDistribution, MaskableMultiCategoricalDistribution
 except ImportError:  # it is optional; nothing is an instance or a subclass of ()
-    MaskablePPO = RecurrentPPO = MaskableDistribution = MaskableMultiCategoricalDistribution = ()  # type: ignore
+    MaskablePPO = RecurrentPPO = ()  # type: ignore
 
 #: sb3-contrib's algorithms that the hook supports.
 ALGORITHMS: tuple[Any, ...] = (MaskablePPO, RecurrentPPO)
-
-
-def class_masks(distribution: Distribution, dimensions: int) -> list[Tensor | None]:
-    """Per action dimension (rows, choices), True where MaskablePPO's mask forbids; None without a mask.
-
-    ``evaluate_actions`` leaves the masks in the policy's distribution.
-    """
-    if not isinstance(distribution, MaskableDistribution):
-        return [None] * dimensions
-    known: Any = distribution
-    several = isinstance(distribution, MaskableMultiCategoricalDistribution)
-    heads = known.distributions if several else [known.distribution]
-    return [None if head.masks is None else ~head.masks for head in heads]
 
 
 @contextmanager

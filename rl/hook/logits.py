@@ -12,7 +12,6 @@ from stable_baselines3.common.distributions import Distribution
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from rl.hook.contrib import class_masks
 
 #: The logit that sb3-contrib's MaskableCategorical gives a masked action.
 MASKED = -1e8
@@ -55,22 +54,18 @@ def acting_heads(made: list[Made], space: spaces.Space[Any], actions: Tensor, lo
     sizes = action_sizes(space)
     chosen = actions.detach().long().reshape(-1, len(sizes))
     for raw, distribution in reversed(made):
-        masks = class_masks(distribution, len(sizes))
+        # torch's distributions, one per dimension; sb3-contrib's plural has them under another name
+        parts = getattr(distribution, "distributions", None) or getattr(distribution, "distribution", None)
+        parts = parts if isinstance(parts, list) else [parts] * len(sizes)
+        allowed = [getattr(part, "masks", None) for part in parts]  # of MaskablePPO
         raw_logits = None if raw is None else raw.reshape(-1, sum(sizes)).split(sizes, dim=1)
-        for logits in (raw_logits, _own_logits(distribution)):
-            if logits is None or [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
+        for logits in (raw_logits or [], [getattr(part, "logits", torch.empty(0)) for part in parts]):
+            if [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
                 continue
-            heads = list(zip(logits, masks, strict=True))
+            heads = [(part, None if mask is None else ~mask) for part, mask in zip(logits, allowed, strict=True)]
             if torch.allclose(_score(heads, chosen), log_prob.detach(), rtol=1e-4, atol=1e-4, equal_nan=True):
                 return [(head, _with_impossible(head, mask)) for head, mask in heads if head.shape[1] > 1]
     return None
-
-
-def _own_logits(distribution: Any) -> list[Tensor] | None:
-    """The normalised logits of each dimension of SB3's or sb3-contrib's distribution; None where it shows none."""
-    parts = getattr(distribution, "distributions", None) or getattr(distribution, "distribution", None)
-    logits = [getattr(part, "logits", None) for part in (parts if isinstance(parts, list) else [parts])]
-    return logits if all(isinstance(part, Tensor) for part in logits) else None  # type: ignore[return-value]
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import pickle
 from pathlib import Path
-from typing import Any
 
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_file
@@ -26,20 +25,15 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     now. Where the model's environments are normalised, ``NAME.vecnormalize.pkl`` beside the zip holds the statistics
     for ``VecNormalize.load``.
 
-    Args:
-        model: of :func:`rl.with_entropy_objective`, or any other on-policy model of SB3 and sb3-contrib.
-        file: ending in .zip, else an InputError; an existing one is replaced, as by ``model.save``.
+    ``model`` may be any on-policy model of SB3 and sb3-contrib. ``file`` ends in .zip, else an InputError; an existing
+    one is replaced, as by ``model.save``. Returns the files that were written.
 
-    Returns:
-        the files that were written.
-
-    Example:
-        >>> from stable_baselines3 import PPO
-        >>> from rl import save_plain, with_entropy_objective
-        >>> model = with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", ent_coef=0.001, device="cpu")
-        >>> _ = save_plain(model, "/tmp/plain.zip")
-        >>> PPO.load("/tmp/plain.zip").policy_class.__module__
-        'stable_baselines3.common.policies'
+    >>> from stable_baselines3 import PPO
+    >>> from rl import with_entropy_objective
+    >>> model = with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", ent_coef=0.001, device="cpu")
+    >>> _ = save_plain(model, "/tmp/plain.zip")
+    >>> PPO.load("/tmp/plain.zip").policy_class.__module__
+    'stable_baselines3.common.policies'
     """
     path = Path(file)
     if path.suffix != ".zip":
@@ -49,7 +43,8 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     content.seek(0)
     data, params, variables = load_from_zip_file(content, device="cpu")
     assert data is not None
-    data["policy_class"] = _plain_policy(model.policy_class)
+    if issubclass(model.policy_class, EntropyObjectivePolicy):
+        data["policy_class"] = model.policy_class.made_of[1]
     data["ent_coef"] = weight_now(model)  # for SB3 it is a number
     # without the objective's state, which is in the metadata
     params["policy"] = dict(params["policy"])  # type: ignore[assignment]
@@ -61,15 +56,6 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     statistics.unlink(missing_ok=True)  # replaced, and not written through a link
     statistics.write_bytes(pickle.dumps(_plain_statistics(envs)))
     return [path, statistics]
-
-
-def _plain_policy(policy_class: type[Any]) -> type[Any]:
-    """The policy class that the hook's mixin was put before; any other class as it is."""
-    if not issubclass(policy_class, EntropyObjectivePolicy):
-        return policy_class
-    hooked: Any = next(base for base in policy_class.__mro__ if EntropyObjectivePolicy in base.__bases__)
-    base: type[Any] = hooked.__bases__[1]
-    return base
 
 
 def _plain_statistics(envs: VecNormalize) -> VecNormalize:

@@ -1,8 +1,7 @@
 """Runs of rl.train compared over seeds: a table of scores, a CSV file, and figures of returns and times to the goal.
 
-A seed is the unit: its episodes share one policy. The time to the goal is the step of the first evaluation at or above
-the goal; a run without one is censored at its last evaluation, and the share of runs at the goal is Kaplan and Meier's
-estimate (JASA, 1958).
+A seed is the unit: its episodes share one policy. A run without an evaluation at the goal is censored at its last one;
+the share of runs at the goal is Kaplan and Meier's estimate (JASA, 1958).
 """
 
 from __future__ import annotations

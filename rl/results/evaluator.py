@@ -1,8 +1,7 @@
 """Scores of a policy over whole episodes, with greedy and with sampled actions.
 
-Both kinds of actions are always reported, since they differ a lot on MiniGrid: a greedy policy can turn in circles
-where a sampled one gets out. The figures on top (``mean_return``, …) are of sampled actions, as the Zoo's published
-returns of MiniGrid are.
+They differ a lot on MiniGrid, where a greedy policy can turn in circles. The figures on top (``mean_return``, …) are of
+sampled actions, as the Zoo's published returns of MiniGrid are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Episodes as a GIF: the environment, the policy's action probabilities and its entropy.
 
-Episodes are recorded as seeds and actions (:mod:`rl.results.evaluator`); here they are repeated in an environment that
-renders.
+Their seeds and actions are repeated in an environment that renders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hyperparameter entries in the RL Baselines3 Zoo's format: finding, checking and reading them without running code.
 
-The Zoo keeps Python expressions in strings, such as ``"dict(net_arch=[64, 64], activation_fn=nn.ReLU)"``, and evaluates
-them. Here such a string is parsed, and only what :func:`parsed_expression` lists is made of it.
+The Zoo evaluates Python expressions in strings. Here they are parsed, and only what :func:`parsed_expression` lists is
+made of them.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
 
-    Environments are kept as the start of their episode and the actions since (:mod:`rl.envs.make`). The
-    rollout buffer is not kept: between two rollouts it is empty.
+    Environments are kept as the start of their episode and the actions since (:mod:`rl.envs.make`).
     """
     assert model.env is not None
     assert model.ep_info_buffer is not None
