@@ -307,14 +307,7 @@ def policy_with_objective(
 
 
 def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
-    """A term by name.
-
-    >>> build_term("complexity", num_classes=7)
-    Complexity(num_classes=7, backend=auto)
-
-    Raises:
-        ValueError: an unknown name, option or value.
-    """
+    """A term by name; a ValueError for an unknown name, option or value."""
     if name not in POLICY_TERMS:
         return build_objective(name, num_classes=num_classes, **options)
     return POLICY_TERMS[name](num_classes, **options)

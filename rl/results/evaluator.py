@@ -34,6 +34,8 @@ HEADLINE = "sampled"
 SIDE_BY_SIDE = 10
 #: Steps after which an episode is cut: 108,000 frames of Atari at four a step, the longest in the Zoo.
 LONGEST_EPISODE = 27_000
+#: Steps that an episode has at any rate where those of training end sooner.
+SHORT_EPISODE = 100
 
 
 @dataclass
@@ -132,10 +134,13 @@ class Evaluator:
 
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
+        # episodes that end by themselves are not cut for a training of a few steps
+        seen = max((info["l"] for info in model.ep_info_buffer or ()), default=0)
+        length = max(self._length, min(2 * seen, SHORT_EPISODE))
         states = random_states()
         seed_everything(self._sampling_seed)
         try:
-            episodes = play(model, self._envs, self._seeds, greedy, self._length)
+            episodes = play(model, self._envs, self._seeds, greedy, length)
         finally:
             restore_random_states(states)
         cut = [episode.length for episode in episodes if episode.cut]

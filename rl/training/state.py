@@ -17,19 +17,26 @@ from rl.fast.compact_normalize import CompactNormalize
 
 
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
-    """What evaluation needs: the policy (its objective's state included) and the normalisation it was trained with."""
+    """What evaluation needs: the policy with its objective's state, its normalisation, how its last episodes ended."""
     envs = model.get_vec_normalize_env()
     statistics = None if envs is None else {name: _statistics(running) for name, running in _running(envs).items()}
-    return {"step": model.num_timesteps, "policy": model.policy.state_dict(), "normalisation": statistics}
+    return {
+        "step": model.num_timesteps,
+        "policy": model.policy.state_dict(),
+        "normalisation": statistics,
+        # without the third value of an episode, its wall-clock time: equal runs save equal states
+        "episodes": [{"r": info["r"], "l": info["l"]} for info in model.ep_info_buffer or ()],
+    }
 
 
 def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     """Put back what :func:`policy_state` returned; an InputError where it is that of another network or space."""
     load_state(model.policy, state.get("policy"), "the checkpoint does not fit this run, policy")
     envs = model.get_vec_normalize_env()
-    if envs is None:
-        return
     with fitting("the checkpoint does not fit this run, normalisation"):
+        model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
+        if envs is None:
+            return
         for name, running in _running(envs).items():
             setattr(envs, name, _restored(state["normalisation"][name], running))
 
@@ -40,7 +47,6 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     Environments are kept as the start of their episode and the actions since (:mod:`rl.envs.make`).
     """
     assert model.env is not None
-    assert model.ep_info_buffer is not None
     assert model.ep_success_buffer is not None
     normalised = model.get_vec_normalize_env()
     return {
@@ -50,8 +56,6 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
         "progress_remaining": model._current_progress_remaining,
         "last_obs": model._last_obs,
         "last_episode_starts": model._last_episode_starts,
-        # without the third value of an episode, its wall-clock time: equal runs save equal states
-        "episodes": [{"r": info["r"], "l": info["l"]} for info in model.ep_info_buffer],
         "successes": [float(success) for success in model.ep_success_buffer],
         "discounted_returns": None if normalised is None else normalised.returns,
         "raw_obs": None if normalised is None else normalised.old_obs,
@@ -76,7 +80,6 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
         model._current_progress_remaining = state["progress_remaining"]
         model._last_obs = _laid_out(state["last_obs"], model)
         model._last_episode_starts = state["last_episode_starts"]
-        model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
         model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
         normalised = model.get_vec_normalize_env()
         if normalised is not None:

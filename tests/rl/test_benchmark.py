@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,6 @@ import pytest
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.config import TrainConfig, resolve
@@ -96,36 +91,3 @@ def test_the_grids_in_configs(file: str, runs: int, steps: int) -> None:
     assert (len(jobs), len({job.run for job in jobs})) == (runs, runs)
     settings_of = [resolve(parse_config(TrainConfig, "x", "x", job.flags)) for job in jobs]
     assert sum(one.timesteps for one in settings_of if one.timesteps) == steps
-
-
-@pytest.mark.slow
-def test_a_killed_grid_of_real_trainings_goes_on_to_the_same_csv(tmp_path: Path) -> None:
-    small = {"n_envs": 4, "n_steps": 64, "n_epochs": 2}
-    settings = {
-        "envs": {ENV: {"timesteps": 8192}}, "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
-        "seeds": [0, 1, 2], "train": {"hyperparameters": small, "eval_freq": 2000, "eval_episodes": 3},
-    }  # fmt: skip
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(settings))
-
-    def command(name: str) -> list[str]:
-        arguments = ["--config", str(tmp_path / "grid.yaml"), "--folder", str(tmp_path / name), "--workers", "2"]
-        return [sys.executable, "-m", "rl.benchmark", *arguments]
-
-    killed = subprocess.Popen(command("killed"), cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
-    while len(list((tmp_path / "killed").rglob("eval.json"))) < 2 or not _under_way(tmp_path / "killed"):
-        assert killed.poll() is None, "the grid ended before it could be killed"
-        time.sleep(0.01)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert len(list((tmp_path / "killed").rglob("eval.json"))) < 6
-    for name in ("killed", "whole"):
-        subprocess.run(command(name), cwd=ROOT, check=True)
-    resumed = [log for log in (tmp_path / "killed").rglob("*.log") if "resumed at step" in log.read_text()]
-    assert resumed
-    for file in ("runs.csv", "table.md"):
-        assert (tmp_path / "killed/report" / file).read_bytes() == (tmp_path / "whole/report" / file).read_bytes()
-
-
-def _under_way(folder: Path) -> bool:
-    started = [run for run in (p.parents[1] for p in folder.rglob("last.pt")) if not (run / "eval.json").exists()]
-    return any(load_checkpoint(run / "checkpoints", "last")["step"] > 2000 for run in started)

@@ -41,7 +41,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Algorithm, whether it was normalised, and the run folder."""
     algo, normalize = request.param
     folder = tmp_path_factory.mktemp("runs")
-    rl.train.main(arguments(folder, "--run-dir", str(folder / "run"), algo=algo, normalize=normalize))
+    flags = ["--run-dir", str(folder / "run"), "--ent-coef", "lin_0.5"]
+    rl.train.main(arguments(folder, *flags, algo=algo, normalize=normalize))
     return algo, normalize, folder / "run"
 
 
@@ -86,7 +87,9 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(
     assert len(set(actions.tolist())) == 2
     weights = theirs.policy.state_dict()
     assert all(torch.equal(weights[name], value) for name, value in ours.policy.state_dict().items() if name in weights)
-    assert theirs.num_timesteps == load_checkpoint(run / "checkpoints", checkpoint)["step"]
+    step = load_checkpoint(run / "checkpoints", checkpoint)["step"]
+    assert theirs.num_timesteps == step
+    assert theirs.ent_coef == pytest.approx(0.5 * (1 - step / 128))  # a number, which the schedule has at that step
 
 
 def test_training_goes_on_in_sb3(run: Path, tmp_path: Path) -> None:

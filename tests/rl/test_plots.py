@@ -6,14 +6,13 @@ import csv
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.report_runs import rl_run
 
 from dem_apps.errors import InputError
-from dem_apps.report.intervals import difference_interval, mean_band
+from dem_apps.report.intervals import difference_interval
 from rl.plots import main
-from rl.results.comparison import arm_names, by_environment, curves_figure, find_runs, goal_figure
+from rl.results.comparison import arm_names, by_environment, find_runs, goal_figure
 
 MEANS = {"none": (0.1, 0.3, 0.2), "adadem": (0.7, 0.8, 0.9)}
 
@@ -47,17 +46,6 @@ def test_the_command_compares_arms_seed_by_seed(runs: Path, tmp_path: Path, caps
             for kind in ("png", "svg")} <= first.keys()  # fmt: skip
     main([str(runs), "--out", str(tmp_path / "report")])
     assert {file.name: file.read_bytes() for file in (tmp_path / "report").iterdir()} == first
-
-
-def test_the_figure_shows_the_mean_and_its_interval(runs: Path) -> None:
-    found = find_runs([runs])
-    figure = curves_figure(by_environment(found, arm_names(found)), "eval/mean_return_sampled", "return")
-    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
-    values = np.array([[mean / 2, mean] for mean in MEANS["adadem"]])
-    assert lines["adadem"] == pytest.approx(values.mean(0))
-    band = figure.axes[0].collections[1].get_paths()[0].vertices
-    _, low, high = mean_band(values)
-    assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((low.min(), high.max()))
 
 
 def test_arrivals_are_kaplan_and_meiers(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ SMALL = [
 ]  # fmt: skip
 #: Logged by A2C, with a second clip range, by a Box policy, and of an environment with is_success.
 OF_OTHERS = {"train/policy_loss", "train/clip_range_vf", "train/std", "rollout/success_rate"}
-TINY = ["--timesteps", "1024", "--hyperparameters.n_epochs", "1", "--eval-episodes", "1"]
 
 
 def command(*arguments: Any) -> list[str]:
@@ -217,22 +216,6 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
     trained = policy(tmp_path / "run")
     assert trained.keys() == stock.policy.state_dict().keys()
     assert all(torch.equal(trained[key], value) for key, value in stock.policy.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--loss", "none"], ["--loss", "dem", "--tau", "0.9", "--alpha", "1.1"],
-        ["--loss", "adadem-norm", "--norm", "linf", "--delta", "entropy"], ["--loss", "adaptive-entropy"],
-        ["--loss", "complexity"], ["--hyperparameters.learning_rate", "lin_2.5e-4", "--ent-coef", "lin_0.1"],
-    ],
-)  # fmt: skip
-def test_losses_and_schedules_run(arguments: list[str], tmp_path: Path) -> None:
-    rl.train.main([*TINY, *arguments, "--run-dir", str(tmp_path / "run")])
-    line = read_metrics(tmp_path / "run")[-1]
-    assert 0 < line["train/policy_entropy"] < 1.95
-    assert set(line) <= explained("Reinforcement learning: `metrics.jsonl`")
-    assert line["train/entropy_objective"] == pytest.approx(-line["train/entropy_loss"], abs=0.05)
 
 
 @pytest.mark.parametrize(

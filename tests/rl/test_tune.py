@@ -103,11 +103,6 @@ def test_what_is_searched(settings: dict[str, Any], names: list[str], points: in
     assert len(space.points()) == points
 
 
-def test_settings_of_a_point() -> None:
-    assert settings_of({"log10_ent_coef": -3.0, "alpha": 0.5}) == {"alpha": 0.5, "ent_coef": 0.001}
-    assert settings_of({"log10_ent_coef": -2.75}) == {"ent_coef": 0.001778}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -59,12 +59,3 @@ def test_a_column_that_training_has_not_seen_counts(model: Any) -> None:
     with torch.no_grad():  # so that it decides
         weight[:, unseen] = 100.0
     assert np.array_equal(Acting(model)(raw, True), predicted(model, raw, True))
-
-
-def test_other_models_are_asked_as_sb3_has_it(tmp_path: Any) -> None:
-    (tmp_path / "entry.yaml").write_text("CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 64, n_steps: 32}")
-    plain = model_of(env="CartPole-v1", timesteps=64, hyperparameters_file=str(tmp_path / "entry.yaml"))
-    act = Acting(plain)
-    assert act._network is None
-    raw = np.ones((3, 4), np.float32)
-    assert np.array_equal(act(raw, True), plain.policy.predict(raw, deterministic=True)[0])

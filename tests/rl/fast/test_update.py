@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import gymnasium as gym
@@ -10,17 +9,15 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 from torch import nn
 
 from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
 from dem_apps.errors import InputError
-from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
-from dem_apps.fused.numpy_objective import NumpyObjective, by_equations, entropy_gradient
+from dem_apps.fused.numpy_objective import by_equations
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
+from rl.fast import numpy_mlp
 from rl.fast.ppo import FastPPO
-from rl.fast.update import log_softmax
 from rl.hook import algorithm as hook
 from rl.training.entries import hyperparameter, normalisation
 
@@ -44,14 +41,7 @@ def difference(one: Any, two: Any) -> float:
 @pytest.mark.parametrize("loss", [None, "adadem"])
 def test_weights_are_sb3s_after_320_updates(loss: str | None) -> None:
     """DoorKey with the Zoo's hyperparameters; with a loss, against the hook on SB3's own code."""
-    arguments = {
-        "n_steps": 128,
-        "batch_size": 64,
-        "n_epochs": 10,
-        "learning_rate": 2.5e-4,
-        "count": 8,
-        "ent_coef": 0.001,
-    }
+    arguments = {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 2.5e-4, "count": 8}
     models = []
     for algorithm in (PPO, FastPPO):
         hooked = algorithm if loss is None else with_entropy_objective(algorithm, loss)
@@ -131,76 +121,52 @@ def test_an_objective_without_a_numpy_form_goes_by_its_equations(
     assert made_of(2).numpy_form() is None
 
 
-OPTIONS = [(name, {}) for name in OBJECTIVE_NAMES] + [
-    ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
-    ("adadem", {"delta": "entropy", "momentum": 0.5}),
-]  # fmt: skip
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_without_a_compiler_the_weights_are_sb3s_too(activation: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_mlp, "load_mlp_kernel", lambda: None)
+    kwargs = {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": activation}
+    stock, fast = (trained(algorithm, "CartPole-v1", 512, policy_kwargs=kwargs) for algorithm in (PPO, FastPPO))
+    assert isinstance(numpy_mlp.Network(fast.policy, np.arange(4)).actor, numpy_mlp.Chain)
+    assert difference(stock, fast) <= 1e-5
 
 
-@pytest.mark.parametrize("form", [KernelObjective, NumpyObjective])
-@pytest.mark.parametrize(("name", "options"), OPTIONS)
-def test_small_objective_is_the_objective(
-    name: str, options: dict[str, Any], form: type, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
+        ("adadem", {"delta": "entropy", "momentum": 0.5}), *((name, {}) for name in OBJECTIVE_NAMES),
+    ],
+)  # fmt: skip
+def test_the_numpy_forms_are_the_objective(
+    name: str, options: dict[str, Any], kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if form is NumpyObjective:
+    if not kernel:
         monkeypatch.setattr("dem_apps.objectives.decoupled.has_kernel_for", lambda _classes: False)
-    elif not has_kernel_for(7):
-        pytest.skip("no C++ compiler here")
-    module = build_objective(name, num_classes=7, **options).train()
-    twin = copy.deepcopy(module)
-    small = twin.numpy_form() or by_equations(twin)
-    generator = torch.Generator().manual_seed(0)
-    for scale in (0.01, 3.0, 100.0):
-        logits = torch.randn(64, 7, generator=generator) * scale
-        logits[:3] = 0.0  # uniform, where all classes are the largest
-        logits[3:9, 2:4] = -torch.inf  # forbidden
-        logits.requires_grad_()
-        expected = module(logits, dim=1)
-        gradient = torch.autograd.grad(expected, logits)[0]
-        array = logits.detach().numpy()
-        value, by_logits = small(array, log_softmax(array)[1])
+    one, two = (build_objective(name, num_classes=7, **options).train() for _ in range(2))
+    form = two.numpy_form() or by_equations(two)
+    for seed, scale in enumerate((0.01, 3.0, 100.0)):
+        logits = (torch.randn(64, 7, generator=torch.Generator().manual_seed(seed)) * scale).requires_grad_()
+        expected = one(logits, dim=1)
+        value, gradient = form(logits.detach().numpy(), logits.softmax(1).detach().numpy())
         assert value == pytest.approx(expected.item(), rel=1e-5, abs=2e-6 * scale)
-        np.testing.assert_allclose(by_logits, gradient.numpy(), rtol=1e-4, atol=1e-7 * max(scale, 1))
-    assert (twin.numpy_form() is None) == (module.fused_spec() is None)
-    for marginals, of_the_module in zip(twin.buffers(), module.buffers(), strict=True):
-        torch.testing.assert_close(marginals, of_the_module, rtol=0, atol=1e-6)
-
-
-def test_entropy_gradient() -> None:
-    logits = (torch.randn(16, 5, dtype=torch.float64) * 3).requires_grad_()
-    entropy = torch.distributions.Categorical(logits=logits).entropy()
-    expected = torch.autograd.grad(entropy.mean(), logits)[0]
-    log_p, p = log_softmax(logits.detach().numpy())
-    np.testing.assert_allclose(entropy_gradient(log_p, p, entropy.detach().numpy()), expected.numpy(), atol=1e-7)
+        by_autograd = torch.autograd.grad(expected, logits)[0].numpy()
+        np.testing.assert_allclose(gradient, by_autograd, rtol=1e-4, atol=1e-7 * max(scale, 1))
+    for marginals, others in zip(one.buffers(), two.buffers(), strict=True):
+        torch.testing.assert_close(marginals, others, rtol=0, atol=1e-6)
 
 
 def test_what_cannot_be_trained_fast_is_trained_by_sb3() -> None:
     for arguments, reason in (
         ({"policy_kwargs": {"activation_fn": nn.ELU}}, "the activation is ELU"),
         ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "the optimiser is SGD"),
-        (
-            {"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.1}}},
-            "the optimiser is Adam, not Adam without options",
-        ),
+        ({"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.1}}}, "is Adam, not Adam without options"),
     ):
         fast = trained(FastPPO, "CartPole-v1", 256, **arguments)
         assert reason in fast.not_fast
         assert difference(trained(PPO, "CartPole-v1", 256, **arguments), fast) == 0
     assert "the action space is Box" in FastPPO("MlpPolicy", "Pendulum-v1", **SMALL).not_fast
     assert "Discrete(16)" in FastPPO("MlpPolicy", gym.make("FrozenLake-v1"), **SMALL).not_fast
-
-
-def test_a_callback_can_end_a_fast_rollout() -> None:
-    class Stop(BaseCallback):
-        def _on_step(self) -> bool:
-            return self.num_timesteps < 100
-
-    model = trained(FastPPO, "CartPole-v1", 100)
-    before = model.policy.state_dict()["action_net.weight"].clone()
-    model.learn(1000, callback=Stop())
-    assert model.num_timesteps == 100
-    assert model._last_obs.shape == (4, 4)
-    assert torch.equal(before, model.policy.state_dict()["action_net.weight"])
 
 
 def test_expressions_of_the_zoo_are_read_and_never_run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from pathlib import Path
@@ -212,33 +211,12 @@ def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
     model.learn(32)
 
 
-def test_a_dimension_without_a_choice_adds_nothing() -> None:
-    model = toy_model("cadf", spaces.MultiDiscrete([1, 3]))
-    model.policy.set_training_mode(True)
-    observations, actions = batch(model)
-    term = model.policy.evaluate_actions(observations, actions)[2]
-    logits = model.policy.action_net(model.policy.mlp_extractor(observations)[0])
-    torch.testing.assert_close(term, build_objective("cadf", num_classes=3)(logits[:, 1:]))
-    assert len(model.policy.entropy_objective) == 1
-
-
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
 def test_action_spaces_without_logits(space: spaces.Space) -> None:
     with pytest.raises(ValueError, match=f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}"):
         toy_model("adadem", space)
     stock = stock_model(PPO, space).learn(32)
     assert same_weights(stock, toy_model("entropy", space).learn(32))
-
-
-def test_policy_entropy_is_logged_beside_the_objective() -> None:
-    model = toy_model("adadem")
-    model.learn(32)
-    logged = model.logger.name_to_value
-    entropy = model.policy.get_distribution(torch.as_tensor(model.rollout_buffer.observations)).entropy().mean().item()
-    assert 0 < logged["train/policy_entropy"] <= np.log(5)
-    assert logged["train/policy_entropy"] == pytest.approx(entropy, abs=0.01)
-    assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], abs=1e-6)
-    assert logged["train/entropy_objective"] != pytest.approx(logged["train/policy_entropy"], abs=0.1)
 
 
 class SetEntCoef(BaseCallback):
@@ -268,23 +246,6 @@ def test_ent_coef_may_be_a_schedule(algorithm: Any, tmp_path: Path) -> None:
     loaded = type(ours).load(tmp_path / "model.zip")
     assert [loaded.ent_coef(progress) for progress in (1, 0.5, 0)] == [schedule(progress) for progress in (1, 0.5, 0)]
     assert type(ours).load(tmp_path / "model.zip", ent_coef=0.25).ent_coef == 0.25
-
-
-def test_a2c_logs_the_kl_divergence_of_its_update() -> None:
-    model = toy_model("adadem", algorithm=A2C)
-    before = copy.deepcopy(model.policy)  # one rollout, one update
-    model.learn(8)
-    observations, actions = (
-        torch.as_tensor(model.rollout_buffer.__dict__[name]) for name in ("observations", "actions")
-    )
-    with torch.no_grad():
-        old, new = (
-            policy.get_distribution(observations).log_prob(actions.flatten()) for policy in (before, model.policy)
-        )
-    expected = ((new - old).exp() - 1 - (new - old)).mean().item()
-    assert expected > 1e-6
-    assert model.logger.name_to_value["train/approx_kl"] == pytest.approx(expected, rel=1e-2)
-    assert model.policy.training  # as SB3 leaves it
 
 
 def test_an_objective_without_weight_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,52 +116,6 @@ def test_forbidden_actions_leave_value_gradient_and_table_alone(name: str) -> No
         assert not torch.equal(objective.class_marginals, build_objective(name, num_classes=5).class_marginals)
 
 
-def test_every_dimension_has_its_own_mask_however_it_is_passed() -> None:
-    space = spaces.MultiDiscrete([3, 4])
-    allowed = torch.tensor([True, False, True, True, True, False, True]).repeat(16, 1)
-    actions = torch.zeros(16, 2)
-    policy = masked_policy("adadem", space)
-    term = policy.evaluate_actions(OBSERVATIONS, actions, allowed.float().numpy())[
-        2
-    ]  # positional, as contrib stores it
-    logits = policy.action_net(policy.mlp_extractor(OBSERVATIONS)[0])
-    heads = zip(logits.split([3, 4], dim=1), allowed.split([3, 4], dim=1), strict=True)
-    expected = sum(build_objective("adadem", head.shape[1])(head, class_mask=~mask) for head, mask in heads)
-    torch.testing.assert_close(term, expected)
-    assert [objective.class_marginals.shape for objective in policy.entropy_objective] == [(3, 3), (4, 4)]
-
-    unmasked = masked_policy("adadem", space).evaluate_actions(OBSERVATIONS, actions)[2]
-    plain = sum(build_objective("adadem", part.shape[1])(part) for part in logits.split([3, 4], dim=1))
-    torch.testing.assert_close(unmasked, plain)
-    assert (unmasked - term).abs() > 0.01
-
-
-def test_rows_that_do_not_count_leave_value_gradient_and_table_alone() -> None:
-    model = make(with_entropy_objective(RecurrentPPO, "adadem"))
-    with torch.no_grad():
-        model.policy.action_net.weight.mul_(100)
-    counted = torch.arange(16) % 3 > 0
-
-    def evaluate(observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        model.policy.set_training_mode(True)
-        model.policy.entropy_objective[0].reset()
-        model.policy.counted_rows = counted
-        states = type(model._last_lstm_states)(*(tuple(torch.zeros(1, 16, 8) for _ in range(2)) for _ in range(2)))
-        term = model.policy.evaluate_actions(observations, torch.zeros(16), states, torch.zeros(16))[2]
-        gradient = torch.autograd.grad(term[counted].mean(), model.policy.action_net.weight)[0]
-        return term[counted].mean(), gradient, model.policy.state_dict()[TABLE].clone()
-
-    results = evaluate(OBSERVATIONS)
-    objective = build_objective("adadem", num_classes=5)
-    captured = []
-    with model.policy.action_net.register_forward_hook(lambda _layer, _inputs, output: captured.append(output)):
-        evaluate(OBSERVATIONS)
-    torch.testing.assert_close(results[0], objective(captured[0][counted]))
-    torch.testing.assert_close(results[2], objective.class_marginals)
-    changed = torch.where(counted.unsqueeze(1), OBSERVATIONS, 7.0)
-    assert all(torch.equal(one, two) for one, two in zip(results, evaluate(changed), strict=True))
-
-
 def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make(with_entropy_objective(RecurrentPPO, "adadem"), n_epochs=1, learning_rate=1e-12)
     with torch.no_grad():
@@ -224,14 +177,3 @@ def test_what_is_logged_has_the_same_names_everywhere(algorithm: Any) -> None:
     assert logged["train/ent_coef"] == pytest.approx(0.2)
     assert 0 <= logged["train/approx_kl"] < 0.1
     assert ("train/clip_fraction" in logged) == (algorithm is not A2C)  # A2C clips nothing
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_state_is_saved_with_the_model(algorithm: Any, tmp_path: Path) -> None:
-    Hooked = with_entropy_objective(algorithm, "adadem")
-    model = make(Hooked).learn(32)
-    model.save(tmp_path / "model.zip")
-    saved, read = model.policy.state_dict(), Hooked.load(tmp_path / "model.zip").policy.state_dict()
-    assert saved.keys() == read.keys()
-    assert all(torch.equal(saved[name], read[name]) for name in saved)
-    assert not torch.equal(read[TABLE], make(Hooked).policy.state_dict()[TABLE])

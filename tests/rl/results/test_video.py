@@ -8,15 +8,14 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from rl.envs.make import make_env, make_training_envs
-from rl.results.evaluator import FINAL, Episode, Evaluator, play, summary
-from rl.results.video import MOST_FRAMES, check_video_file, probabilities, record_episodes
+from rl.envs.make import make_training_envs
+from rl.results.evaluator import FINAL, Episode, Evaluator, summary
+from rl.results.video import MOST_FRAMES, check_video_file, record_episodes
 
 EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -31,17 +30,6 @@ def model() -> OnPolicyAlgorithm:
 @pytest.fixture(scope="module")
 def episodes(model: OnPolicyAlgorithm) -> list[Episode]:
     return Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_greedy_episodes_do_not_depend_on_how_many_environments_play(count: int, model: OnPolicyAlgorithm) -> None:
-    seeds = [5, 6, 7, 8, 9]
-    together = play(model, [make_env(EMPTY, FLAT) for _ in seeds], seeds, greedy=True)
-    few = play(model, [make_env(EMPTY, FLAT) for _ in range(count)], seeds, greedy=True)
-    assert [(e.number, e.seed, e.rewards, e.said_success) for e in few] == [
-        (e.number, e.seed, e.rewards, e.said_success) for e in together
-    ]
-    assert all(np.array_equal(one.actions, two.actions) for one, two in zip(few, together, strict=True))
 
 
 def test_an_episode_is_what_its_actions_do(model: OnPolicyAlgorithm, episodes: list[Episode]) -> None:
@@ -78,16 +66,6 @@ def test_what_counts_as_a_success(env_id: str, goal: float | None, said: bool | 
     assert summary([long, short], env_id, goal)["success_rate"] == rate
 
 
-def test_probabilities_are_those_that_actions_are_drawn_from(model: OnPolicyAlgorithm) -> None:
-    observation, _ = make_env(EMPTY, FLAT).reset(seed=3)
-    (shown,) = probabilities(model, observation)
-    torch.manual_seed(0)
-    drawn = model.predict(model.get_vec_normalize_env().normalize_obs(np.repeat(observation[None], 20_000, axis=0)))[0]
-    frequencies = np.bincount(drawn, minlength=7) / len(drawn)
-    assert shown.shape == (7,)
-    assert np.abs(shown - frequencies).max() < 0.015
-
-
 def test_a_gif_shows_every_step_of_the_episodes(
     tmp_path: Path, model: OnPolicyAlgorithm, episodes: list[Episode]
 ) -> None:
@@ -116,12 +94,6 @@ def test_a_gif_shows_every_step_of_the_episodes(
 def test_files_that_will_not_do(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         check_video_file(tmp_path / name)
-
-
-def test_continuous_actions_have_no_bars(tmp_path: Path) -> None:
-    model = PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8)
-    with pytest.raises(InputError, match="shows probabilities of discrete actions, Pendulum-v1 has Box"):
-        record_episodes(model, "Pendulum-v1", [Episode(0, 0)], tmp_path / "video.gif", "about")
 
 
 def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: OnPolicyAlgorithm) -> None:
