@@ -15,6 +15,7 @@ from PIL import Image
 from support.glossary import explained, keys_of
 from support.same_state import contents, same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
 import seg.data.__main__
 import seg.evaluate
@@ -28,6 +29,7 @@ from dem_apps.runtime.settings import parse_config, to_dict
 from seg.benchmark import BenchmarkConfig, grid_jobs
 from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
+from seg.training.summary import in_words, title
 
 REPOSITORY = Path(__file__).parents[2]
 #: What AdvEnt and self-training log beside what every run does.
@@ -278,3 +280,14 @@ def test_every_config_file_is_valid_and_names_its_command(file):
     assert config.loss in LOSSES
     assert config.method in METHODS
     assert "python -m seg.train" in file.read_text().splitlines()[0]
+
+
+def test_style_rare_classes_and_labels_in_words() -> None:
+    flags = ["--loss", "none", "--source.style", "fourier", "--source.rare-class-temperature", "0.01"]
+    config = parse_config(TrainConfig, "x", "x", [*flags, "--target.labelled-part", "0.5"])
+    assert in_words(config, nn.LayerNorm(3)) == (
+        "trained on labelled source and target images; target images only pass through it; source images have the "
+        "style of target images (fourier); images with rare classes are drawn more often; 0.5 of the target's training "
+        "images have labels"
+    )
+    assert title(config) == "minent, no objective, fourier style, rare classes first, 0.5 of target labelled (beside)"

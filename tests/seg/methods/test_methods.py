@@ -1,26 +1,40 @@
-"""Every method of the table."""
+"""Every method of the table, and the objectives and discriminators of heads; losses are compared in test_step.py."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
 import torch
 from support.same_state import same
-from support.training_steps import MODEL, fresh, micro_batch
+from support.training_steps import MODEL, C, H, W, fresh, micro_batch
+from torch import nn
 
+from dem_apps import OBJECTIVE_NAMES, build_objective
+from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.settings import parse_config
 from seg.config import ModelConfig, TrainConfig
 from seg.methods import METHODS
+from seg.methods.advent import Adversary, build_discriminator, weighted_self_information
+from seg.methods.head_objectives import HeadObjectives
+from seg.models.predictor import upsampled
 from seg.scores.protocol import protocol
-from seg.step import TrainState, training_step
+from seg.step import TrainState, supervised_loss, training_step
 from seg.training.optimization import MicroBatch
+
+WEIGHTS = {"main": 0.5, "aux": 0.1}
 
 
 def fresh_with(method: str, seed: int = 0, model: ModelConfig = MODEL) -> TrainState:
     return fresh(TrainConfig(method=method, max_steps=9, model=model), seed)
+
+
+def logits_of_heads() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {head: torch.randn(2, C, H, W, requires_grad=True) for head in WEIGHTS}
 
 
 def two(seed: int) -> list[MicroBatch]:
@@ -67,3 +81,68 @@ def test_a_missing_aux_head_has_no_loss(method: str) -> None:
     assert not any("aux" in name for name in (*values, *state.state()))
     learned = {name for name, value in state.model.named_parameters() if not torch.equal(value, before[name])}
     assert {name for name in before if not name.startswith("encoder.layer")} <= learned
+
+
+@pytest.mark.parametrize("loss", OBJECTIVE_NAMES)
+@pytest.mark.parametrize("reduction", ["mean", "balanced"])
+def test_the_loss_is_the_weighted_sum_over_heads(loss, reduction):
+    logits = logits_of_heads()
+    adaptation = HeadObjectives(loss, C, WEIGHTS, reduction, {})
+    total, values = adaptation(logits)
+    scale = 1 / math.log(C) if loss in ("entropy", "cadf", "dem", "info-max") else 1.0
+    expected = sum(
+        WEIGHTS[head] * scale * build_objective(loss, C)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
+    )
+    torch.testing.assert_close(total, expected)
+    assert set(values) == {"target/entropy", "target/objective_main", "target/objective_aux"}
+    total.backward()
+    assert all(value.grad.abs().sum() > 0 for value in logits.values())
+
+
+def test_supervised_loss_without_any_label_is_zero():
+    logits = logits_of_heads()
+    label = torch.full((2, H, W), 255)
+    loss, _ = supervised_loss(logits, label, WEIGHTS, 255)
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert all(float(value.grad.abs().sum()) == 0.0 for value in logits.values())
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_upsampled_is_bilinear_with_or_without_aligned_corners(align_corners):
+    ramp = torch.arange(3.0).expand(1, 1, 2, 3)
+    wide = upsampled(ramp, (2, 5), align_corners)[0, 0, 0]
+    aligned = [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert wide.tolist() == pytest.approx(aligned if align_corners else [0.0, 0.4, 1.0, 1.6, 2.0])
+
+
+def test_self_information_adds_up_to_the_normalised_entropy() -> None:
+    logits = 3 * logits_of_heads()["main"].detach()
+    logits[0, :, 0, 0] = torch.tensor([1e4, *[0.0] * (C - 1)])  # certain: 0, and finite
+    p = logits.double().softmax(1)
+    entropy = torch.special.entr(p).sum(1) / math.log(C)
+    torch.testing.assert_close(weighted_self_information(logits).sum(1).double(), entropy, rtol=1e-5, atol=1e-6)
+
+
+def test_discriminator_is_the_papers_five_convolutions() -> None:
+    discriminator = build_discriminator(19, 64)
+    convolutions = [layer for layer in discriminator if isinstance(layer, nn.Conv2d)]
+    assert [layer.out_channels for layer in convolutions] == [64, 128, 256, 512, 1]
+    assert {(layer.kernel_size, layer.stride, layer.padding) for layer in convolutions} == {((4, 4), (2, 2), (1, 1))}
+    slopes = [layer.negative_slope for layer in discriminator if isinstance(layer, nn.LeakyReLU)]
+    assert slopes == [0.2] * 4
+    assert discriminator(torch.zeros(1, 19, 64, 128)).shape == (1, 1, 2, 4)
+
+
+@pytest.mark.parametrize("domain", ["source", "target"])
+def test_images_smaller_than_a_region_are_refused_with_their_flag(domain: str) -> None:
+    adversary = Adversary(C, WEIGHTS, channels=4)
+    large = logits_of_heads()
+    small = {head: values[..., :31, :] for head, values in large.items()}
+    source, target = (small, large) if domain == "source" else (large, small)
+    message = rf"the {domain} images are 64 × 31; give a larger --{domain}\.size"
+    with pytest.raises(InputError, match=message):
+        adversary.discriminator_loss(source, target)
+    if domain == "target":
+        with pytest.raises(InputError, match=message):
+            adversary.fooling_loss(target)
