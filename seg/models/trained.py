@@ -55,8 +55,6 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _FACTS = [each.name for each in dataclasses.fields(Description)[:-2] if each.name != "pixels"]
 #: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
 _SIZE = (224, 224)
-#: How a name begins that transformers gives a class where it has none.
-_NO_NAME = "LABEL_"
 
 
 def load(
@@ -193,10 +191,10 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
-    """From transformers' ``id2label``, unless these are the names that stand for none."""
+    """From transformers' ``id2label``, unless these are the names that it gives where there are none."""
     names = config.get("id2label")
     ordered: list[Any] = [names.get(str(index)) for index in range(outputs)] if isinstance(names, Mapping) else []
-    if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith(_NO_NAME) for name in ordered):
+    if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith("LABEL_") for name in ordered):
         return None
     return named_classes(ordered)
 
@@ -207,13 +205,15 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
     found = FoundWeights({}) if file is None else find_weights(file, network)
     if file is not None:
         load_weights(network, found.tensors, f"--weights: {file} does not fit the network of {spec}")
-    network.float().eval()
+    with passed_on(f"{spec}: is no network to predict with"):
+        network.float().eval()
     names, description = list(network.state_dict()), _said(spec, facts, network, found.notes)
     width, height = description.size or _SIZE
     noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
-    with passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another"):
-        with torch.no_grad():
-            output = copy.deepcopy(network)(noise)  # which may keep what it makes for this size
+    takes = passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another")
+    with takes, torch.no_grad():
+        output = copy.deepcopy(network)(noise)  # which may keep what it makes for this size
+    with passed_on(f"{spec}: 'output' among its facts has to be the key of its logits"):
         logits = description.logits(output)
     if logits.ndim != 4:
         raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")

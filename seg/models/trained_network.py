@@ -75,7 +75,7 @@ class TrainedNetwork:
     @property
     def device(self) -> torch.device:
         """Where the network is."""
-        return next(self.network.parameters()).device
+        return next(self.network.parameters(), torch.empty(0)).device
 
     def seeing(
         self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None

@@ -60,6 +60,8 @@ def dictionary():
             return {"out": self.conv(images), "aux": None}
     return Torchvision()
 def needs(argument): ...
+def frozen(): return torch.jit.freeze(torch.jit.trace(build().eval(), torch.zeros(1, 3, 45, 70)))
+def another_key(): return dictionary(), {"output": "seg"}
 def wrong_fact(): return build(), {"means": 3}
 def of_255(): return build(), {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
 def declared():
@@ -363,6 +365,10 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     assert torch.equal(binary.logits(ODD)[:, 0], torch.zeros(2, 45, 70))
     plain, softmax = (open_trained(f"{own}:{name}").raw_logits(ODD) for name in ("build", "probabilities"))
     torch.testing.assert_close(softmax, plain.log_softmax(1))
+    frozen = load(f"{own}:frozen", device="cpu").predict(np.zeros((45, 70, 3), np.uint8))  # a ScriptModule
+    assert np.array_equal(
+        frozen.classes, load(f"{own}:build", device="cpu").predict(np.zeros((45, 70, 3), np.uint8)).classes
+    )
     yes = open_trained(f"{own}:sigmoid_said").raw_logits(ODD)
     torch.testing.assert_close(yes, torch.stack([torch.zeros_like(yes[:, 0]), yes.diff(dim=1)[:, 0]], 1))
     torch.testing.assert_close(open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2)
