@@ -19,6 +19,7 @@ from rich.table import Table
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
+from seg.data.files import missing_label
 from seg.data.label_faults import MOST_IDS, FileReport, check_classes, check_label, lines
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color
 from seg.data.pixel_format import PixelFormat
@@ -90,7 +91,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         if label_file.is_file():
             _check_label(dataset, index, report, valid)
         else:
-            report.errors.append(f"{image_file}: its label {label_file} is missing")
+            report.errors.append(missing_label(image_file, label_file))
     return report
 
 

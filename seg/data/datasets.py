@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError
+from seg.data.files import missing_label
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, id_tables
 from seg.data.layouts import LAYOUTS
@@ -79,7 +80,7 @@ class SegmentationDataset(Dataset[Sample]):
             labelled = len(missing) < len(pairs)
         if labelled and labels_must_exist and missing:
             image, label = missing[0]
-            raise InputError(f"{image}: its label {label} is missing ({len(missing)} of {len(pairs)} have none)")
+            raise InputError(f"{missing_label(image, label)} ({len(missing)} of {len(pairs)} have none)")
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
@@ -108,7 +109,10 @@ class SegmentationDataset(Dataset[Sample]):
     def look_at_labels(self, title: str) -> list[str]:
         """Warnings and notes about the labels, if there are any; see :func:`seg.data.label_faults.look_at_labels`."""
         files = [(image, label) for image, label in self.files if label is not None]
-        return look_at_labels(title, files, self.classes, self.layout) if files else []
+        try:
+            return look_at_labels(title, files, self.classes, self.layout) if files else []
+        except InputError as error:
+            raise InputError(f"{error}{self.found_as and f' ({self.found_as})'}") from error
 
     @property
     def image_folder(self) -> Path:

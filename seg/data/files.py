@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import unicodedata
 from collections import Counter
@@ -60,35 +61,46 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     """
     beside = root is not None and root.exists() and folder.exists() and root.samefile(folder)
     images_here = {folder / image for image in images} if beside else set()
-    files = [file for file in _visible_files(folder) if file.suffix.lower() in LABEL_SUFFIXES]
-    files = sorted(set(files) - images_here, key=lambda file: (LABEL_SUFFIXES.index(file.suffix.lower()), file))
+    files = [
+        file for file in _visible_files(folder) if file.suffix.lower() in LABEL_SUFFIXES and file not in images_here
+    ]
+    files.sort(key=lambda file: LABEL_SUFFIXES.index(file.suffix.lower()))
+    stems = [os.path.splitext(file.relative_to(folder))[0] for file in files]
     present: dict[str, Path] = {}
-    for name_of in (str, _key):  # a name in its own case comes first
-        for file in files:
-            present.setdefault(name_of(file.relative_to(folder).with_suffix("")), file)
+    for name, file in [*zip(stems, files, strict=True), *zip(map(_key, stems), files, strict=True)]:
+        present.setdefault(name, file)  # one in its own case comes first
     labels: dict[Path, Path] = {}
     owners: dict[Path, Path] = {}
     for image in images:
-        names = [name_of(image.with_suffix("")) + ending for ending in _LABEL_ENDINGS for name_of in (str, _key)]
-        found = [present[name] for name in names if name in present]
-        labels[image] = found[0] if found else folder / image.with_name(f"{image.stem}{'_mask' * beside}.png")
-        if found and owners.setdefault(found[0], image) != image:
-            raise InputError(f"{image}: shares the label {found[0]} with {owners[found[0]]}; give each its own name")
+        stem = os.path.splitext(image)[0]
+        names = (name + ending for ending in _LABEL_ENDINGS for name in (stem, _key(stem)))
+        found = next((present[name] for name in names if name in present), None)
+        labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
+        if found and owners.setdefault(found, image) != image:
+            raise InputError(f"{image}: shares the label {found} with {owners[found]}; give each its own name")
     return labels
 
 
+def missing_label(image: Path, label: Path) -> str:
+    """A sentence about an image without its label, and a file by the label's name that is none."""
+    other = next(iter(sorted(label.parent.glob(f"{glob.escape(label.stem)}.*"))), None)
+    return f"{image}: its label {label} is missing" + (
+        f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
+    )
+
+
 def _divided(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """The images below a folder, and the number of other files by suffix, labels beside images as ``label``."""
+    """The images below a folder, and the number of other files by suffix or as labels beside their images."""
     images, others = [], Counter[str]()
-    files = _visible_files(folder)
-    stems = {_key(file.with_suffix("")) for file in files if file.suffix.lower() in IMAGE_SUFFIXES}
-    jpegs = {_key(file.with_suffix("")) for file in files if file.suffix.lower() in _JPEG}
-    for file in files:
-        stem, suffix = _key(file.with_suffix("")), file.suffix.lower()
-        named = any(stem.endswith(ending) and stem.removesuffix(ending) in stems for ending in _LABEL_ENDINGS[1:])
+    files = [(file, file.suffix.lower(), _key(os.path.splitext(file)[0])) for file in _visible_files(folder)]
+    stems = {stem for _, suffix, stem in files if suffix in IMAGE_SUFFIXES}
+    jpegs = {stem for _, suffix, stem in files if suffix in _JPEG}
+    for file, suffix, stem in files:
         if suffix not in IMAGE_SUFFIXES:
             others[suffix or "without suffix"] += 1
-        elif named or (suffix in LABEL_SUFFIXES and stem in jpegs and _is_mask(file)):
+        elif any(stem.endswith(ending) and stem.removesuffix(ending) in stems for ending in _LABEL_ENDINGS[1:]) or (
+            suffix in LABEL_SUFFIXES and stem in jpegs and _is_mask(file)
+        ):
             others["label beside its image"] += 1
         else:
             images.append(file)
@@ -116,9 +128,9 @@ def _is_mask(file: Path) -> bool:
     return False
 
 
-def _key(path: Path) -> str:
+def _key(path: str) -> str:
     """The path without case, and with one form of each letter."""
-    return unicodedata.normalize("NFC", str(path)).lower()
+    return unicodedata.normalize("NFC", path).lower()
 
 
 def output_names(images: Sequence[Path]) -> list[Path]:

@@ -20,7 +20,7 @@ from dem_apps.runtime.terminal import console
 from seg.config import TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
-from seg.data.files import flat_names
+from seg.data.files import flat_names, left_out
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.settings import EvaluateConfig
@@ -80,6 +80,7 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         training.re_estimated_on, cut,
     )  # fmt: skip
     title = f"{config.run}, checkpoint {training.checkpoint} ({how['chosen_by']}), step {training.step}"
+    title += f", {len(dataset)} images{left_out([dataset.image_folder])}"
     console().print(score_table(result, title))
     print(f"batch norm:  {how['batch_norm']}")
     if writer is not None:

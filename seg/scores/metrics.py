@@ -153,7 +153,8 @@ def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
     moved = np.subtract.outer(ids, ids).T
     shift = max(np.unique(moved), key=lambda each: table[moved == each].sum())
     matched = table * (moved == shift)
-    agreed, better = (part / max(table.sum(), 1) for part in (np.trace(table), matched.sum()))
+    agreed = np.trace(table) / max(table.sum(), 1)
+    better = matched.sum() / max(table[(moved == shift).any(1)].sum(), 1)  # of the labels that have such a class
     # a class that is predicted everywhere agrees with one class after some shift, and with no two
     if agreed > _LITTLE or better < _MOST or ((matched == table.max(1, keepdims=True)) & (matched > 0)).sum() < 2:
         return None
