@@ -44,8 +44,12 @@ class TestTimeAdapter:
             norms and their subclasses), ``all``, or a regular expression searched in their names. None is the method's
             own: ``all`` for ``cotta``, else ``normalisation``.
         skip: a regular expression; parameters with a match in their names do not learn.
-        batch_norm: ``batch``, by the batch's statistics while the stored ones stay; ``moving``, these move as in
-            training; ``stored``, by the stored ones. None is the method's own: ``batch`` where something learns.
+        batch_norm: ``batch``, by a share of the batch's statistics while the stored ones stay; ``moving``, by the
+            batch's while the stored ones move as in training; ``stored``, by the stored ones. None is the method's own:
+            ``batch`` where something learns.
+        bn_alpha: of ``batch``: the share of the batch's statistics in every layer, from 0 to 1; 1 is prediction-time
+            batch norm (Nado et al., arXiv:2006.10963) and Tent as published. None is half in the first layer, falling
+            to none in the last (see :mod:`dem_apps.test_time_methods.bn`).
         predict: ``before`` returns the logits that the update was made from, as Tent does; ``after`` predicts the
             batch again.
         episodic: every call begins with :meth:`reset`.
@@ -83,6 +87,7 @@ class TestTimeAdapter:
         parameters: str | None = None,
         skip: str | None = None,
         batch_norm: str | None = None,
+        bn_alpha: float | None = None,
         predict: str = "before",
         episodic: bool = False,
         num_classes: int | None = None,
@@ -101,6 +106,7 @@ class TestTimeAdapter:
                 skip,
                 batch_norm or self._method.batch_norm,
                 logits_of or find_logits,
+                bn_alpha,
             )
             try:
                 self._learner = Learner(
@@ -126,6 +132,11 @@ class TestTimeAdapter:
     def batch_norm(self) -> str:
         """By which statistics batch norm normalises: ``batch``, ``moving`` or ``stored``."""
         return self._learner.network.batch_norm
+
+    @property
+    def bn_alpha(self) -> float | None:
+        """The share of the batch's statistics, of ``batch``; None is the default one."""
+        return self._learner.network.bn_alpha
 
     @property
     def learning(self) -> dict[str, nn.Parameter]:

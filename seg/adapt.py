@@ -16,6 +16,7 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
 from dem_apps.test_time_methods import METHODS
+from seg.config import BN_ALPHA_HELP
 from seg.data.files import LARGEST_SIDE, left_out
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 MODES = ("epochs", "online", "episodic")
 #: Methods that need source images, and how many of them are read.
 NEED_SOURCE, SOURCE_IMAGES = ("lab", "eata"), 64
+#: Methods that leave batch norm's statistics as they are.
+STORED = ("none", "lab")
 #: bn for networks with batch norm, else tent: new statistics give most of the gain, and learning is slow.
 AUTO = "auto"
 #: Defaults of methods that learn; docs/appendix.md compares objectives and rates.
@@ -70,6 +73,9 @@ class AdaptConfig(ObjectiveSettings):
         value="NAME",
         group="how it is adapted",
     )
+    bn_alpha: float | None = option(
+        None, BN_ALPHA_HELP, at_least=0, at_most=1,
+    )  # fmt: skip
     lr: float | None = option(None, f"learning rate; default: {LEARNING['lr']:g}", at_least=0)
     mode: str = option(
         "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
@@ -81,6 +87,7 @@ class AdaptConfig(ObjectiveSettings):
         None, "width and height that the network sees; default: a run's own, else each image's", at_least=1,
         at_most=LARGEST_SIDE, value="W,H",
     )  # fmt: skip
+    accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
     seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
     device: str = option("auto", "cpu, cuda, or auto")
 
@@ -100,6 +107,8 @@ class AdaptConfig(ObjectiveSettings):
                 raise InputError(f"--{name}: {folder} is no folder")
         if self.out and self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
             raise InputError(f"--out: {self.out} lies in --images, where its pictures would count as images")
+        if self.bn_alpha is not None and self.method in STORED:
+            raise InputError(f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out")
         may_learn = self.method == AUTO or METHODS[self.method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
@@ -124,9 +133,22 @@ class AdaptConfig(ObjectiveSettings):
         filled = {name: default for name, default in LEARNING.items() if getattr(self, name) is None}
         return dataclasses.replace(self, method=method, **(filled if METHODS[method].learns else {}))
 
+    def takes_statistics_first(self) -> bool:
+        """Whether a share of the folder's statistics is taken once, before anything learns.
+
+        Else an adapter takes them batch by batch: of a stream, of each image alone, and as published for a share of 1.
+        """
+        if self.method in STORED or self.mode != "epochs":
+            return False
+        return self.method == "bn" or self.bn_alpha != 1.0
+
     def adapter_options(self, num_classes: int) -> dict[str, Any]:
         """Arguments of :class:`dem_apps.TestTimeAdapter` besides the method."""
         options: dict[str, Any] = {"predict": "after"} if self.mode == "episodic" else {}
+        if self.takes_statistics_first():
+            options["batch_norm"] = "stored"
+        elif self.method not in STORED:
+            options["bn_alpha"] = self.bn_alpha
         if METHODS[self.method].learns:
             options |= {"objective": self.loss, "objective_options": given_options(self), "num_classes": num_classes}
             options |= {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}
@@ -144,8 +166,9 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.files import new_folder, new_run_dir
     from seg.adaptation.flow import Flow, batch_norm_normalises, colours_of
     from seg.adaptation.images import ImageFolder, Labels
-    from seg.adaptation.predictions import Predictions
+    from seg.adaptation.predictions import STAGES, Predictions
     from seg.adaptation.result import Result, write_result
+    from seg.models.adaptive_batch_norm import re_estimated
     from seg.models.trained import open_trained
 
     config = _with_demo(config)
@@ -171,12 +194,16 @@ def adapt(config: AdaptConfig) -> Result:
                 options["source_images"] = batches
         predictions = Predictions(part, folder, classes, labels, trained.description.align_corners)
         make = partial(TestTimeAdapter, trained.network, method, **options)
+        statistics = None
+        if config.takes_statistics_first():
+            statistics = partial(re_estimated, bn_alpha=config.bn_alpha)
         outcome = Flow(
             trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,
-            config.seed, prepare,
+            config.seed, prepare, statistics, config.accept,
         ).run()  # fmt: skip
         settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
-        result = Result({"method": config.method} | settings, classes, outcome, predictions.rows, folder.skipped)
+        rows = {stage: predictions.rows[stage] for stage in STAGES}
+        result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped)
         write_result(part, result, predictions, trained)
     result.print(out)
     return result

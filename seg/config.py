@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 LOSSES = ("none", *OBJECTIVE_NAMES)
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
+BN_ALPHA_HELP = (
+    "share of the new images' batch norm statistics in every layer, 1: theirs alone; default: 0.5 in the first layer, "
+    "falling to 0 in the last"
+)
 LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
 LAYOUT_CHOICES = (AUTO, *LAYOUTS)
 #: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
@@ -282,6 +286,7 @@ class TrainConfig(ObjectiveSettings):
         "none", "target: scores and results have batch norm statistics re-estimated on the target's training images",
         BATCH_NORM_AFTER,
     )  # fmt: skip
+    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     selection: Literal["entropy", "im", "snd"] = option("im", "label-free score that chooses the checkpoint 'selected'")
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", at_least=0, at_most=1, value="FROM,TO"

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dem_apps.errors import InputError, NotFiniteError, one_of, warn
-from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, set_modes
+from dem_apps.errors import InputError, NotFiniteError, number, one_of, warn
+from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, own_statistics, set_modes
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
@@ -94,10 +95,14 @@ class AdaptedNetwork:
         skip: str | None,
         batch_norm: str,
         logits_of: Callable[[Any], Any],
+        bn_alpha: float | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
         self.batch_norm = one_of("batch_norm", batch_norm, BATCH_NORM)
+        if bn_alpha is not None and batch_norm != "batch":
+            raise InputError(f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out")
+        self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
         _make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
         self.model, self.logits_of, self._seen = model, logits_of, False
@@ -163,7 +168,8 @@ class AdaptedNetwork:
     def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any], batch_norm: str) -> Tensor:
         set_modes(model, batch_norm)
         try:
-            output = forward(model)
+            with own_statistics(model, self.bn_alpha) if batch_norm == "batch" else nullcontext():
+                output = forward(model)
         except (RuntimeError, ValueError) as error:
             if "Inference tensors cannot" in str(error):
                 raise InputError(
@@ -174,7 +180,7 @@ class AdaptedNetwork:
                 raise
             raise InputError(
                 "images: a batch norm got a single value per channel, which has no variance; give at least two images "
-                "at a time, or batch_norm='stored'"
+                "at a time, or batch_norm='batch'"
             ) from error
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):

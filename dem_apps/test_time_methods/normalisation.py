@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.utils.hooks import RemovableHandle
 
 #: Batch norm of every dimension, synchronised or not, instance, group, layer and RMS norm, and their subclasses
 #: (timm's). Other layers with scale and shift are reached by a pattern over names.
 NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-#: The statistics that batch norm normalises by: the batch's, while the stored ones stay (Tent); the batch's, while the
-#: stored ones move (``train()``); the stored ones (``eval()``).
+#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay (see
+#: :func:`shares`); the batch's, while the stored ones move (``train()``); the stored ones (``eval()``).
 BATCH_NORM = ("batch", "moving", "stored")
+
+#: The default share of the images' statistics in the first layer; docs/adaptation.md has the measurements.
+FIRST_SHARE = 0.5
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -59,20 +63,47 @@ class Modes:
             parameter.requires_grad_(learning)
 
 
-def mix_statistics(model: nn.Module, share: float) -> list[RemovableHandle]:
-    """From now on batch norm in ``eval()`` mode normalises by (1 − α) stored + α batch's statistics; α is ``share``.
+def mixed(
+    mean: Tensor, variance: Tensor, new_mean: Tensor, new_variance: Tensor, share: float
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance, (C,), of a mixture of the stored distribution and a ``share`` of the new one.
 
-    The buffers hold the mixture while a layer runs and what they held before otherwise. The batch's variance is the one
-    that batch norm divides by in training, without Bessel's correction (Schneider et al., NeurIPS 2020, Eq. 2). Returns
-    what removes the hooks.
+    The variance is that of the mixture: both variances, and what the means are apart (Schneider et al., NeurIPS 2020,
+    leave the last term out).
+    """
+    apart = share * (1 - share) * (new_mean.to(mean) - mean).square()
+    return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(variance, new_variance.to(variance), share) + apart
+
+
+def shares(model: nn.Module, bn_alpha: float | None) -> dict[_BatchNorm, float]:
+    """The share of the images' own statistics in each batch norm layer that has stored ones.
+
+    ``bn_alpha`` everywhere; None falls from :data:`FIRST_SHARE` in the first layer, in the order of their registration,
+    to 0 in the last: early layers see how images look, late ones see what is in them.
+    """
+    layers = [layer for layer in batch_norms(model) if layer.running_mean is not None]
+    if bn_alpha is not None:
+        return dict.fromkeys(layers, bn_alpha)
+    return {layer: FIRST_SHARE * (1 - place / max(1, len(layers) - 1)) for place, layer in enumerate(layers)}
+
+
+@contextmanager
+def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
+    """Within, batch norm normalises by :func:`shares` of the batch's statistics; the stored ones stay.
+
+    With a share of 1 a layer is in ``train()`` mode, and the gradient flows through the statistics, as in Tent; a
+    mixture is a constant. A layer with a single value per channel keeps its stored statistics.
     """
     handles = []
-    for layer in batch_norms(model):
-        if layer.running_mean is not None:
-            mixture = _Mixture(share)
-            handles.append(layer.register_forward_pre_hook(mixture.mix))
-            handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
-    return handles
+    for layer, share in shares(model, bn_alpha).items():
+        mixture = _Mixture(share)
+        handles.append(layer.register_forward_pre_hook(mixture.mix))
+        handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class _Mixture:
@@ -82,12 +113,17 @@ class _Mixture:
         self.share = share
         self.stored: tuple[Tensor, Tensor] | None = None
 
+    @torch.no_grad()
     def mix(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        features = inputs[0].detach().float()
-        variance, mean = torch.var_mean(features, [0, *range(2, features.ndim)], correction=0)
+        features = inputs[0]
+        single = features.numel() == features.shape[1]
+        layer.training = self.share == 1.0 and not single
+        if self.share in (0.0, 1.0) or single:
+            return
+        dims = [0, *range(2, features.ndim)]
+        variance, mean = torch.var_mean(features.float(), dims, correction=0)
         self.stored = layer.running_mean, layer.running_var  # type: ignore[assignment]
-        layer.running_mean = torch.lerp(layer.running_mean, mean.to(layer.running_mean), self.share)  # type: ignore
-        layer.running_var = torch.lerp(layer.running_var, variance.to(layer.running_var), self.share)  # type: ignore
+        layer.running_mean, layer.running_var = mixed(*self.stored, mean, variance, self.share)  # type: ignore
 
     def put_back(self, layer: nn.Module, _inputs: Any, _output: Any) -> None:
         if self.stored is not None:

@@ -5,7 +5,8 @@ Shapes: B images, C classes, h × w the logits' resolution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ from dem_apps.test_time_methods.network import put_values
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
-from seg.adaptation.predictions import Predictions
+from seg.adaptation.predictions import REFUSED, Predictions
 from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
 from seg.models.trained_network import TrainedNetwork
 
@@ -40,6 +41,7 @@ class Outcome:
     batches: int = 0  #: learnt from
     planned: int = 0  #: to be learnt from
     stopped: str = ""  #: why learning ended early, as a clause; empty otherwise
+    refused: dict[str, Tensor] | None = None  #: weights of an adaptation that was not accepted
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Flow:
     batch_size: int = 4
     seed: int = 0
     prepare: Forward | None = None  #: changes images before the network sees them
+    #: the network with statistics of batches of images, which everything else stands on
+    statistics: Callable[[nn.Module, Sequence[Tensor]], nn.Module] | None = None
+    accept: bool = False  #: whether the user takes what the evidence speaks against
 
     def run(self) -> Outcome:
         """Write all predictions; afterwards the network holds the weights that are used."""
@@ -62,10 +67,13 @@ class Flow:
         images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
         probe = Probe([self._prepared(batch) for batch in images], multiple)
+        network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
+        if self.statistics is not None and has_statistics(network):
+            network.load_state_dict(self.statistics(network, probe.batches).state_dict())
         adapter = self.make()
         if self.mode == "episodic":
             return self._adapt_to_each(adapter, probe, before)
-        return self._adapt_to_all(WatchedAdapter(adapter, probe, before, self._scorer()))
+        return self._adapt_to_all(WatchedAdapter(adapter, probe, before, self._scorer(), self.accept), first)
 
     def _scorer(self) -> Scorer | None:
         if self.predictions.labels is None:
@@ -77,12 +85,16 @@ class Flow:
 
         return score
 
-    def _adapt_to_all(self, watched: WatchedAdapter) -> Outcome:
-        """Learn from batches under watch, restore the best state, and predict with it what is not predicted yet."""
+    def _adapt_to_all(self, watched: WatchedAdapter, first: dict[str, Tensor]) -> Outcome:
+        """Learn from batches under watch, restore the best state, and predict with it what is not predicted yet.
+
+        ``first`` are the weights of the unadapted network.
+        """
         batches, network = self._batches(), self.trained.network
         self._learn(watched, batches)
         watched.adapter.reset()
         watched.adapter.close()
+        network.load_state_dict(first)
         used = watched.best_check if self._differs(watched.best) else None
         streamed: set[int] = set()
         if used is not None and watched.best is not None:
@@ -91,7 +103,12 @@ class Flow:
                 until = used.step if watched.stopped else watched.step
                 streamed = {index for batch in batches[:until] for index in batch}
         self._predict_after(None if used is None else plain_forward(network), streamed)
-        return Outcome(watched.before, watched.checks, used, watched.step, len(batches), watched.stopped)
+        if used is None and watched.refused is not None:
+            network.load_state_dict(watched.refused)
+            self._predict(REFUSED, plain_forward(network))
+            network.load_state_dict(first)
+        refused = watched.refused if used is None else None
+        return Outcome(watched.before, watched.checks, used, watched.step, len(batches), watched.stopped, refused)
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
         """Whether the best state is another one than the unadapted network; the first look need not be."""
@@ -132,9 +149,11 @@ class Flow:
     def _adapt_to_each(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence) -> Outcome:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
         forward = _each_anew(adapter, self.trained.network, self.epochs)
-        check = assess(0, probe, forward, before, self._scorer())
+        check = assess(0, probe, forward, before, self._scorer(), self.accept)
         used = check if check.verdict.adapt else None
         self._predict_after(None if used is None else forward, set())
+        if used is None and check.evidence is not None:
+            self._predict(REFUSED, forward)
         adapter.reset()
         adapter.close()
         return Outcome(before, [check], used)
@@ -147,18 +166,22 @@ class Flow:
             logits = self.trained.raw_logits(folder.seen(index, picture)[0][None])
             self.predictions.write("before", index, logits[0], picture)
 
-    @torch.no_grad()
     def _predict_after(self, forward: Forward | None, streamed: set[int]) -> None:
         """The predictions that stand: ``streamed`` as they are, else of ``forward``; without one those of before."""
         if forward is None:
             self.predictions.keep_before()
-            return
+        else:
+            self._predict("after", forward, streamed)
+
+    @torch.no_grad()
+    def _predict(self, stage: str, forward: Forward, leave: Container[int] = ()) -> None:
+        """Write the predictions of a stage, except of the images to ``leave``."""
         folder = self.predictions.folder
         for index in track(range(len(folder)), len(folder), "predicting after"):
-            if index not in streamed:
+            if index not in leave:
                 picture = folder.picture(index)
                 seen = self._prepared(folder.seen(index, picture)[0][None])
-                self.predictions.write("after", index, forward(seen)[0], picture)
+                self.predictions.write(stage, index, forward(seen)[0], picture)
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
@@ -175,6 +198,11 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
             return plain_forward(network.eval())(image)
 
     return lambda images: torch.cat([one(image[None]) for image in images])
+
+
+def has_statistics(network: nn.Module) -> bool:
+    """Whether the network has batch norm with stored statistics."""
+    return any(layer.running_mean is not None for layer in batch_norms(network))
 
 
 def batch_norm_normalises(network: nn.Module) -> bool:

@@ -25,6 +25,8 @@ from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.predictor import upsampled
 
 STAGES = ("before", "after")
+#: Where the predictions of an adaptation that was not accepted are kept.
+REFUSED = "refused/after"
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of all images in ``out``, one folder per stage, and their rows by stage and image path."""
+    """The predictions of all images in ``out``, one folder per stage, and their rows by stage and image path.
+
+    The stages are those of ``STAGES``, and ``REFUSED``.
+    """
 
     out: Path
     folder: ImageFolder
     classes: ClassSet
     labels: Labels | None
     align_corners: bool
-    rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {stage: {} for stage in STAGES})
+    rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)})
 
     def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
         """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again.

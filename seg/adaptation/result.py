@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ from dem_apps.runtime.terminal import console
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
-from seg.adaptation.predictions import STAGES, Predictions, Row
+from seg.adaptation.predictions import REFUSED, STAGES, Predictions, Row
 from seg.data.labels import ClassSet
 from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
@@ -63,7 +64,7 @@ class Result:
             last = outcome.checks[-1].verdict
             why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
             why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
-            return f"Not adapted: {why}; predictions and weights are those of the unadapted network."
+            return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{self._kept}"
         done = f" up to batch {used.step} of {outcome.planned}" if used.step else " by new batch norm statistics alone"
         if not outcome.stopped and used.step == outcome.batches and self.settings["method"] != "bn":
             done = ""
@@ -77,6 +78,15 @@ class Result:
             if abs(row["difference"]) > _MOVED
         ]
         return said + (f" Largest changes: {', '.join(moved)}." if moved else "")
+
+    @property
+    def refused(self) -> bool:
+        """Whether an adaptation was made and not accepted."""
+        return not self.adapted and self.outcome.used is None and self.outcome.checks[-1].evidence is not None
+
+    @property
+    def _kept(self) -> str:
+        return " Those of the adaptation are in refused/, and --accept takes them." if self.refused else ""
 
     @property
     def score(self) -> LabelScore | None:
@@ -173,6 +183,11 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
     """Write weights, tables, the page and ``adapt.json`` beside the predictions."""
     trained.network.cpu()
     trained.save(folder / "adapted")
+    if result.outcome.refused is not None:
+        own = copy.deepcopy(trained.network.state_dict())
+        trained.network.load_state_dict(result.outcome.refused)
+        trained.save(folder / "refused" / "adapted")
+        trained.network.load_state_dict(own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
     (folder / "report.html").write_bytes(adaptation_page(result, predictions))
@@ -191,7 +206,9 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         Section("Answer", "notes", [result.answer, labels]),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
-        Section("Before and after", "gallery", _gallery(predictions)),
+        Section(
+            "Before and refused" if result.refused else "Before and after", "gallery", _gallery(predictions, result)
+        ),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
         Section("", "text", [f"At most {_IMAGES} images, evenly from the folder."]),
         Section("Classes", "table", shares),
@@ -234,8 +251,10 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
     return [Cell(f"{value:.3f}") for value in values]
 
 
-def _gallery(predictions: Predictions) -> Gallery:
-    folder = predictions.folder
+def _gallery(predictions: Predictions, result: Result) -> Gallery:
+    folder, stages = predictions.folder, {"before": "before", "after": "after"}
+    if result.refused:
+        stages = {"before": "before", "refused": REFUSED}
     pictures: list[Picture] = []
     with TemporaryDirectory() as previews:
         for index in folder.spread(_IMAGES):
@@ -243,7 +262,7 @@ def _gallery(predictions: Predictions) -> Gallery:
             picture = folder.picture(index)
             Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
             for view in VIEWS[:3]:  # image, prediction, entropy
-                for stage in STAGES:
+                for title, stage in stages.items():
                     file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")
-                    pictures.append(Picture(name, view, stage, file))
+                    pictures.append(Picture(name, view, title, file))
         return gallery(pictures)

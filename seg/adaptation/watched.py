@@ -45,21 +45,27 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     network = adapter.predictor
     with torch.no_grad():
         if adapter.batch_norm != "stored" and any(layer.running_mean is not None for layer in batch_norms(network)):
-            network = re_estimated(network, probe.batches)
+            network = re_estimated(network, probe.batches, adapter.bn_alpha)
         return copy.deepcopy(network).eval()
 
 
-def assess(step: int, probe: Probe, forward: Forward, before: Evidence, score: Scorer | None) -> Check:
-    """The evidence of a network after ``step`` batches, and the verdict on it; clear scores on labels decide."""
+def assess(
+    step: int, probe: Probe, forward: Forward, before: Evidence, score: Scorer | None, accept: bool = False
+) -> Check:
+    """The evidence of a network after ``step`` batches, and the verdict on it; clear scores on labels decide.
+
+    ``accept`` is the user's word, which decides unless the output is not finite.
+    """
     try:
         evidence = probe.look(forward)
     except NotFiniteError:
         return Check(step, None, Verdict(False, "its output is not finite"))
-    verdict = decide(before, evidence)
-    if score is None:
-        return Check(step, evidence, verdict)
-    found = score(forward)
-    return Check(step, evidence, decide_with_labels(verdict, found), found)
+    verdict, found = decide(before, evidence), None if score is None else score(forward)
+    if found is not None:
+        verdict = decide_with_labels(verdict, found)
+    if accept and not verdict.adapt:
+        verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
+    return Check(step, evidence, verdict, found)
 
 
 class WatchedAdapter:
@@ -72,12 +78,21 @@ class WatchedAdapter:
         checks: the looks so far.
         best: weights of the best accepted state, or None.
         best_check: the look that they were kept at.
+        refused: weights of the last state that was not accepted, or None.
         stopped: why learning has ended early, as a clause; empty otherwise.
     """
 
-    def __init__(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence, score: Scorer | None = None) -> None:
-        self.adapter, self.probe, self.before, self.score = adapter, probe, before, score
+    def __init__(
+        self,
+        adapter: TestTimeAdapter,
+        probe: Probe,
+        before: Evidence,
+        score: Scorer | None = None,
+        accept: bool = False,
+    ) -> None:
+        self.adapter, self.probe, self.before, self.score, self.accept = adapter, probe, before, score, accept
         self.step = 0
+        self.refused: dict[str, Tensor] | None = None
         self.checks: list[Check] = []
         self.best: dict[str, Tensor] | None = None
         self.best_check: Check | None = None
@@ -99,13 +114,15 @@ class WatchedAdapter:
     def check(self) -> Check:
         """Look at the network as it is now."""
         candidate = deployed_copy(self.adapter, self.probe)
-        check = assess(self.step, self.probe, plain_forward(candidate), self.before, self.score)
+        check = assess(self.step, self.probe, plain_forward(candidate), self.before, self.score, self.accept)
         self.checks.append(check)
         if check.verdict.adapt:
-            if self.best_check is None or self._worth(check) >= self._worth(self.best_check):
+            if self.accept or self.best_check is None or self._worth(check) >= self._worth(self.best_check):
                 self.best, self.best_check = candidate.state_dict(), check
-        elif self.step:
-            self.stopped = f"after batch {self.step} {check.verdict.reason}"
+        else:
+            self.refused = candidate.state_dict() if check.evidence is not None else None
+            if self.step:
+                self.stopped = f"after batch {self.step} {check.verdict.reason}"
         return check
 
     def _worth(self, check: Check) -> float:

@@ -62,12 +62,14 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         names = flat_names([dataset.name(index) for index in range(len(dataset))])
         writer = PredictionWriter(Path(config.save_predictions), classes, names)
     if config.batch_norm_after == "target":
+        settings = dataclasses.replace(settings, bn_alpha=config.bn_alpha)
         check_there_are_statistics(trained.network, "the run's network")
         unlabelled = open_unlabelled(settings.target, classes, demo=settings.demo)
         unlabelled.pixels = pixels
         own = settings.target == training.config.target
         images = "target images" if own else f"training images of {settings.target.root}"
-        trained, training = trained.with_statistics(re_estimated_on(unlabelled, trained.network, device), images)
+        adapted = re_estimated_on(unlabelled, trained.network, device, config.bn_alpha)
+        trained, training = trained.with_statistics(adapted, images)
     processes.wait_for_everyone()  # until all have seen that nothing is overwritten
     result = evaluate(
         trained.network, dataset, classes, device, align_corners=trained.description.align_corners,

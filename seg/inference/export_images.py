@@ -63,7 +63,9 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
         print(note, flush=True)
     if config.batch_norm_after == "images":
         runs = [
-            dataclasses.replace(run, trained=_with_statistics_of(run.trained, run.title, files, processes))
+            dataclasses.replace(
+                run, trained=_with_statistics_of(run.trained, run.title, files, processes, config.bn_alpha)
+            )
             for run in runs
         ]
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
@@ -134,7 +136,7 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
 
 
 def _with_statistics_of(
-    trained: TrainedNetwork, name: str, files: Sequence[Path], processes: PartialState
+    trained: TrainedNetwork, name: str, files: Sequence[Path], processes: PartialState, bn_alpha: float | None
 ) -> TrainedNetwork:
     """A run, called ``name``, with batch norm statistics re-estimated on images; what cannot be read is left out.
 
@@ -151,7 +153,7 @@ def _with_statistics_of(
         return description.normalised(*seen(image, description.pixels, trained.size))
 
     process = (processes.process_index, processes.num_processes)
-    network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process))
+    network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process), bn_alpha)
     return trained.with_statistics(network, "the exported images")[0]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dem_apps.runtime.settings import option, section
-from seg.config import BATCH_NORM_AFTER, LAYOUT_CHOICES, LAYOUT_HELP, LEAST_TILE, OVERLAP_HELP, TILE_HELP
+from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP, LAYOUT_CHOICES, LAYOUT_HELP, LEAST_TILE, OVERLAP_HELP, TILE_HELP
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
 RAW_FORMATS = ("png16", "npz")
@@ -35,6 +35,7 @@ class ExportConfig:
     batch_norm_after: str = option(
         "none", "images: batch norm statistics re-estimated on --images; none: the checkpoint's", ("none", "images")
     )
+    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
         [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
@@ -76,6 +77,7 @@ class EvaluateConfig:
         "none", "target: batch norm statistics re-estimated on the target's training images; none: the checkpoint's",
         BATCH_NORM_AFTER,
     )  # fmt: skip
+    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     device: str = option("auto", "cpu, cuda, or auto")
     save_predictions: str | None = option(
         None, "folder for predictions as label ids, one PNG an image; default: none are written", value="DIR",

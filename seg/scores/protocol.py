@@ -52,6 +52,7 @@ def protocol(
     if config.loss == "none" or config.reduction != "balanced":
         unused |= {"balance", "least_share"}
     return {
+        **({} if re_estimated_on is None else {"bn_alpha": config.bn_alpha}),
         **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
         "train_size": {"source": config.source.size, "target": config.target.size},
         "source_style": config.source.described_style(),

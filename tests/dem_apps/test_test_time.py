@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods import METHODS
+from dem_apps.test_time_methods.normalisation import FIRST_SHARE, shares
 
 #: What a method cannot do without, or what makes it do something on images like these.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -195,7 +196,7 @@ def test_dropout_is_off_and_stored_statistics_stay(method: str) -> None:
 def test_the_three_ways_of_batch_norm() -> None:
     (images,) = batches(1)
     features = tiny().first(images)
-    by_batch = adapter_of("tent", batch_norm="batch")(images)
+    by_batch = adapter_of("tent", batch_norm="batch", bn_alpha=1.0)(images)
     moving = adapter_of("tent", batch_norm="moving")
     assert torch.equal(moving(images), by_batch)
     mean = 0.9 * tiny().norm.running_mean + 0.1 * features.mean((0, 2, 3))
@@ -212,10 +213,22 @@ def test_a_batch_of_one_image(method: str) -> None:
     assert bool(moved(adapter.model, tiny())) == (method in LEARNING)
 
 
-def test_one_image_that_is_pooled_to_one_pixel_is_one_sentence() -> None:
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
-    with pytest.raises(InputError, match="at least two images at a time, or batch_norm='stored'"):
-        adapter_of("tent", model)(batches(1, size=1)[0])
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha: float | None) -> None:
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
+    (image,) = batches(1, size=1)
+    expected = pooled.eval()(image)
+    assert torch.equal(adapter_of("tent", pooled, bn_alpha=alpha)(image), expected)
+    with pytest.raises(InputError, match="at least two images at a time, or batch_norm='batch'"):
+        adapter_of("tent", pooled, batch_norm="moving")(image)
+
+
+def test_the_share_of_the_batch_falls_from_the_first_layer_to_the_last() -> None:
+    model = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(3)))
+    assert list(shares(model, None).values()) == [FIRST_SHARE, FIRST_SHARE / 2, 0.0]
+    assert list(shares(model, 0.3).values()) == [0.3] * 3
+    with pytest.raises(InputError, match="bn_alpha: batch norm uses the stored statistics"):
+        TestTimeAdapter(tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
 
 
 def test_the_prediction_after_the_update() -> None:

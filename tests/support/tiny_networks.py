@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+from dem_apps import TestTimeAdapter
+
+#: Batch norm by the batch alone, as the methods are published.
+published = partial(TestTimeAdapter, bn_alpha=1.0)
 
 CLASSES = 5
 NORMS = {

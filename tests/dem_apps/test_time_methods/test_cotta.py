@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, moved, tented, tiny
+from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, moved, published, tented, tiny
 from torch import Tensor
 
 from dem_apps import TestTimeAdapter
@@ -43,7 +43,7 @@ class PlainCoTTA:
 def test_cotta_is_the_papers(norm: str, dense: bool) -> None:
     model = tiny(norm, dense)
     plain = PlainCoTTA(model, seed=4)
-    adapter = TestTimeAdapter(model, "cotta", lr=LR, momentum=M, restore=P, seed=4)
+    adapter = published(model, "cotta", lr=LR, momentum=M, restore=P, seed=4)
     for images in batches(6):
         mirrored = plain.teacher(images.flip(3))
         taught = (plain.teacher(images) + (mirrored.flip(3) if dense else mirrored)) / 2
@@ -69,7 +69,7 @@ def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_
             views.append(torch.nn.functional.interpolate(logits, size=(8, 8), mode="bilinear", antialias=True))
     taught = plain.teacher(images) if sure else sum(views) / 4
     threshold = confidence + (-0.01 if sure else 0.01)
-    adapter = TestTimeAdapter(
+    adapter = published(
         model, "cotta", lr=LR, momentum=M, restore=P, scales=(1, 0.5), mirror=True, augment_below=threshold
     )
     torch.testing.assert_close(adapter(images), taught.detach(), rtol=1e-7, atol=1e-7)
@@ -105,7 +105,7 @@ def test_balanced_mask_and_objective() -> None:
             total = total + weight * values[group].mean() / len(groups)
     total.backward()
     torch.optim.SGD(expected.parameters(), LR).step()
-    adapter = TestTimeAdapter(model, "cotta", lr=LR, reduction="balanced", restore=0.0, objective_weight=0.3)
+    adapter = published(model, "cotta", lr=LR, reduction="balanced", restore=0.0, objective_weight=0.3)
     adapter(images, mask)
     assert_same_parameters(model, expected, rtol=1e-7)
     before = copy.deepcopy(model)

@@ -6,10 +6,9 @@ import math
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, tented, tiny
+from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, published, tented, tiny
 from torch import Tensor
 
-from dem_apps import TestTimeAdapter
 from dem_apps.test_time_methods.deyo import DeYO
 
 LR, PLPD = 0.05, 0.05
@@ -35,7 +34,7 @@ def test_deyo_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
     t_ent = (entropies.mean((1, 2)) if by_image else entropies).quantile(0.8).item()
     above = 0.3 if by_image else PLPD
     e0 = 0.4 * math.log(CLASSES)
-    adapter = TestTimeAdapter(model, "deyo", lr=LR, seed=3, filter_by=filter_by, entropy_margin=t_ent, plpd_above=above)
+    adapter = published(model, "deyo", lr=LR, seed=3, filter_by=filter_by, entropy_margin=t_ent, plpd_above=above)
     draws = torch.Generator().manual_seed(3)
     steps = torch.optim.SGD(expected.norm.parameters(), LR, momentum=0.9)
     numbers = []
@@ -81,7 +80,7 @@ def test_patches_are_shuffled_and_nothing_is_lost() -> None:
 
 def test_filtered_elements_cost_no_second_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
-    adapter = TestTimeAdapter(model, "deyo", lr=LR, plpd_above=1.0)
+    adapter = published(model, "deyo", lr=LR, plpd_above=1.0)
     sizes = []
     model.register_forward_hook(lambda _model, inputs, _output: sizes.append(len(inputs[0])))
     monkeypatch.setattr(torch.Tensor, "backward", None)

@@ -7,7 +7,17 @@ import math
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, entropy_of, moved, tented, tiny
+from support.tiny_networks import (
+    CLASSES,
+    Tiny,
+    assert_same_parameters,
+    batches,
+    entropy_of,
+    moved,
+    published,
+    tented,
+    tiny,
+)
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -85,7 +95,7 @@ def test_eta_and_eata_are_the_papers(norm: str, dense: bool, filter_by: str) -> 
         model = tiny(norm, dense)
         plain = PlainEATA(model, filter_by, margin, similarity, sources, beta)
         options = {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
-        adapter = TestTimeAdapter(
+        adapter = published(
             model, method, lr=LR, filter_by=filter_by, entropy_margin=margin, similarity=similarity, **options
         )
         assert not moved(model, plain.model)  # making ω has moved nothing
@@ -101,7 +111,7 @@ def test_eta_and_eata_are_the_papers(norm: str, dense: bool, filter_by: str) -> 
 def test_thresholds_follow_the_number_of_classes() -> None:
     model = tiny("group")
     plain = PlainEATA(model, "element", 0.4 * math.log(CLASSES), min(1.0, 0.05 * math.sqrt(1000 / CLASSES)), [], 0.0)
-    adapter = TestTimeAdapter(model, "eta", lr=LR)
+    adapter = published(model, "eta", lr=LR)
     for images in batches(3):
         plain.step(images)
         adapter(images)
@@ -115,7 +125,7 @@ def test_a_batch_that_is_filtered_away_costs_no_backward(
     method: str, filter_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny()
-    adapter = TestTimeAdapter(model, method, "adadem", lr=LR, filter_by=filter_by, entropy_margin=1.2)
+    adapter = published(model, method, "adadem", lr=LR, filter_by=filter_by, entropy_margin=1.2)
     adapter(batches(1)[0])
     before, marginals = copy.deepcopy(model), adapter.objective.class_marginals.clone()
     assert moved(model, tiny())
@@ -149,7 +159,7 @@ def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by: str) -> N
 
 def test_eata_without_source_images_is_one_sentence() -> None:
     with pytest.raises(InputError, match=r"it needs source_images=.*use 'eta'"):
-        TestTimeAdapter(tiny(), "eata")
-    without, eta = TestTimeAdapter(tiny(), "eata", source_images=(), lr=LR), TestTimeAdapter(tiny(), "eta", lr=LR)
+        published(tiny(), "eata")
+    without, eta = published(tiny(), "eata", source_images=(), lr=LR), published(tiny(), "eta", lr=LR)
     for images in batches():
         assert torch.equal(without(images), eta(images))

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, entropy_of, moved, tented, tiny
+from support.tiny_networks import (
+    CLASSES,
+    Tiny,
+    assert_same_parameters,
+    batches,
+    entropy_of,
+    moved,
+    published,
+    tented,
+    tiny,
+)
 from torch import Tensor
 
 from dem_apps import TestTimeAdapter
@@ -59,9 +69,7 @@ def test_sar_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
         plain = PlainSAR(model, 0.0, by_image=True)
         margin = torch.cat([plain.entropies(images) for images in batches(6)]).quantile(0.7).item()
     plain = PlainSAR(model, margin or 0.4 * math.log(CLASSES), filter_by == "image")
-    adapter = TestTimeAdapter(
-        model, "sar", lr=LR, rho=RHO, filter_by=filter_by, entropy_margin=margin, reset_below=None
-    )
+    adapter = published(model, "sar", lr=LR, rho=RHO, filter_by=filter_by, entropy_margin=margin, reset_below=None)
     for images in batches(6):
         plain.step(images)
         adapter(images)
@@ -73,7 +81,7 @@ def test_sar_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
 
 def run(**options: Any) -> tuple[TestTimeAdapter, list[bool]]:
     """An adapter, and after which batches its network was as it began."""
-    adapter = TestTimeAdapter(tiny(), "sar", lr=0.3, **options)
+    adapter = published(tiny(), "sar", lr=0.3, **options)
     begun_anew = []
     for images in batches(8):
         adapter(images)
@@ -113,7 +121,7 @@ def test_what_a_reset_keeps() -> None:
 
 def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
     (images,) = batches(1)
-    once, sar = (TestTimeAdapter(tiny("group"), method, "adadem", lr=LR) for method in ("tent", "sar"))
+    once, sar = (published(tiny("group"), method, "adadem", lr=LR) for method in ("tent", "sar"))
     mask = entropy_of(tiny("group")(images)) < 0.4 * math.log(CLASSES)
     once(images, mask)
     sar(images)
@@ -122,7 +130,7 @@ def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
 
 def test_a_failed_climb_restores_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
-    adapter = TestTimeAdapter(model, "sar", lr=LR)
+    adapter = published(model, "sar", lr=LR)
     passes = []
 
     def second_breaks(_model: Any, _inputs: Any, output: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from support.tiny_networks import (
     batches,
     entropy_of,
     moved,
+    published,
     tented,
     tiny,
 )
@@ -30,7 +31,7 @@ def test_entropy_is_tent(norm: str, dense: bool, optimizer: str) -> None:
     expected = tented(model)
     build = {"sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), "adam": lambda p: torch.optim.Adam(p, 0.05)}
     steps = build[optimizer](list(expected.norm.parameters()))
-    adapter = TestTimeAdapter(model, method="tent", lr=0.05, optimizer=optimizer)
+    adapter = published(model, method="tent", lr=0.05, optimizer=optimizer)
     for images in batches():
         logits = expected(images)
         loss = entropy_of(logits).mean()
@@ -48,7 +49,7 @@ def test_every_objective_by_its_own_paper(name: str, reduction: str) -> None:
     model = tiny()
     expected, paper = tented(model), Paper(name, CLASSES)
     steps = torch.optim.SGD(expected.norm.parameters(), 0.05, momentum=0.9)
-    adapter = TestTimeAdapter(model, "tent", name, lr=0.05, reduction=reduction)
+    adapter = published(model, "tent", name, lr=0.05, reduction=reduction)
     for images in batches(3):
         steps.zero_grad()
         paper.loss(expected(images), reduction=reduction).backward()
@@ -66,7 +67,7 @@ def test_a_mask_leaves_pixels_out_of_the_loss() -> None:
     (images,) = batches(1)
     entropy_of(expected(images))[mask].mean().backward()
     torch.optim.SGD(expected.norm.parameters(), 0.05).step()
-    adapter = TestTimeAdapter(model, lr=0.05)
+    adapter = published(model, lr=0.05)
     for wrong in (mask.float(), mask[:, 1:]):
         with pytest.raises(InputError, match="mask: expected bool"):
             adapter(images, wrong)
@@ -76,7 +77,7 @@ def test_a_mask_leaves_pixels_out_of_the_loss() -> None:
 
 def test_a_mask_without_a_true_costs_no_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
-    adapter = TestTimeAdapter(model, lr=0.05)
+    adapter = published(model, lr=0.05)
     adapter(batches(1)[0])
     before = copy.deepcopy(model)
     monkeypatch.setattr(torch.Tensor, "backward", None)
@@ -91,7 +92,7 @@ def test_an_element_of_coarser_logits_counts_where_all_its_pixels_do() -> None:
     coarse = torch.ones(4, 4, 4, dtype=torch.bool)
     coarse[:, 0] = False
     (images,) = batches(1)
-    by_pixels, by_elements = (TestTimeAdapter(copy.deepcopy(model), lr=0.05) for _ in range(2))
+    by_pixels, by_elements = (published(copy.deepcopy(model), lr=0.05) for _ in range(2))
     by_pixels(images, mask)
     by_elements(images, coarse)
     assert not moved(by_pixels.model, by_elements.model)
@@ -104,7 +105,9 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha: float) -> None:
     (images,) = batches(1)
     features = model.first(images)
     mean = (1 - alpha) * model.norm.running_mean + alpha * features.mean((0, 2, 3))
+    apart = (features.mean((0, 2, 3)) - model.norm.running_mean).square()
     variance = (1 - alpha) * model.norm.running_var + alpha * features.var((0, 2, 3), correction=0)
+    variance += alpha * (1 - alpha) * apart
     normed = (features - mean[:, None, None]) / (variance + model.norm.eps).sqrt()[:, None, None]
     scaled = normed * model.norm.weight[:, None, None] + model.norm.bias[:, None, None]
     expected = model.last(scaled.relu())
@@ -119,4 +122,4 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha: float) -> None:
 
 def test_batch_statistics_need_batch_norm() -> None:
     with pytest.raises(InputError, match="no batch norm"):
-        TestTimeAdapter(tiny("group"), "bn")
+        published(tiny("group"), "bn")

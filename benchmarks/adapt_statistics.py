@@ -1,0 +1,257 @@
+"""Which share of the target's batch norm statistics serves: networks × folders of photographs × rules.
+
+    CLONES=… python benchmarks/adapt_statistics.py --photographs PHOTOGRAPHS --networks NETWORKS
+        [--out docs/results/adapt_statistics.csv]
+
+PHOTOGRAPHS and NETWORKS are of ``benchmarks/photographs.py`` and ``benchmarks/photograph_networks.py``, CLONES as in
+``benchmarks/public_networks.py``. A folder is 14 images, evenly from a domain. Each layer's statistics of the folder
+are gathered once, through layers that all use their batch of four, as by
+:func:`seg.models.adaptive_batch_norm.re_estimated`; then each rule says which share of them a layer takes. A row is a
+network, a folder and a rule, with the mIoU in per cent on the folder's labels. The same command continues with the
+missing rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import albumentations as A
+import numpy as np
+import public_networks
+import segmentation_models_pytorch as smp
+import torch
+from csv_rows import CsvRows
+from numpy.typing import NDArray
+from photograph_networks import NETWORKS, SIZES, load, parts
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+IMAGES, BATCH = 14, 4
+PUBLIC = ("espnetv2_05", "espnetv2_10", "espnetv2_15", "espnetv2_20", "espnet_q3", "espnet_q5", "espnet_q8")
+#: Domains of a set that its networks have not seen.
+TARGETS = {
+    "camvid": ("0001TP",), "cracks": ("drone", "concrete"), "discs": ("drishti",), "vessels": ("chase",), "field": (),
+}  # fmt: skip
+#: Changes of a source's own unseen images: none, and shifts of one kind.
+SHIFTS: dict[str, A.BasicTransform | None] = {
+    "unshifted": None,
+    "fog": A.RandomFog(fog_coef_range=(0.5, 0.5), alpha_coef=0.1, p=1),
+    "dark": A.RandomBrightnessContrast((-0.4, -0.4), (-0.3, -0.3), p=1),
+    "white balance": A.RGBShift((30, 30), (0, 0), (-30, -30), p=1),
+    "blur": A.GaussianBlur((7, 7), (2.0, 2.0), p=1),
+    "noise": A.GaussNoise((0.12, 0.12), p=1),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is known of a layer: moments of its input, (C,) each, stored and of the folder and of its two halves."""
+
+    mean: Tensor
+    var: Tensor
+    target_mean: Tensor
+    target_var: Tensor
+    half_means: tuple[Tensor, Tensor]
+    half_vars: tuple[Tensor, Tensor]
+    place: float  #: 0 of the first layer, 1 of the last
+
+    @property
+    def distance(self) -> float:
+        """Mean over channels of the distance of the means, in deviations of the source."""
+        return float(((self.target_mean - self.mean).abs() / self.var.clamp_min(1e-12).sqrt()).mean())
+
+    @property
+    def noise(self) -> float:
+        """The same between two halves of the folder."""
+        first, second = self.half_means
+        return float(((first - second).abs() / self.var.clamp_min(1e-12).sqrt()).mean())
+
+
+Rule = Callable[[list[Layer]], list[float]]
+
+
+def first_distance(layers: list[Layer]) -> float:
+    """The mean distance of the first tenth of the layers, at least three."""
+    number = max(3, len(layers) // 10)
+    return float(np.mean([layer.distance for layer in layers[:number]]))
+
+
+def fixed(share: float) -> Rule:
+    """The same share everywhere."""
+    return lambda layers: [share] * len(layers)
+
+
+def falling(share: float) -> Rule:
+    """A share that falls to 0 at the last layer."""
+    return lambda layers: [share * (1 - layer.place) for layer in layers]
+
+
+def by_shift(prior: float) -> Rule:
+    """One share, which the distance of the first layers says."""
+    return lambda layers: [first_distance(layers) / (first_distance(layers) + prior)] * len(layers)
+
+
+def by_layer(prior: float) -> Rule:
+    """Each layer's share by its own distance."""
+    return lambda layers: [layer.distance / (layer.distance + prior) for layer in layers]
+
+
+def by_noise(prior: float) -> Rule:
+    """Each layer's share by the square of its distance, in units of what two halves of the folder differ by."""
+    return lambda layers: [layer.distance**2 / (layer.distance**2 + prior * layer.noise**2 + 1e-12) for layer in layers]
+
+
+RULES: dict[str, Rule] = {
+    **{f"fixed {share}": fixed(share) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)},
+    **{f"falling {share}": falling(share) for share in (0.4, 0.5, 0.6)},
+    **{f"shift {prior}": by_shift(prior) for prior in (0.5,)},
+}
+
+
+def norms(network: nn.Module) -> list[_BatchNorm]:
+    """Its batch norms, in the order of their names."""
+    return [
+        layer
+        for _, layer in network.named_modules()
+        if isinstance(layer, _BatchNorm) and layer.running_mean is not None
+    ]
+
+
+@torch.no_grad()
+def gather(network: nn.Module, batches: Sequence[Tensor]) -> list[Layer]:
+    """The moments of every layer on the batches, in the order in which the layers run; every second image is a half."""
+    layers, order = norms(network), []
+    sums = {id(layer): torch.zeros(2, 3, layer.num_features, dtype=torch.float64) for layer in layers}
+
+    def add(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if layer not in order:
+            order.append(layer)
+        pixels = inputs[0].double().flatten(2)
+        each = torch.stack([torch.full_like(pixels[..., 0], pixels.shape[2]), pixels.sum(2), pixels.square().sum(2)])
+        for half in range(2):
+            sums[id(layer)][half] += each[:, half::2].sum(1)
+
+    stored = [(layer.running_mean, layer.running_var) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(add) for layer in layers]
+    for layer in layers:
+        layer.running_mean = layer.running_var = None
+    for images in batches:
+        network(images)
+    for hook in hooks:
+        hook.remove()
+    for layer, (mean, var) in zip(layers, stored, strict=True):
+        layer.running_mean, layer.running_var = mean, var
+    found = []
+    for index, layer in enumerate(order):
+        moments = [_moments(part) for part in (sums[id(layer)].sum(0), *sums[id(layer)])]
+        found.append(Layer(
+            layer.running_mean, layer.running_var, *moments[0], tuple(m for m, _ in moments[1:]),  # type: ignore[arg-type]
+            tuple(v for _, v in moments[1:]), index / max(1, len(order) - 1),  # type: ignore[arg-type]
+        ))  # fmt: skip
+    network._bed_order = order  # type: ignore[assignment]
+    return found
+
+
+def _moments(sums: Tensor) -> tuple[Tensor, Tensor]:
+    mean = sums[1] / sums[0]
+    return mean.float(), (sums[2] / sums[0] - mean.square()).clamp_min(0).float()
+
+
+@torch.no_grad()
+def score(
+    network: nn.Module,
+    layers: list[Layer],
+    shares: list[float],
+    batches: Sequence[Tensor],
+    labels: Sequence[NDArray[np.uint8]],
+) -> float:
+    """mIoU in per cent with a share of the folder's statistics in each layer; the network is as before afterwards."""
+    for layer, moments, share in zip(network._bed_order, layers, shares, strict=True):  # type: ignore[arg-type]
+        apart = moments.target_mean - moments.mean
+        layer.running_mean = moments.mean + share * apart
+        layer.running_var = torch.lerp(moments.var, moments.target_var, share) + share * (1 - share) * apart.square()
+    table: NDArray[np.int64] | None = None
+    for index, label in enumerate(labels):
+        logits = network(batches[index // BATCH][index % BATCH][None])
+        found = F.interpolate(logits, label.shape, mode="bilinear")[0].argmax(0).numpy()
+        size = logits.shape[1]
+        table = np.zeros((size, size), np.int64) if table is None else table
+        known = label < size
+        table += np.bincount(label[known].astype(int) * size + found[known], minlength=size * size).reshape(size, size)
+    for layer, moments in zip(network._bed_order, layers, strict=True):  # type: ignore[arg-type]
+        layer.running_mean, layer.running_var = moments.mean, moments.var
+    assert table is not None
+    hits, union = np.diag(table), table.sum(0) + table.sum(1) - np.diag(table)
+    there = table.sum(1) > 0
+    return float(100 * (hits / np.maximum(union, 1))[there].mean())
+
+
+def folders(root: Path, name: str) -> Iterator[tuple[str, list[Path], A.BasicTransform | None]]:
+    """The folders of a network: by name, their files, and what is done to each image."""
+    if name in PUBLIC:
+        for domain in ("Seq05VD", "0001TP", "0016E5", "0006R0"):
+            yield domain, sorted((root / "camvid" / domain / "images").iterdir()), None
+    elif name == "wnet":
+        yield "chase", sorted((root / "vessels/chase/images").iterdir()), None
+    else:
+        group, sources, *_ = NETWORKS[name]
+        for domain in TARGETS[group]:
+            yield domain, sorted((root / group / domain / "images").iterdir()), None
+        unseen = [file for domain in sources for file in parts(root / group, domain)[1]]
+        for shift, change in SHIFTS.items():
+            yield shift, unseen, change
+
+
+def opened(name: str, networks: Path) -> tuple[nn.Module, Tensor, tuple[int, int]]:
+    """A network, its (2, 3) mean and deviation of RGB from 0 to 1, and the size at which it sees images."""
+    if name in NETWORKS:
+        moments = torch.full((2, 3), 0.5)
+        return smp.from_pretrained(str(networks / name)).eval(), moments, SIZES[NETWORKS[name][0]]
+    size = SIZES["vessels" if name == "wnet" else "camvid"]
+    return getattr(public_networks, name)().eval(), public_networks.IMAGENET, size
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("photographs", "networks"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_statistics.csv"))
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    rows = CsvRows(options.out, ["network", "folder", "rule"], ["distance", "mean_share", "miou"])
+    for name in (*PUBLIC, *NETWORKS, "wnet"):
+        if options.only not in name or (name in NETWORKS and not (options.networks / name).exists()):
+            continue
+        network, moments, size = opened(name, options.networks)
+        for folder, files, change in folders(options.photographs, name):
+            missing = [rule for rule in RULES if rows.get({"network": name, "folder": folder, "rule": rule}) is None]
+            if not missing:
+                continue
+            files = [files[index * len(files) // IMAGES] for index in range(IMAGES)]
+            pairs = [load(file, size) for file in files]
+            if change is not None:
+                pairs = [
+                    (A.Compose([change], seed=i)(image=image)["image"], label) for i, (image, label) in enumerate(pairs)
+                ]
+            images = torch.stack([torch.from_numpy(image.copy()).permute(2, 0, 1) / 255 for image, _ in pairs])
+            batches = list(((images - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)).split(BATCH))
+            labels = [label for _, label in pairs]
+            with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
+                layers = gather(network, batches)
+                for rule in missing:
+                    shares = RULES[rule](layers)
+                    rows.add({
+                        "network": name, "folder": folder, "rule": rule,
+                        "distance": round(first_distance(layers), 4), "mean_share": round(float(np.mean(shares)), 4),
+                        "miou": round(score(network, layers, shares, batches, labels), 2),
+                    })  # fmt: skip
+            print(name, folder, flush=True)
+
+
+if __name__ == "__main__":
+    main()

