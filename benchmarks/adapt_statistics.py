@@ -195,7 +195,7 @@ def folders(root: Path, name: str) -> Iterator[tuple[str, list[Path], A.BasicTra
     if name in PUBLIC:
         for domain in ("Seq05VD", "0001TP", "0016E5", "0006R0"):
             yield domain, sorted((root / "camvid" / domain / "images").iterdir()), None
-    elif name == "wnet":
+    elif name == "wnet_drive":
         yield "chase", sorted((root / "vessels/chase/images").iterdir()), None
     else:
         group, sources, *_ = NETWORKS[name]
@@ -211,8 +211,8 @@ def opened(name: str, networks: Path) -> tuple[nn.Module, Tensor, tuple[int, int
     if name in NETWORKS:
         moments = torch.full((2, 3), 0.5)
         return smp.from_pretrained(str(networks / name)).eval(), moments, SIZES[NETWORKS[name][0]]
-    size = SIZES["vessels" if name == "wnet" else "camvid"]
-    return getattr(public_networks, name)().eval(), public_networks.IMAGENET, size
+    size = SIZES["vessels" if name == "wnet_drive" else "camvid"]
+    return getattr(public_networks, name)()[0].eval(), public_networks.IMAGENET, size
 
 
 def main() -> None:
@@ -224,7 +224,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     rows = CsvRows(options.out, ["network", "folder", "rule"], ["distance", "mean_share", "miou"])
-    for name in (*PUBLIC, *NETWORKS, "wnet"):
+    for name in (*PUBLIC, *NETWORKS, "wnet_drive"):
         if options.only not in name or (name in NETWORKS and not (options.networks / name).exists()):
             continue
         network, moments, size = opened(name, options.networks)

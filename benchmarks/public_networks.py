@@ -14,9 +14,10 @@ import importlib
 import io
 import os
 import sys
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from photographs import Clone
@@ -123,5 +124,13 @@ def wnet() -> nn.Module:
     return Vessels(network)
 
 
-espnetv2_05, espnetv2_10, espnetv2_15, espnetv2_20 = (partial(espnetv2, width) for width in (0.5, 1.0, 1.5, 2.0))
-espnet_q3, espnet_q5, espnet_q8 = (partial(espnet, depth) for depth in (3, 5, 8))
+def _described(build: Callable[..., nn.Module], *arguments: float) -> Callable[[], tuple[nn.Module, dict[str, Any]]]:
+    """A function for ``--model``: the network, and what it takes and returns."""
+    facts = {"multiple": 32, "mean": IMAGENET[0].tolist(), "std": IMAGENET[1].tolist(), "order": "rgb"}
+    classes = ["background", "vessel"] if build is wnet else list(CAMVID)
+    return lambda: (build(*arguments), {**facts, "classes": classes})
+
+
+espnetv2_05, espnetv2_10, espnetv2_15, espnetv2_20 = (_described(espnetv2, width) for width in (0.5, 1.0, 1.5, 2.0))
+espnet_q3, espnet_q5, espnet_q8 = (_described(espnet, depth) for depth in (3, 5, 8))
+wnet_drive = _described(wnet)

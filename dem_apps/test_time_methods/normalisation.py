@@ -92,7 +92,7 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     """Within, batch norm normalises by :func:`shares` of the batch's statistics; the stored ones stay.
 
     With a share of 1 a layer is in ``train()`` mode, and the gradient flows through the statistics, as in Tent; a
-    mixture is a constant. A layer with a single value per channel keeps its stored statistics.
+    mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.
     """
     handles = []
     for layer, share in shares(model, bn_alpha).items():
@@ -116,7 +116,7 @@ class _Mixture:
     @torch.no_grad()
     def mix(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         features = inputs[0]
-        single = features.numel() == features.shape[1]
+        single = features.numel() <= features.shape[1]
         layer.training = self.share == 1.0 and not single
         if self.share in (0.0, 1.0) or single:
             return

@@ -82,7 +82,8 @@ class Result:
     @property
     def refused(self) -> bool:
         """Whether an adaptation was made and not accepted."""
-        return not self.adapted and self.outcome.used is None and self.outcome.checks[-1].evidence is not None
+        last = self.outcome.checks[-1]
+        return self.outcome.used is None and not last.verdict.adapt and last.evidence is not None
 
     @property
     def _kept(self) -> str:

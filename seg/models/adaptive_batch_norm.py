@@ -89,11 +89,11 @@ class _Sums:
         """A hook before a layer's forward; its input is (B, C, …)."""
         features = inputs[0]
         number = features.numel() // features.shape[1]
-        if number == 1:  # of no variance: such as an image that a network pools to one value
+        if number <= 1:  # of no variance: such as an image that a network pools to one value
             layer.running_mean, layer.running_var = self.before
             return
         # without any, a layer in eval() normalises by its own batch
-        layer.running_mean = layer.running_var = None
+        layer.running_mean = layer.running_var = None  # type: ignore[assignment]
         dims = [0, *range(2, features.ndim)]
         variance, mean = (part.double() for part in torch.var_mean(features.float(), dims, correction=0))
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])

@@ -211,7 +211,9 @@ def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepte
 
 
 @pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
-def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, capsys) -> None:
+def test_what_harms_is_kept_apart_and_accepted_on_demand(
+    config: AdaptConfig, mode: str, monkeypatch, capsys, tmp_path: Path
+) -> None:
     monkeypatch.setattr("seg.adaptation.watched.decide", lambda *_: Verdict(False, "the test says so"))
     result = adapt(replace(config, mode=mode))
     out = Path(str(config.out))
@@ -220,6 +222,15 @@ def test_what_harms_is_not_used(config: AdaptConfig, mode: str, monkeypatch, cap
     assert not moved(str(config.weights), out)
     assert "Not adapted: " in capsys.readouterr().out
     assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
+    refused = {name: content for name, content in contents(out / "refused/after").items() if "entropy" in name}
+    assert refused.keys() <= contents(out / "before").keys()
+    assert any(content != contents(out / "before")[name] for name, content in refused.items())
+    accepted = adapt(replace(config, mode=mode, accept=True, out=str(tmp_path / "accepted")))
+    assert accepted.adapted
+    assert "--accept takes it, although the test says so" in capsys.readouterr().out
+    assert not (tmp_path / "accepted/refused").exists()
+    if mode == "epochs":
+        assert moved(str(config.weights), out / "refused") == moved(str(config.weights), tmp_path / "accepted") != set()
 
 
 def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path: Path) -> None:

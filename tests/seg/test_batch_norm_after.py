@@ -28,7 +28,8 @@ def runs(tiny_config, tmp_path_factory) -> tuple[Path, Path]:
     """The same training without and with."""
     folder = tmp_path_factory.mktemp("runs")
     config = dataclasses.replace(tiny_config, max_steps=4, eval_every=2, run_dir=str(folder / "without"))
-    return train(config), train(dataclasses.replace(config, batch_norm_after="target", run_dir=str(folder / "with")))
+    after = dataclasses.replace(config, batch_norm_after="target", bn_alpha=1.0, run_dir=str(folder / "with"))
+    return train(config), train(after)
 
 
 def scores(run: Path) -> dict:
@@ -59,7 +60,7 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
     for name in ("last", "selected", "best"):
         loaded = open_run(runs[1], name)[0]
         assert loaded.training.re_estimated_on == "target images"
-        expected = dict(re_estimated(loaded.network, [batch]).named_buffers())
+        expected = dict(re_estimated(loaded.network, [batch], 1.0).named_buffers())
         for buffer, value in loaded.network.named_buffers():
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
         state = load_checkpoint(runs[0] / "checkpoints", name)
@@ -72,7 +73,7 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run
         done = run_here(seg.evaluate.main, "--run", str(run), "--out", str(out), "--checkpoint", "last", *flags)
         return json.loads(out.read_text()), done.stdout
 
-    after, said = evaluated(runs[0], "after.json", "--batch-norm-after", "target")
+    after, said = evaluated(runs[0], "after.json", "--batch-norm-after", "target", "--bn-alpha", "1")
     assert "running statistics re-estimated on target images after training" in said
     trained = scores(runs[1])
     assert after["miou"] == trained["miou"]
@@ -89,7 +90,7 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run
 def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_path, capsys):
     images = tiny_pair.target_root / "leftImg8bit" / "train"
     settings = ExportConfig([str(runs[0])], str(images), str(tmp_path / "plain"), "last", device="cpu", raw=["npz"])
-    after = dataclasses.replace(settings, out=str(tmp_path / "after"), batch_norm_after="images")
+    after = dataclasses.replace(settings, out=str(tmp_path / "after"), batch_norm_after="images", bn_alpha=1.0)
     saved = dataclasses.replace(settings, out=str(tmp_path / "saved"), run=[str(runs[1])])
     said = []
     for each in (settings, after, saved):
