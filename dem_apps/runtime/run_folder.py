@@ -83,11 +83,9 @@ class RunFolder:
         return cls(path, lock)
 
     @classmethod
-    def resume(cls, path: Path, start_step: int | None, info: MetricsInfo | None = None) -> RunFolder:
+    def resume(cls, path: Path, start_step: int | None) -> RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
         run = cls(path, _locked(path), start_step)
-        if info is not None:
-            run.write_json(METRICS_INFO, asdict(info))
         for left_by_a_kill in run.checkpoints.glob(f".*.tmp{SUFFIX}"):
             left_by_a_kill.unlink()
         return run
@@ -110,7 +108,6 @@ class RunFolder:
         """Write ``document`` as ``name`` in the folder, in one step."""
         path = self.path / name
         with self._writing():
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _json(document))
         return path
 

@@ -89,7 +89,7 @@ def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
         step = checkpoint["step"] if checkpoint is not None else None
-        return RunFolder.resume(Path(config.run_dir), step, described_metrics())
+        return RunFolder.resume(Path(config.run_dir), step)
     env = config.env.replace("/", "-").replace(":", "-")
     path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
     return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())

@@ -191,7 +191,7 @@ def _open(
         info = described_metrics(len(pair.classes), in_words(config, state.predict.model))
         path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
         if config.resume:
-            folder = RunFolder.resume(path, None if saved is None else state.step, info)
+            folder = RunFolder.resume(path, None if saved is None else state.step)
         else:
             folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if saved is None:
