@@ -45,10 +45,6 @@ class SelfTraining(Method):
         weights: PseudoLabelWeights,
     ) -> None:
         super().__init__(network, num_classes, make_objectives)
-        if len(self_training.ignored_rows) != 2:
-            raise InputError(
-                f"--self-training.ignored-rows: expected two numbers, TOP,BOTTOM, got {self_training.ignored_rows}"
-            )
         self.settings = self_training
         self.weights = {head: getattr(weights, f"pseudo_{head}") for head in network.heads}
         device = network.accelerator.device
@@ -97,17 +93,12 @@ class SelfTraining(Method):
         return self.teacher.model
 
     @torch.no_grad()
-    def _labelled(self, images: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The teacher's labels (B, H, W) and their weights, 0 in ignored rows and where there is no data."""
+    def _labelled(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The teacher's labels (B, H, W) and their weights, 0 where there is no data."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
         label, weight = self.pseudo_labels(self.teacher(images, "target")["main"], valid)
         self.teacher.model.train(was_training)
-        top, bottom = self.settings.ignored_rows
-        if top or bottom:
-            weight = weight.clone()
-            weight[:, :top] = 0.0
-            weight[:, weight.shape[1] - bottom :] = 0.0
         return label, weight
 
     def _views_teach(self) -> bool:

@@ -52,10 +52,6 @@ class SelfTrainingConfig:
     mask_ratio: float = option(
         0.0, "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none", at_least=0, at_most=1
     )
-    ignored_rows: list[int] = option(
-        [0, 0], "rows at the top and at the bottom without pseudo-labels: sky margin, bonnet", at_least=0,
-        value="TOP,BOTTOM",
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

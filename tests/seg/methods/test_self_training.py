@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.same_state import same
-from support.training_steps import MODEL, C, H, assert_close, fresh, full_size, micro_batch
+from support.training_steps import MODEL, C, assert_close, fresh, full_size, micro_batch
 from torch import nn
 from torch.nn import functional as F
 
@@ -192,13 +192,6 @@ def test_hidden_blocks_are_whole_and_of_the_share() -> None:
     blocks = kept[:, : 35 // side * side, : 64 // side * side].unfold(1, side, side).unfold(2, side, side)
     assert set(blocks.mean((3, 4)).unique().tolist()) == {0.0, 1.0}
     assert 0.25 < float(kept.mean()) < 0.35
-
-
-def test_rows_without_pseudo_labels() -> None:
-    state = fresh_with(ignored_rows=[4, 6])
-    _, weight = state.method._labelled(micro_batch(0).target["image"])
-    assert weight[:, :4].sum() == weight[:, H - 6 :].sum() == 0
-    assert weight[:, 4 : H - 6].min() > 0
 
 
 def test_images_of_two_sizes_cannot_be_mixed() -> None:
