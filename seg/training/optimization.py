@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import world_size
+from dem_apps.test_time_methods.network import all_finite
 
 Batch = dict[str, Any]
 Values = dict[str, Tensor]
@@ -55,7 +56,7 @@ class PolySchedule:
 def update(
     module: nn.Module, optimizer: Any, logged: Sequence[Values], batches: Sequence[MicroBatch], step: int
 ) -> dict[str, float]:
-    """The optimiser's step after the backward of every micro-batch, unless a loss is not finite.
+    """The optimiser's step after the backward of every micro-batch, unless a loss or a gradient is not finite.
 
     The optimiser is prepared by accelerate, so that it undoes the loss scale of fp16; ``logged`` are each micro-batch's
     losses, and ``step`` counts from 1. Returns the losses, the mean over micro-batches and processes. Raises
@@ -63,7 +64,13 @@ def update(
     """
     _average_gradients(module)
     means = _means(logged)
-    _refuse_nonfinite(means, logged, step, batches)
+    wrong = {name: value for name, value in means.items() if not math.isfinite(value)}
+    gradients = (parameter.grad for parameter in module.parameters() if parameter.grad is not None)
+    # the loss scale of fp16 leaves out such a step by itself
+    if not wrong and getattr(optimizer, "scaler", None) is None and not all_finite(gradients):
+        wrong = {"the gradient": math.nan}
+    if wrong:
+        _refuse_nonfinite(wrong, logged, step, batches)
     optimizer.step()
     return means
 
@@ -90,15 +97,12 @@ def _means(logged: Sequence[Values]) -> dict[str, float]:
 
 
 def _refuse_nonfinite(
-    means: dict[str, float], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
+    wrong: dict[str, float], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
 ) -> None:
-    """Stop at a loss that is NaN or infinite, in every process alike: the means are those of all of them."""
-    wrong = {name: value for name, value in means.items() if not math.isfinite(value)}
-    if not wrong:
-        return
+    """Stop at what is NaN or infinite, in every process alike: it is of all of them."""
     images: list[str] = []
     for values, (source, target) in zip(logged, batches, strict=True):
-        names = [name for name in wrong if not values[name].isfinite()]
+        names = [name for name in wrong if name not in values or not values[name].isfinite()]
         if any(not name.startswith("target/") for name in names):
             images += source["name"]
         if any(not name.startswith("source/") for name in names):

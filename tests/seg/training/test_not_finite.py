@@ -25,9 +25,17 @@ def plant_source_image(_state: Any, micro_batches: Any) -> None:
     micro_batches[0].source["image"][1, 0, 3, 3] = math.inf
 
 
+def plant_gradient(state: Any, _micro_batches: Any) -> None:
+    state.model.main_head.branches[0].weight.register_hook(lambda gradient: gradient * math.nan)
+
+
 @pytest.mark.parametrize(
     ("method", "plant", "losses"),
-    [("minent", plant_weight, "source/cross_entropy_main"), ("advent", plant_source_image, "source/cross_entropy_aux")],
+    [
+        ("minent", plant_weight, "source/cross_entropy_main"),
+        ("advent", plant_source_image, "source/cross_entropy_aux"),
+        ("minent", plant_gradient, "the gradient (nan)"),
+    ],
 )
 def test_training_stops_with_one_sentence(
     method: str, plant: Any, losses: str, tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: Any
