@@ -181,7 +181,7 @@ def adapt(config: AdaptConfig) -> Result:
         size = (config.size[0], config.size[1]) if config.size else trained.description.size
         folder = ImageFolder(Path(str(config.images)), trained.description, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
-        found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([folder.root])}"
+        found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([Path(str(config.images))])}"
         notes = (*trained.description.notes, *(labels.notes if labels else ()))
         print(*notes, f"adapting: {found}, results in {out}", sep="\n", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None

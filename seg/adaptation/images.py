@@ -27,30 +27,17 @@ from seg.scores.metrics import confusion
 
 
 class ImageFolder:
-    """A folder of images, in the order of their names. Unreadable files are named on stderr and left out.
+    """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
 
-    Args:
-        source: the folder, or one image.
-        description: of the network.
-        size: (width, height) that the network sees; None is each image's own. Both are rounded to the nearest multiple
-            that the network takes.
-        device: where batches go.
-
-    Attributes:
-        relative: the images' paths below the folder.
-        root: the folder.
-        names: where what is written of each begins, below a folder of results.
-        skipped: why an image was left out, by its path below the folder.
-
-    Raises:
-        InputError: no such folder, or no readable image in it.
+    The network sees images at ``size``, (width, height), None for each image's own, rounded to the nearest multiple
+    that it takes. An InputError where no image can be read.
     """
 
     def __init__(
         self, source: Path, description: Description, size: tuple[int, int] | None, device: torch.device
     ) -> None:
         self.description, self.device = description, device
-        self.skipped: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
         self.sizes: list[tuple[int, int]] = []
         self.root = root = source if source.is_dir() else source.parent
@@ -65,7 +52,7 @@ class ImageFolder:
         if not self.files:
             raise InputError(f"--images: no image in {source} can be read")
         self.relative = [file.relative_to(root) for file in self.files]
-        self.names = output_names(self.relative)
+        self.names = output_names(self.relative)  # where what is written of each begins
 
     def __len__(self) -> int:
         return len(self.files)
@@ -122,19 +109,9 @@ class ImageFolder:
 
 
 class Labels:
-    """Label images of some of the images.
+    """The label images in ``folder`` of some of ``images``, paths below ``root``; ``notes`` are warnings about them.
 
-    Args:
-        folder: holds ``a/b.png`` for the image ``a/b.jpg``, see :func:`seg.data.files.find_labels`.
-        images: paths of the images below their folder.
-        classes: whose ids the label images hold.
-        root: the images' folder.
-
-    Attributes:
-        notes: warnings and notes about what they hold.
-
-    Raises:
-        InputError: no label, or labels that no score can be computed of.
+    Raises InputError: no label of any image, or labels of which no score can be computed.
     """
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet, root: Path) -> None:

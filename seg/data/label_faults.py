@@ -41,25 +41,23 @@ class FileReport:
 
 
 def look_at_labels(
-    title: str,
-    files: Sequence[tuple[Path, Path]],
-    classes: ClassSet,
-    layout: Layout = OWN_IDS,
+    title: str, files: Sequence[tuple[Path, Path]], classes: ClassSet, layout: Layout = OWN_IDS
 ) -> list[str]:
     """Warnings and notes about labels, called ``title``, of (image, label) files; of many files some are looked at.
 
     Raises InputError: a damaged label, an id of no class, labels that hold fewer than two classes.
     """
-    reports: list[FileReport] = []
+    reports, found = list[FileReport](), set[int]()
     pixels, number = 0, min(_LABELS, len(files))
     spread = [place * len(files) // number for place in range(number)]
     for place in (*spread, *sorted(set(range(len(files))) - set(spread))):
-        if (len(reports) >= number or pixels > _PIXELS) and len(_classes_of(reports, classes, layout)) > 1:
+        if (len(reports) >= number or pixels > _PIXELS) and len(found) > 1:
             break
         reports.append(FileReport())
         ids = check_label(reports[-1], *files[place], classes, layout)
         if ids is None:
             raise InputError(reports[-1].errors[0])
+        found |= _classes_of(reports[-1:], classes, layout)
         pixels += ids.size
     check_classes(reports, classes, layout)
     if refused := [error for report in reports for error in report.errors]:

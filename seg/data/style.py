@@ -27,10 +27,8 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
 
     FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
     from −b to b on both axes, b = ⌊β · the shorter side⌋. With b = 0 each channel's mean is exchanged and nothing else.
-    Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size.
-
-    The window of albumentations' FDA (2.0.8) lies one frequency off the centre where a side is even, so that the mean
-    stays the source's up to b = 1; it also cuts decimals off.
+    Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size. albumentations' FDA (2.0.8) has its
+    window one frequency off the centre where a side is even.
     """
     height, width = image.shape[:2]
     if reference.shape != image.shape:

@@ -39,13 +39,9 @@ _SHRUNK = 4
 
 
 def export_images(config: ExportConfig) -> int:
-    """Export; the processes of a launcher share the images.
+    """Export; the processes of a launcher share the images. Returns how many images could not be predicted.
 
-    Returns:
-        how many images could not be read, did not fit into memory or have no finite prediction.
-
-    Raises:
-        InputError: a folder, run or flag that does not fit.
+    Raises InputError: a folder, run or flag that does not fit.
     """
     with launched_processes(config.device) as processes:
         return _exported(config, processes)
@@ -87,9 +83,8 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     if processes.is_main_process:
         for run in runs:
             print(_summary(run))
-        others = left_out([source]) if source.is_dir() else ""
         skipped = f", skipped {failed}" if failed else ""
-        print(f"exported {len(files) - failed} of {len(files)} images{skipped}{others}")
+        print(f"exported {len(files) - failed} of {len(files)} images{skipped}{left_out([source])}")
     return failed
 
 
