@@ -23,10 +23,6 @@ def test_it_is_the_environments_or_the_papers(env: str, algo: str, weight: float
     assert resolve(TrainConfig(env=env, algo=algo)).ent_coef == weight
 
 
-def test_the_flag_wins() -> None:
-    assert resolve(TrainConfig(env=DOORKEY, ent_coef=0.5)).ent_coef == 0.5
-
-
 def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path: Path) -> None:
     file = tmp_path / "zoo.yaml"
     file.write_text(f"{EMPTY}: {{policy: MlpPolicy, n_timesteps: 1.0e+5, n_envs: 1, ent_coef: 0.0}}\n")

@@ -101,7 +101,8 @@ def test_it_takes_sb3s_own_path_and_resumes(
     monkeypatch.chdir(tmp_path)
     flags = ["--env", f"Drawn-{kind}-v0", *FLAGS, *(["--hyperparameters.normalize", normalize] if normalize else [])]
     rl.train.main([*flags, "--run-dir", "whole"])
-    assert json.loads(Path("whole/eval.json").read_text())["episodes"] == 2
+    scores = json.loads(Path("whole/eval.json").read_text())
+    assert (scores["episodes"], scores["mean_length"]) == (2, 9)  # not cut, however short the training
     config = read_run(Path("whole"))
     assert config.hyperparameters["policy"] == policy
     assert untrained_model(config).not_fast is not None or kind == "small"
@@ -253,8 +254,3 @@ def test_presets(env: str, algo: str, steps: float) -> None:
     assert config.timesteps == steps
     assert config.goal_return is not None
     assert untrained_model(config).n_envs == config.hyperparameters["n_envs"]
-
-
-def test_the_preset_of_lunar_lander() -> None:
-    pytest.importorskip("Box2D")
-    assert untrained_model(resolve(TrainConfig(env="LunarLander-v3"))).n_envs == 16

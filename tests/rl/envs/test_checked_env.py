@@ -24,6 +24,8 @@ class Faulty(gym.Env):
         self.fault = fault
         self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
         self.action_space = spaces.Discrete(2)
+        if fault == "sequence":
+            self.observation_space = spaces.Sequence(self.observation_space)  # type: ignore[assignment]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -53,6 +55,7 @@ def train() -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
+        ("sequence", r"are a Sequence that SB3 has no network for; wrap it in a module of your own"),
         ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
         ("None observation", r"reset\(\) gave an observation of shape \(\), "),
         ("step shape", r"step\(\) gave an observation of shape \(1,\)"),

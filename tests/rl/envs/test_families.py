@@ -20,12 +20,11 @@ import rl.train
 import rl.tune
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config, parse_search
-from rl.config import TrainConfig, resolve
+from rl.config import TrainConfig, evaluation_length, resolve
 from rl.envs import families
-from rl.envs.families import FAMILIES, GYMNASIUM, WRAPPERS, family_of
+from rl.envs.families import FAMILIES, family_of
 from rl.envs.family import Family
 from rl.envs.make import check_env_id, make_env
-from rl.envs.minigrid import MINIGRID
 from rl.training.entries import find_entry
 from rl.training.run import untrained_model
 
@@ -80,13 +79,6 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
     assert untrained_model(config).learn(32).num_timesteps == 32
 
 
-def test_the_longest_prefix_has_the_id() -> None:
-    assert family_of("MiniGrid-DoorKey-5x5-v0") is MINIGRID
-    assert family_of("CartPole-v1") is GYMNASIUM
-    assert family_of("somewhere.else:MiniGrid-DoorKey-5x5-v0") is MINIGRID
-    assert set(MINIGRID.wrappers) | set(GYMNASIUM.wrappers) == set(WRAPPERS)
-
-
 def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     poles = Family(prefixes=("MountainCar-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}})
     monkeypatch.setitem(families.FAMILIES, "poles", poles)
@@ -116,6 +108,14 @@ def test_flags_are_known_before_defaults_and_minigrid_brings_its_wrapper(
     made = make_env(env, wrapper)
     for seed in range(8):  # BossLevel's missions are longer than FlatObsWrapper takes
         assert made.observation_space.contains(made.reset(seed=seed)[0])
+
+
+def test_a_time_limit_among_the_wrappers_plans_the_evaluations() -> None:
+    limit = "[{gymnasium.wrappers.TimeLimit: {max_episode_steps: 50}}]"
+    flags = ["--env", "CartPole-v1", "--timesteps", "10000", "--hyperparameters.env_wrapper", limit]
+    config = resolve(parse_config(TrainConfig, "x", "x", flags))
+    assert (evaluation_length(config), config.eval_freq) == (50, 10_000 // 7)
+    assert evaluation_length(resolve(TrainConfig(env="CartPole-v1"))) == 500
 
 
 def test_the_advice_of_a_refusal_is_followed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from dem_apps.fused.numpy_objective import by_equations
 from rl import with_entropy_objective
 from rl.hook import adaptive_entropy
 from rl.hook.algorithm import POLICY_TERMS, build_term
-from rl.hook.complexity import Complexity, complexity
+from rl.hook.complexity import complexity
 
 C = 5
 
@@ -31,14 +31,6 @@ def test_complexity_is_entropy_times_the_distance_from_uniform() -> None:
     assert torch.autograd.gradcheck(lambda z: complexity(z, 1), (logits[:4].detach().requires_grad_(),))
     assert complexity(torch.zeros(3, C)).tolist() == pytest.approx([0.0] * 3, abs=1e-6)
     assert complexity(torch.tensor([[200.0, 0, 0, 0, 0]])).item() == 0.0
-
-
-def test_a_forbidden_action_is_not_there() -> None:
-    logits = logits_of(8)
-    mask = torch.zeros_like(logits, dtype=torch.bool)
-    mask[:, 2] = True
-    without = complexity(logits[:, [0, 1, 3, 4]], 1)
-    assert torch.allclose(Complexity(C)(logits, class_mask=mask), without.mean(), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", POLICY_TERMS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import gymnasium as gym
@@ -15,7 +14,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from dem_apps.errors import InputError
 from rl.envs.make import make_training_envs
 from rl.results.evaluator import FINAL, Episode, Evaluator, summary
-from rl.results.video import MOST_FRAMES, check_video_file, record_episodes
+from rl.results.video import MOST_FRAMES, record_episodes
 
 EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -85,15 +84,6 @@ def test_a_gif_shows_every_step_of_the_episodes(
     with pytest.raises(InputError, match=r"video\.gif exists already and is never overwritten"):
         record_episodes(model, EMPTY, short[:1], file, "about", wrapper=FLAT)
     assert file.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("video.avi", "--video: expected a file ending in .gif, got"), ("missing/video.gif", "does not exist")],
-)
-def test_files_that_will_not_do(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        check_video_file(tmp_path / name)
 
 
 def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: OnPolicyAlgorithm) -> None:
