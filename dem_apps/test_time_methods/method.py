@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -68,9 +68,9 @@ def check_images(name: str, images: Any) -> None:
     """That a batch of images is a tensor. Raises ValueError: what a DataLoader of labelled images yields, and more."""
     if isinstance(images, Tensor) and images.ndim:
         return
-    what = f"a {type(images).__name__}" + (f" of {len(images)}" if isinstance(images, Sized) else "")
-    pair = "; pass the images of it" if isinstance(images, (list, tuple, Mapping)) else ""
-    raise InputError(f"{name}: expected a tensor of images (B, …), got {what}{pair}")
+    several = isinstance(images, (list, tuple, Mapping))
+    what = f"a {type(images).__name__}" + (f" of {len(images)}; pass the images of it" if several else "")
+    raise InputError(f"{name}: expected a tensor of images (B, …), got {what}")
 
 
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:

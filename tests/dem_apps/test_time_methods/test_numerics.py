@@ -189,6 +189,7 @@ def test_an_empty_batch_moves_nothing(method: str, batch_norm: str) -> None:
         ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list of 2; pass the images of it"),
         ({"image": torch.zeros(2, 3, 8, 8)}, "got a dict of 1; pass the images of it"),
         (torch.zeros(2, 3, 8, 8).numpy(), "got a ndarray"),
+        (torch.tensor(0.0), "got a Tensor"),
         (None, "got a NoneType"),
     ],
 )
