@@ -197,7 +197,7 @@ def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, setti
     other = dataclasses.replace(
         config, model=ModelConfig(name="pretrained", start_from=str(run)), run_dir=str(tmp_path / "2")
     )
-    write_classes(tmp_path, road=3, car=4)  # other ids of the same classes
+    write_classes(tmp_path, road=7, car=26)
     assert (seg.train.train(other) / NETWORK_FILE).is_file()
     write_classes(tmp_path, car=26, road=7)
     with pytest.raises(InputError, match=r"output 0 of .* is 'road', and in --classes 'car'"):
