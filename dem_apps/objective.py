@@ -97,12 +97,8 @@ class EntropyObjective(nn.Module):
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
 
-        Args:
-            logits: of any floating dtype, finite in elements that count nowhere and at forbidden classes.
-            dim: the class dimension, not negative.
-            class_mask: boolean, the logits' shape, True where a class has probability 0; every element has an allowed
-                class.
-            batch: of the whole call.
+        The logits are finite in elements that count nowhere and at forbidden classes, ``dim`` is not negative, and
+        ``class_mask`` of the logits' shape leaves every element a class.
         """
         raise NotImplementedError
 

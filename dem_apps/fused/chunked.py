@@ -36,18 +36,10 @@ def chunked_pass(
     size = num_classes if grouped else 1
     length = 2 * size + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.zeros(length, dtype=torch.float64, device=rows.device)
-    gradient, predicted, inverse_delta = out
-    chunk_pass = _compiled_chunk_pass() if compiled else _chunk_pass
+    chunk_pass: Callable[..., Tensor] = _compiled_chunk_pass() if compiled else _chunk_pass
     for o, start, stop in _chunks(rows):
-        sums += chunk_pass(
-            rows[o, :, start:stop],
-            None if counted is None else counted[o, start:stop],
-            None if gradient is None else gradient[o, :, start:stop],
-            None if predicted is None else predicted[o, start:stop],
-            None if inverse_delta is None else inverse_delta[o, start:stop],
-            spec,
-            grouped,
-        )
+        parts = (None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out))
+        sums += chunk_pass(*parts, spec, grouped)
     return sums
 
 

@@ -54,8 +54,7 @@ def build_objective(
     tensor(0.3975)
 
     Args:
-        name: of the table ``OBJECTIVES``.
-        num_classes: C.
+        name: of the table ``OBJECTIVES``; ``num_classes`` is C.
         backend, balance: see :class:`dem_apps.EntropyObjective`.
         least_share: predicted classes below this share of the elements weigh less under ``reduction="balanced"``, see
             :func:`dem_apps.reduction.class_weights`.

@@ -24,9 +24,7 @@ class EATA(ETA):
         source_images: batches of preprocessed images of the training's kind, without labels; some 2000 images in the
             paper. ``()`` is for none: then this is ETA, unless a state with ω is loaded.
         fisher_weight: β; 2000 in the authors' code, 1 with Adam on CIFAR-10.
-        filter_by: as of :class:`dem_apps.test_time_methods.eta.ETA`, as are the others.
-        entropy_margin: E₀.
-        similarity: ε.
+        filter_by, entropy_margin, similarity: as of :class:`dem_apps.test_time_methods.eta.ETA`.
     """
 
     def __init__(

@@ -26,15 +26,9 @@ class Method:
         """Called once, before the first batch."""
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """Predict a batch and learn from it.
+        """Learn from a batch, and return its logits of before the update, (B, C) or (B, C, H, W).
 
-        Args:
-            learner: the network, its objective and optimiser.
-            images: as the model takes them.
-            mask: boolean, (B,) or (B, H, W) as the logits; False elements count nowhere. None for all.
-
-        Returns:
-            the logits of before the update, (B, C) or (B, C, H, W).
+        The mask is boolean, (B,) or (B, H, W) as the logits or the images; False elements count nowhere.
         """
         raise NotImplementedError
 
