@@ -69,7 +69,7 @@ class Flow:
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
         if self.statistics is not None and has_statistics(network):
-            network.load_state_dict(self.statistics(network, probe.batches).state_dict())
+            put_values(network, self.statistics(network, probe.batches).state_dict())
         adapter = self.make()
         if self.mode == "episodic":
             return self._adapt_to_each(adapter, probe, before)
@@ -94,7 +94,7 @@ class Flow:
         self._learn(watched, batches)
         watched.adapter.reset()
         watched.adapter.close()
-        network.load_state_dict(first)
+        put_values(network, first)
         used = watched.best_check if self._differs(watched.best) else None
         streamed: set[int] = set()
         if used is not None and watched.best is not None:
@@ -104,16 +104,18 @@ class Flow:
                 streamed = {index for batch in batches[:until] for index in batch}
         self._predict_after(None if used is None else plain_forward(network), streamed)
         if used is None and watched.refused is not None:
-            network.load_state_dict(watched.refused)
+            put_values(network, watched.refused)
             self._predict(REFUSED, plain_forward(network))
-            network.load_state_dict(first)
+            put_values(network, first)
         refused = watched.refused if used is None else None
         return Outcome(watched.before, watched.checks, used, watched.step, len(batches), watched.stopped, refused)
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
         """Whether the best state is another one than the unadapted network; the first look need not be."""
         own = self.trained.network.state_dict()
-        same = best is not None and all(torch.equal(value, own[name]) for name, value in best.items())
+        # a buffer of another size is one that forward makes for each size
+        values = [] if best is None else [(own[name], value) for name, value in best.items()]
+        same = bool(values) and all(torch.equal(*pair) for pair in values if pair[0].shape == pair[1].shape)
         return self.prepare is not None or not same
 
     def _prepared(self, images: Tensor) -> Tensor:

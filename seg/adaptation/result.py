@@ -20,6 +20,7 @@ from dem_apps.report.pictures import Gallery, Picture, gallery
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.terminal import console
+from dem_apps.test_time_methods.network import put_values
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
@@ -186,9 +187,9 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
     trained.save(folder / "adapted")
     if result.outcome.refused is not None:
         own = copy.deepcopy(trained.network.state_dict())
-        trained.network.load_state_dict(result.outcome.refused)
+        put_values(trained.network, result.outcome.refused)
         trained.save(folder / "refused" / "adapted")
-        trained.network.load_state_dict(own)
+        put_values(trained.network, own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
     (folder / "report.html").write_bytes(adaptation_page(result, predictions))

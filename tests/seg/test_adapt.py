@@ -56,6 +56,15 @@ def group():
     return model
 def mostly_layer_norm():
     return nn.Sequential(nn.LayerNorm(8), Own(), nn.LayerNorm(8))
+class Grid(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = build()
+    def forward(self, images):
+        self._buffers["grid"] = torch.linspace(0, 1, images.shape[3])
+        return self.own(images + self.grid)
+def grid():
+    return Grid()
 def nan():
     model = build()
     with torch.no_grad():
@@ -323,6 +332,16 @@ def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path:
     changed_ones = {name for name in before if not torch.equal(before[name], after[name])}
     assert {"encoder.bn1.running_mean", "decoder.blocks.0.conv1.1.running_var"} <= changed_ones
     assert all(name.endswith(("running_mean", "running_var")) for name in changed_ones)
+
+
+@pytest.mark.parametrize("method", ["bn", "tent"])
+def test_buffers_that_forward_makes_for_each_size(
+    config, accepted: None, networks, tmp_path: Path, method: str
+) -> None:
+    result = adapt(replace(config, method=method, size=None, **spec(networks, "grid", tmp_path)))
+    assert result.adapted
+    (written,) = (tmp_path / "out" / "adapted").iterdir()
+    assert "grid" not in torch.load(written, weights_only=True)
 
 
 @pytest.mark.parametrize(
