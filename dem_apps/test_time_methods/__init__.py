@@ -58,7 +58,7 @@ def method_options(name: str) -> list[str]:
     """The options that ``TestTimeAdapter(model, method=name, …)`` takes besides its own.
 
     >>> method_options("bn")
-    ['bn_alpha']
+    ['source_mean', 'source_std', 'mean', 'std']
     """
     method = method_class(name)
     return [] if method.__init__ is object.__init__ else list(inspect.signature(method).parameters)
