@@ -57,7 +57,7 @@ def build_method(name: str, **options: Any) -> Method:
 def method_options(name: str) -> list[str]:
     """The options that ``TestTimeAdapter(model, method=name, …)`` takes besides its own.
 
-    >>> method_options("bn")
+    >>> method_options("lab")
     ['source_mean', 'source_std', 'mean', 'std']
     """
     method = method_class(name)
