@@ -23,11 +23,12 @@ from dem_apps.errors import InputError, passed_on
 SAFETENSORS = ".safetensors"
 #: Where trainings put a state dict beside other things; of several that fit, the first is taken.
 _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
-#: What trainings put beside weights: classes that hold values and run nothing; numpy's functions have two names.
+_SCALAR = np.float64(0).__reduce__()[0]
+#: What trainings put beside weights: what holds values and runs nothing; numpy 1 had another name for its scalars.
 _VALUES: list[Any] = [
     argparse.Namespace, Counter, defaultdict, pathlib.PosixPath, np.ndarray, np.dtype,
     *(type(np.dtype(code)) for code in "?bBhHiIqQefd"),
-    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    _SCALAR, *([(_SCALAR, "numpy.core.multiarray.scalar")] if torch.__version__ >= "2.7" else []),
 ]  # fmt: skip
 _SHOWN = 6
 
