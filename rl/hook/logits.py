@@ -58,27 +58,31 @@ def acting_heads(made: list[Made], space: spaces.Space[Any], actions: Tensor, lo
         parts = getattr(distribution, "distributions", None) or getattr(distribution, "distribution", None)
         parts = parts if isinstance(parts, list) else [parts] * len(sizes)
         allowed = [getattr(part, "masks", None) for part in parts]  # of MaskablePPO
-        raw_logits = None if raw is None else raw.reshape(-1, sum(sizes)).split(sizes, dim=1)
-        for logits in (raw_logits or [], [getattr(part, "logits", torch.empty(0)) for part in parts]):
+        for own in (False, True):
+            if own:
+                logits = [getattr(part, "logits", torch.empty(0)) for part in parts]
+            else:
+                logits = [] if raw is None else list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1))
             if [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
                 continue
             heads = [(part, None if mask is None else ~mask) for part, mask in zip(logits, allowed, strict=True)]
-            if torch.allclose(_score(heads, chosen), log_prob.detach(), rtol=1e-4, atol=1e-4, equal_nan=True):
+            if not (_score(heads, chosen, own) - log_prob.detach()).abs().max() > 1e-4:  # NaN is another check's
                 return [(head, _with_impossible(head, mask)) for head, mask in heads if head.shape[1] > 1]
     return None
 
 
 @torch.no_grad()
-def _score(heads: list[Head], chosen: Tensor) -> Tensor:
-    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions), computed as the distributions do."""
-    total = torch.zeros(len(chosen), device=chosen.device)
-    for (head, mask), index in zip(heads, chosen.unbind(1), strict=True):
-        log_p = head - head.logsumexp(1, keepdim=True)
-        if mask is not None:
-            log_p = log_p.masked_fill(mask, MASKED)
-            log_p = log_p - log_p.logsumexp(1, keepdim=True)
-        total = total + log_p.gather(1, index[:, None])[:, 0]
-    return total
+def _score(heads: list[Head], chosen: Tensor, own: bool) -> Tensor:
+    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions); a distribution's ``own`` are such."""
+    scores = []
+    for (head, mask), index in zip(heads, chosen.split(1, dim=1), strict=True):
+        if mask is not None and not own:  # as sb3-contrib computes it
+            head = (head - head.logsumexp(1, keepdim=True)).masked_fill(mask, MASKED)
+            head = head - head.logsumexp(1, keepdim=True)
+        elif not own:
+            head = head.log_softmax(1)
+        scores.append(head.gather(1, index)[:, 0])
+    return sum(scores[1:], start=scores[0])
 
 
 def _with_impossible(logits: Tensor, class_mask: Tensor | None) -> Tensor | None:
