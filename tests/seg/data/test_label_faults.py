@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.pictures import noise, save
 
 from dem_apps.errors import InputError
@@ -63,6 +64,20 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
         assert "255 is in 3 of 3 labels and ignored, since --classes does not name it, and 'road' is in none" in said
         assert "100.0" not in said or main is check
     assert not (tmp_path / "out").exists()
+
+
+def test_labels_drawn_on_pixels_as_stored_are_a_warning_when_a_network_is_adapted(run, run_here, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # seen upright it is 48 pixels wide
+    for index, stored in enumerate([(32, 48), (48, 32)]):
+        save(tmp_path / "labels" / f"{index}.png", np.arange(48 * 32).reshape(stored[::-1]).astype(np.uint8) % 2)
+        (tmp_path / "images").mkdir(exist_ok=True)
+        Image.fromarray(noise(index, 32, 48)).save(tmp_path / "images" / f"{index}.jpg", exif=exif)
+    flags = [f"--{name}={tmp_path / name}" for name in ("images", "labels", "out")]
+    done = run_here(adapt.main, "--model", str(run[0]), "--method", "none", *flags)
+    assert done.returncode == 0, done.stderr
+    warned = [line for line in done.stdout.splitlines() if "is turned upright as its EXIF says" in line]
+    assert [line.partition(": is ")[0] for line in warned] == [f"warning: --labels: {tmp_path}/images/0.jpg"]
 
 
 @pytest.mark.parametrize(
