@@ -35,6 +35,7 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     envs = model.get_vec_normalize_env()
     with fitting("the checkpoint does not fit this run, normalisation"):
         model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
+        model.ep_success_buffer = deque(maxlen=model._stats_window_size)  # SB3 has both or none
         if envs is None:
             return
         for name, running in _running(envs).items():
