@@ -73,7 +73,7 @@ class SegmentationDataset(Dataset[Sample]):
         self.layout = LAYOUTS[layout]
         if classes.by_color and self.layout.ids is not None:
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
-        self.train_ids, self.known_ids = id_tables(classes, self.layout.ids)
+        self.train_ids = id_tables(classes, self.layout.ids)[0]
         pairs = _chosen(_found(root, layout, split), exclude, part, root)
         missing = [(image, label) for image, label in pairs if labelled is not False and not label.is_file()]
         if labelled is None:

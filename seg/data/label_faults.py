@@ -104,21 +104,20 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     ignored = sum(IGNORE_INDEX in report.held for report in fit)
     unsaid = layout.ids is None and not classes.by_color and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
-    said = []
+    said: list[str] = []
     if absent and ignored and unsaid:
-        said.append(
+        said = [
             f"255 is in {ignored:,} of {len(fit):,} labels and ignored, since --classes does not name it, and "
             f"{absent[0]} is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
             "there under ignored"
-        )
+        ]
     elif absent:
         names = ", ".join(absent[:_MOST_NAMES]) + (", …" if len(absent) > _MOST_NAMES else "")
         fit[0].notes.append(f"no pixel of {len(fit):,} labels is {names}")
     if len(found) < 2:
         one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
-        fit[0].errors.append(
-            "; ".join([f"{len(fit):,} labels hold {one}, of which nothing can be learnt or scored", *said])
-        )
+        sentence = f"{len(fit):,} labels hold {one}, of which nothing can be learnt or scored"
+        fit[0].errors.append("; ".join([sentence, *said]))
     else:
         fit[0].warnings += said
     return bool(said)
