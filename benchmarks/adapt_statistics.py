@@ -30,6 +30,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dem_apps.test_time_methods.normalisation import batch_norms, mixed
+from seg.scores.metrics import confusion
+
 IMAGES, BATCH = 14, 4
 PUBLIC = ("espnetv2_05", "espnetv2_10", "espnetv2_15", "espnetv2_20", "espnet_q3", "espnet_q5", "espnet_q8")
 #: Domains of a set that its networks have not seen.
@@ -112,19 +115,11 @@ RULES: dict[str, Rule] = {
 }
 
 
-def norms(network: nn.Module) -> list[_BatchNorm]:
-    """Its batch norms, in the order of their names."""
-    return [
-        layer
-        for _, layer in network.named_modules()
-        if isinstance(layer, _BatchNorm) and layer.running_mean is not None
-    ]
-
-
 @torch.no_grad()
 def gather(network: nn.Module, batches: Sequence[Tensor]) -> list[Layer]:
     """The moments of every layer on the batches, in the order in which the layers run; every second image is a half."""
-    layers, order = norms(network), []
+    layers = [layer for layer in batch_norms(network) if layer.running_mean is not None]
+    order: list[_BatchNorm] = []
     sums = {id(layer): torch.zeros(2, 3, layer.num_features, dtype=torch.float64) for layer in layers}
 
     def add(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -162,31 +157,25 @@ def _moments(sums: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def score(
-    network: nn.Module,
-    layers: list[Layer],
-    shares: list[float],
-    batches: Sequence[Tensor],
-    labels: Sequence[NDArray[np.uint8]],
-) -> float:
-    """mIoU in per cent with a share of the folder's statistics in each layer; the network is as before afterwards."""
+def take(network: nn.Module, layers: list[Layer], shares: Sequence[float]) -> None:
+    """Give the network's layers a share of the folder's statistics each."""
     for layer, moments, share in zip(network._bed_order, layers, shares, strict=True):  # type: ignore[arg-type]
-        apart = moments.target_mean - moments.mean
-        layer.running_mean = moments.mean + share * apart
-        layer.running_var = torch.lerp(moments.var, moments.target_var, share) + share * (1 - share) * apart.square()
-    table: NDArray[np.int64] | None = None
-    for index, label in enumerate(labels):
-        logits = network(batches[index // BATCH][index % BATCH][None])
-        found = F.interpolate(logits, label.shape, mode="bilinear")[0].argmax(0).numpy()
-        size = logits.shape[1]
-        table = np.zeros((size, size), np.int64) if table is None else table
-        known = label < size
-        table += np.bincount(label[known].astype(int) * size + found[known], minlength=size * size).reshape(size, size)
-    for layer, moments in zip(network._bed_order, layers, strict=True):  # type: ignore[arg-type]
-        layer.running_mean, layer.running_var = moments.mean, moments.var
-    assert table is not None
-    hits, union = np.diag(table), table.sum(0) + table.sum(1) - np.diag(table)
-    there = table.sum(1) > 0
+        layer.running_mean, layer.running_var = mixed(
+            moments.mean, moments.var, moments.target_mean, moments.target_var, share
+        )
+
+
+@torch.no_grad()
+def miou(network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]]) -> float:
+    """In per cent, over the classes that the labels contain."""
+    table = np.zeros((0, 0), np.int64)
+    for image, label in zip(torch.cat(list(batches)), labels, strict=True):
+        logits = network(image[None])
+        found = F.interpolate(logits, label.shape, mode="bilinear")[0].argmax(0)
+        known, size = torch.from_numpy(label < logits.shape[1]), logits.shape[1]
+        own = confusion(torch.from_numpy(label).long()[known], found[known], size).numpy()
+        table = own if not table.size else table + own
+    hits, union, there = np.diag(table), table.sum(0) + table.sum(1) - np.diag(table), table.sum(1) > 0
     return float(100 * (hits / np.maximum(union, 1))[there].mean())
 
 
@@ -215,6 +204,18 @@ def opened(name: str, networks: Path) -> tuple[nn.Module, Tensor, tuple[int, int
     return getattr(public_networks, name)()[0].eval(), public_networks.IMAGENET, size
 
 
+def read(
+    files: Sequence[Path], change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]
+) -> tuple[list[Tensor], list[NDArray[np.uint8]]]:
+    """Fourteen images of a folder, changed, as batches that a network takes, and their labels."""
+    chosen = [files[index * len(files) // IMAGES] for index in range(IMAGES)]
+    images, labels = zip(*(load(file, size) for file in chosen), strict=True)
+    if change is not None:
+        images = tuple(A.Compose([change], seed=index)(image=image)["image"] for index, image in enumerate(images))
+    pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
+    return list(((pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)).split(BATCH)), list(labels)
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -232,24 +233,18 @@ def main() -> None:
             missing = [rule for rule in RULES if rows.get({"network": name, "folder": folder, "rule": rule}) is None]
             if not missing:
                 continue
-            files = [files[index * len(files) // IMAGES] for index in range(IMAGES)]
-            pairs = [load(file, size) for file in files]
-            if change is not None:
-                pairs = [
-                    (A.Compose([change], seed=i)(image=image)["image"], label) for i, (image, label) in enumerate(pairs)
-                ]
-            images = torch.stack([torch.from_numpy(image.copy()).permute(2, 0, 1) / 255 for image, _ in pairs])
-            batches = list(((images - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)).split(BATCH))
-            labels = [label for _, label in pairs]
+            batches, labels = read(files, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
                 layers = gather(network, batches)
                 for rule in missing:
                     shares = RULES[rule](layers)
+                    take(network, layers, shares)
                     rows.add({
                         "network": name, "folder": folder, "rule": rule,
                         "distance": round(first_distance(layers), 4), "mean_share": round(float(np.mean(shares)), 4),
-                        "miou": round(score(network, layers, shares, batches, labels), 2),
+                        "miou": round(miou(network, batches, labels), 2),
                     })  # fmt: skip
+                take(network, layers, [0.0] * len(layers))
             print(name, folder, flush=True)
 
 
