@@ -6,8 +6,11 @@ Shapes: B images, C classes, h × w the logits' resolution.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +32,10 @@ PROBE_IMAGES = 16
 #: Looks at the network per pass over the folder, besides the first: one per ``IMAGES_PER_CHECK``, since a look costs as
 #: much as learning from two dozen; ``benchmarks/adapt_decision.py`` took the fewest.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
+
+
+#: How many times as fast convolutions have to be without oneDNN for doing without it.
+_CLEARLY = 1.5
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,10 @@ class Flow:
 
     def run(self) -> Outcome:
         """Write all predictions; afterwards the network holds the weights that are used."""
+        with quickest_convolutions(self.trained.network.eval(), self.predictions.folder.seen(0)[0][None]):
+            return self._run()
+
+    def _run(self) -> Outcome:
         self._predict_before()
         images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
@@ -200,6 +211,31 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
             return plain_forward(network.eval())(image)
 
     return lambda images: torch.cat([one(image[None]) for image in images])
+
+
+@contextmanager
+def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
+    """Within, convolutions on a CPU run without oneDNN where that is clearly faster for this network and these images.
+
+    oneDNN takes several times as long for convolutions of few channels that are no multiple of 16. Logits differ by
+    rounding.
+    """
+    flags: Any = torch.backends.mkldnn
+    if images.device.type != "cpu" or not flags.is_available() or not flags.enabled:
+        yield
+        return
+    try:
+        seconds = []
+        for flags.enabled in (False, True):
+            with torch.no_grad():
+                network(images)  # the first call chooses algorithms
+                start = time.process_time()
+                network(images)
+                seconds.append(time.process_time() - start)
+        flags.enabled = seconds[1] < _CLEARLY * seconds[0]
+        yield
+    finally:
+        flags.enabled = True
 
 
 def has_statistics(network: nn.Module) -> bool:
