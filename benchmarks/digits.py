@@ -135,6 +135,8 @@ def run(row: dict[str, Any]) -> dict[str, Any]:
     learnt = row["method"] == "tent"
     given = {"objective": row["objective"], "lr": row["lr"], "reduction": row["reduction"],
              "objective_options": row["options"], "num_classes": CLASSES} if learnt else {}  # fmt: skip
+    if row["method"] in ("bn", "tent"):
+        given["bn_alpha"] = 1.0  # as published
     adapter = TestTimeAdapter(trained(row["seed"]), row["method"], **given)
     continual, scores = row["mode"] == "continual", []
     strengths = (0, 1) if row["mode"] == "online" else (1,)

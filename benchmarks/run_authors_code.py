@@ -278,7 +278,9 @@ def compared(
     options = dict(OURS[method], **({"source_images": sources} if method == "eata" else {}))
     if code == "toolkit" and "returning_keeps" in options:
         options["returning_keeps"] = "momentum"  # it forgets the average
-    adapter = TestTimeAdapter(copy.deepcopy(start), what, lr=LRS.get(what, 0.02), num_classes=CLASSES, **options)
+    adapter = TestTimeAdapter(
+        copy.deepcopy(start), what, lr=LRS.get(what, 0.02), num_classes=CLASSES, bn_alpha=1.0, **options
+    )
     with mock.patch.object(Tensor, "cuda", lambda self: self):
         their_step, their_model = make(start, sources)
         torch.manual_seed(0)  # CoTTA's draws of what is restored; ours come from a generator of the same seed

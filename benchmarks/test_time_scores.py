@@ -138,6 +138,8 @@ def built(row: dict[str, Any], loaded: TrainedNetwork, source: list[Tensor]) -> 
         given["objective_options"] = DEM[row["reduction"]] if row["objective"] == "dem" else {}
     if row["mode"] == "episodic":
         given |= {"episodic": True, "predict": "after"}
+    if method not in ("none", "lab"):
+        given["bn_alpha"] = 1.0  # as published
     if method == "lab":
         given |= lab_statistics(source)
     if method == "eata":
