@@ -6,9 +6,10 @@
 PHOTOGRAPHS and NETWORKS are of ``benchmarks/photographs.py`` and ``benchmarks/photograph_networks.py``, CLONES as in
 ``benchmarks/public_networks.py``. A folder is 14 images, evenly from a domain. Each layer's statistics of the folder
 are gathered once, through layers that all use their batch of four, as by
-:func:`seg.models.adaptive_batch_norm.re_estimated`; then each rule says which share of them a layer takes. A row is a
-network, a folder and a rule, with the mIoU in per cent on the folder's labels. The same command continues with the
-missing rows.
+:func:`seg.models.adaptive_batch_norm.re_estimated`; then each rule says which share of them a layer takes. A ``stream``
+is ``TestTimeAdapter(method="bn")``, whose statistics are each batch's own, gathered through layers that mix already. A
+row is a network, a folder and a rule, with the mIoU in per cent on the folder's labels. The same command continues with
+the missing rows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dem_apps import TestTimeAdapter
 from dem_apps.test_time_methods.normalisation import batch_norms, mixed
 from seg.scores.metrics import confusion
 
@@ -115,6 +117,10 @@ RULES: dict[str, Rule] = {
 }
 
 
+#: Batch sizes and shares of streams; None is the library's default.
+STREAMS = ((4, None), (1, None), (4, 0.1), (4, 0.3), (1, 0.1))
+
+
 @torch.no_grad()
 def gather(network: nn.Module, batches: Sequence[Tensor]) -> list[Layer]:
     """The moments of every layer on the batches, in the order in which the layers run; every second image is a half."""
@@ -179,6 +185,17 @@ def miou(network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray
     return float(100 * (hits / np.maximum(union, 1))[there].mean())
 
 
+def streamed_miou(
+    network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], size: int, share: float | None
+) -> float:
+    """:func:`miou` of a stream in batches of a size."""
+    adapter = TestTimeAdapter(network, "bn", bn_alpha=share)
+    logits = torch.cat([adapter(images) for images in torch.cat(list(batches)).split(size)])
+    adapter.close()
+    network.eval()
+    return miou(nn.Identity(), [logits], labels)
+
+
 def folders(root: Path, name: str) -> Iterator[tuple[str, list[Path], A.BasicTransform | None]]:
     """The folders of a network: by name, their files, and what is done to each image."""
     if name in PUBLIC:
@@ -231,8 +248,6 @@ def main() -> None:
         network, moments, size = opened(name, options.networks)
         for folder, files, change in folders(options.photographs, name):
             missing = [rule for rule in RULES if rows.get({"network": name, "folder": folder, "rule": rule}) is None]
-            if not missing:
-                continue
             batches, labels = read(files, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
                 layers = gather(network, batches)
@@ -245,6 +260,11 @@ def main() -> None:
                         "miou": round(miou(network, batches, labels), 2),
                     })  # fmt: skip
                 take(network, layers, [0.0] * len(layers))
+                for size_, share in STREAMS:
+                    rule = f"stream of {size_}, {'falling 0.5' if share is None else f'fixed {share}'}"
+                    if rows.get({"network": name, "folder": folder, "rule": rule}) is None:
+                        found = streamed_miou(network, batches, labels, size_, share)
+                        rows.add({"network": name, "folder": folder, "rule": rule, "miou": round(found, 2)})
             print(name, folder, flush=True)
 
 
