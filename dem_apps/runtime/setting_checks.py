@@ -88,7 +88,9 @@ def _wrong_value(key: str, problem: str, config_class: type) -> str:
     field, hint = next((field, hint) for name, field, hint in fields_of(config_class) if name == key)
     if (choices := choices_of(field, hint)) and found[1] != "None":
         return _not_among(found[1], choices)
-    return f"expected {_described(hint)}, got {'null' if found[1] == 'None' else repr(found[1])}"
+    given = "null" if found[1] == "None" else repr(found[1].removeprefix("['").removesuffix("']"))
+    form = field.metadata.get("value") or ""
+    return f"expected {f'{form}, a ' if ',' in form else ''}{_described(hint)}, got {given}"
 
 
 def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:

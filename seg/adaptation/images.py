@@ -25,6 +25,9 @@ from seg.data.read import ImagePixels, read_image, read_label, seen
 from seg.models.description import Description
 from seg.scores.metrics import confusion
 
+#: Of an image in pixels; smaller ones are no photographs, and have no statistics.
+LEAST_SIDE = 8
+
 
 class ImageFolder:
     """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
@@ -44,6 +47,8 @@ class ImageFolder:
         for file in find_images(source):
             try:
                 height, width = read_image(file, description.pixels).values.shape[:2]
+                if min(height, width) < LEAST_SIDE:
+                    raise InputError(f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}")
                 self.sizes.append(self._rounded(size or (width, height)))
                 self.files.append(file)
             except InputError as error:
@@ -99,8 +104,13 @@ class ImageFolder:
         return [self.batch(members)[0] for members in self._of_one_size(order, batch_size)]
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
-        runs = (list(same) for _, same in groupby(order, key=lambda index: self.sizes[index]))
-        return [run[first : first + batch_size] for run in runs for first in range(0, len(run), batch_size)]
+        batches: list[list[int]] = []
+        for _, same in groupby(order, key=lambda index: self.sizes[index]):
+            run = list(same)
+            batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
+            if len(run) > batch_size > 1 and len(batches[-1]) == 1:  # statistics of one image are poor
+                batches[-2:] = [batches[-2] + batches[-1]]
+        return batches
 
     def _rounded(self, size: tuple[int, int]) -> tuple[int, int]:
         multiple = self.description.multiple
