@@ -150,7 +150,7 @@ def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> N
                     assert picture.size == ((24, 16) if index not in (3, 4) else (16, 24))
     document = json.loads((out / "adapt.json").read_text())
     assert document["adapted"]
-    assert document["batches"] == document["planned_batches"] == 5
+    assert document["batches"] == document["planned_batches"] == 4  # of nine images by two, the last with three
     assert len(document["evidence"]["checks"]) > 2
     with open(out / "shares.csv") as opened:
         rows = list(csv.DictReader(opened))
