@@ -24,14 +24,15 @@ FIRST_SHARE = 0.5
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Scale and shift of the normalisation layers by name; shared ones once."""
-    layers = [layer for layer in model.modules() if isinstance(layer, NORMALISATIONS)]
+    # by the class, since public networks keep a list under the name `modules`
+    layers = [layer for layer in nn.Module.modules(model) if isinstance(layer, NORMALISATIONS)]
     own = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
     return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in own}
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
     """All batch norm layers."""
-    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    return [layer for layer in nn.Module.modules(model) if isinstance(layer, _BatchNorm)]
 
 
 def set_modes(model: nn.Module, batch_norm: str) -> None:
@@ -49,7 +50,7 @@ class Modes:
     """The flags of a network's layers and parameters, to be restored."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._training = [(module, module.training) for module in model.modules()]
+        self._training = [(module, module.training) for module in nn.Module.modules(model)]
         self._tracking = [(layer, layer.track_running_stats) for layer in batch_norms(model)]
         self._learning = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
 

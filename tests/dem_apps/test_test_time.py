@@ -265,10 +265,11 @@ def test_states_of_other_adapters_are_refused() -> None:
 
 
 class WithGrid(Ends):
-    """Has a buffer that forward makes for each size of images."""
+    """Has an attribute `modules`, as sacmehta/ESPNet's, and a buffer that forward makes for each size of images."""
 
     def __init__(self) -> None:
         super().__init__(lambda z: z)
+        self.modules = [self.inner]
 
     def forward(self, images: Tensor) -> Tensor:
         if not hasattr(self, "grid") or self.grid.shape != images.shape[2:]:
