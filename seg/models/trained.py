@@ -80,8 +80,8 @@ def load(
     Raises:
         InputError: a network that cannot be read, a size or a tile that makes no sense.
 
-    >>> import tempfile, numpy as np, segmentation_models_pytorch as smp
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> import tempfile, warnings, numpy as np, segmentation_models_pytorch as smp
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
     ...     _ = smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
     ...     predictor = load(folder, device="cpu")
     >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
