@@ -118,7 +118,7 @@ RULES: dict[str, Rule] = {
 
 
 #: Batch sizes and shares of streams; None is the library's default.
-STREAMS = ((4, None), (1, None), (4, 0.1), (4, 0.3), (1, 0.1))
+STREAMS = ((4, None), (1, None), (4, 0.1))
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ NETWORKS = {
 }
 #: Width and height at which a set's images are seen.
 SIZES = {"camvid": (480, 352), "cracks": (480, 320), "discs": (256, 256), "vessels": (512, 512), "field": (480, 352)}
-STEPS, BATCH, CROP, RATE, TRAINED = 400, 4, 192, 5e-4, 0.6
+STEPS, BATCH, CROP, RATE, TRAINED = 300, 4, 192, 5e-4, 0.6
 #: timm's normalisation of EfficientNet-Lite: mean and deviation 0.5.
 MEAN = STD = (0.5, 0.5, 0.5)
 
@@ -92,7 +92,7 @@ def train(model: nn.Module, files: list[Path], size: tuple[int, int]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 100 == 99:
+        if step % 50 == 49:
             print(f"  step {step + 1}: loss {loss.item():.3f}", flush=True)
 
 

@@ -213,6 +213,8 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
     takes = passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another")
     with takes, torch.no_grad():
         output = copy.deepcopy(network)(noise)  # which may keep what it makes for this size
+    if not {"multiple", "size"} & facts.keys():
+        description = dataclasses.replace(description, multiple=_multiple_of(network))
     with passed_on(f"{spec}: 'output' among its facts has to be the key of its logits"):
         logits = description.logits(output)
     if logits.ndim != 4:
@@ -229,6 +231,18 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
 
     whole = network if logits is output else PlainLogits(network, description)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
+
+
+def _multiple_of(network: nn.Module) -> int:
+    """The least of 1, 8, 16 and 32 of which the network takes odd multiples as sides; 1 where it takes none."""
+    for multiple in (1, 8, 16, 32):
+        try:
+            with torch.no_grad():
+                copy.deepcopy(network)(torch.zeros(1, 3, 64 + multiple, 64 + multiple))
+            return multiple
+        except (RuntimeError, ValueError):
+            continue
+    return 1
 
 
 def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:

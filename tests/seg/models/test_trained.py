@@ -74,6 +74,13 @@ def declared():
                 self.grid = torch.linspace(-1, 1, images.shape[3])
             return images[..., :1] * self.grid
     return nn.Sequential(build(), Grid())
+def ladder():
+    class Ladder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = nn.Conv2d(3, 3, 8, 8), nn.ConvTranspose2d(3, 3, 8, 8)
+        def forward(self, images): return images + self.up(self.down(images))
+    return Ladder()
 def classifier(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
 """
 
@@ -360,6 +367,8 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     )  # fmt: skip
     assert opened.logits(ODD).shape == (2, 3, 45, 70)
     assert open_trained(f"{own}:dictionary").logits(ODD).shape == (2, 5, 45, 70)
+    ladder = open_trained(f"{own}:ladder")  # its sides have to be multiples of 8, and nothing says so
+    assert (ladder.description.multiple, ladder.logits(ODD).shape) == (8, (2, 3, 45, 70))
     binary = open_trained(f"{own}:one_output")
     assert binary.num_classes == 2
     assert torch.equal(binary.logits(ODD)[:, 0], torch.zeros(2, 45, 70))
