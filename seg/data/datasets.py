@@ -47,10 +47,9 @@ class Sample:
 class SegmentationDataset(Dataset[Sample]):
     """The files of one split; ``files`` are (image, label or None) of every sample, in order.
 
-    ``labelled=None`` reads labels if there are any. Images (bicubic) and, but for ``resize_labels=False``, labels
-    (nearest) are resized to ``size``, (width, height). ``exclude`` are paths below the root, file names or stems, and
-    ``part`` is a share of a fixed shuffle: (0, 0.2) and (0.2, 1) have no image in common. ``labels_must_exist=False``
-    leaves a missing label to be found when it is read. An InputError names a missing folder, label or class.
+    ``labelled=None`` reads labels if there are any, ``labels_must_exist=False`` leaves a missing one to be found when
+    it is read. Images and, but for ``resize_labels=False``, labels are resized to ``size``, (width, height).
+    ``exclude`` are paths below the root, file names or stems, ``part`` is a share of a fixed shuffle.
     """
 
     def __init__(

@@ -74,9 +74,8 @@ def open_pair(
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
-    The source is not opened where the labelled part of the target replaces it. ``labels_must_exist=False`` leaves a
-    missing label to be found when it is read, and ``measure=False`` refuses no other kinds of images. Without
-    ``pixels``, the images say what the network sees, and those that are no 8-bit RGB are measured.
+    ``measure=False`` refuses no other kinds of images. Without ``pixels``, the images say what the network sees, and
+    those that are no 8-bit RGB are measured.
     """
     instead, world = target.replaces_source(), demo or DemoConfig()
     if (source.root is None) != (target.root is None) and not (instead and target.root is not None):

@@ -24,24 +24,24 @@ _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
 
 
-def find_images(source: Path, flag: str = "--images") -> list[Path]:
+def find_images(source: Path) -> list[Path]:
     """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself."""
     if source.is_file():
         return [source]
     if not source.is_dir():
-        raise InputError(f"{flag}: {source} is no folder and no image")
+        raise InputError(f"--images: {source} is no folder and no image")
     files = image_files(source)
     if not files:
         suffixes = " ".join(IMAGE_SUFFIXES)
-        raise InputError(f"{flag}: {source} and its subfolders hold no image ({suffixes}){left_out([source])}")
+        raise InputError(f"--images: {source} and its subfolders hold no image ({suffixes}){left_out([source])}")
     return files
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images below a folder and the folders that it links to, in sorted order.
+    """The images below a folder and the folders that it links to, by suffix in any case, in sorted order.
 
-    A file counts by its suffix, in any case. Hidden files do not (macOS writes ``._0.png`` beside 0.png), nor does the
-    label beside an image: ``a_mask.png``, or a.png with a palette or in grey beside a.jpg.
+    Hidden files do not count (macOS writes ``._0.png`` beside 0.png), nor does the label beside an image:
+    ``a_mask.png``, or a.png with a palette or in grey beside a.jpg.
     """
     return _divided(folder)[0]
 
@@ -138,18 +138,15 @@ def output_names(images: Sequence[Path]) -> list[Path]:
     shared = Counter(str(image.with_suffix("")).lower() for image in images)
     names = []
     for image in images:
-        name = image.with_suffix("")
-        if shared[str(name).lower()] > 1:
-            name = image.with_name(f"{image.stem}_{image.suffix[1:]}")
-        names.append(str(name))
+        alone = shared[str(image.with_suffix("")).lower()] == 1
+        names.append(str(image.with_name(image.stem if alone else f"{image.stem}_{image.suffix[1:]}")))
     return [Path(name) for name in distinct(names)]
 
 
 def flat_names(images: Sequence[str]) -> list[str]:
-    """Names for one folder with a file ``NAME.png`` and a folder ``NAME`` of each image of a data set.
+    """Names for one folder with a file ``NAME.png`` and a folder ``NAME`` of each image of a data set, none alike.
 
-    A name is the stem, or the path where another image has the stem: ``val/a/0.png`` is ``val_a_0``. No two are alike,
-    even where case does not count.
+    A name is the stem, or the path where another image has the stem: ``val/a/0.png`` is ``val_a_0``.
     """
     shared = Counter(Path(image).stem.lower() for image in images)
     chosen = []

@@ -1,8 +1,7 @@
-"""Classes: the Cityscapes label table, and class sets from YAML files.
+"""Classes: the Cityscapes label table, from ``labels.py`` of cityscapesScripts, and class sets from YAML files.
 
 A *label id* (0 to 33) is what an annotation PNG holds, a *train id* (0 to 18) the index of an evaluated class, and
 ``IGNORE_INDEX`` (255) marks a pixel that no loss and no metric counts. The licence plate (id -1) is stored as 255.
-Source of the table: ``labels.py`` of the public cityscapesScripts.
 """
 
 from __future__ import annotations
@@ -127,10 +126,9 @@ LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channe
 def id_tables(
     classes: ClassSet, numbering: Mapping[int, str] | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Look-up tables, (256,) each: id in a label image → train id, and whether the id is known at all.
+    """Look-up tables, (256,) each: id in a label image → train id or ``IGNORE_INDEX``, and whether the id is known.
 
-    Ids that the classes do not have become ``IGNORE_INDEX``; 255 is always known. ``numbering`` is id → class name of
-    a data set's own ids, and an InputError names a class that it lacks; without it label images hold the class set's.
+    ``numbering`` is id → class name of a data set's own ids, and an InputError names a class that it lacks.
     """
     table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True

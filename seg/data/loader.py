@@ -1,17 +1,19 @@
-"""The stream of training batches, and its deterministic, resumable samplers: functions of seed and position alone.
+"""The stream of training batches: deterministic, resumable samplers and augmentation, by seed and position alone.
 
 A resumed run sees the same batches as an unbroken one, with any number of workers and processes.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, unique
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -19,12 +21,21 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
-from dem_apps.errors import InputError
-from seg.data.augmentation import Augmentation, apply_augmentation, build_augmentation
+from dem_apps.errors import InputError, nearest
 from seg.data.datasets import Sample, SegmentationDataset
+from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.statistics import class_pixels
 
+# Without this, importing it checks for a newer release over the network, and waits where there is none.
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+import albumentations
+
+Augmentation: TypeAlias = albumentations.Compose
+#: The first two write 0, which is a class, into labels; the others make tensors or other numbers, which training does.
+_REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Normalize", "ToFloat")
+#: The key of the mask of the pixels that hold data, beside image and label.
+_VALID = "valid"
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
 #: Changes an image, (H, W, B), with the sample's random numbers; see :mod:`seg.data.style`.
@@ -70,10 +81,8 @@ class Epochs:
 class RareClasses:
     """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022): draws a class, then an image that shows enough of it.
 
-    With f_c the share of class c among the labelled pixels of the whole data set, P(c) ∝ exp((1 − f_c) / T). DAFormer
-    repeats a crop until it shows enough of the class; here images are not cropped. If no image shows enough of a class,
-    it is drawn from all images that show any of it; classes without a pixel are never drawn. ``pixels`` are
-    :func:`class_pixels`, ``enough`` is the share of an image's pixels that a class must have there.
+    With f_c the share of class c among the labelled pixels, :func:`class_pixels`, P(c) ∝ exp((1 − f_c) / T). If no
+    image has the share ``enough`` of a class, it is drawn from all that show any of it. Images are not cropped.
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
@@ -100,10 +109,7 @@ class RareClasses:
 
 
 class Interleaved:
-    """Positions 0, k, 2k, … from the first of k samplers, 1, k + 1, … from the second, and so on.
-
-    ``counts`` are the samples of each part of the ``ConcatDataset`` that they are of.
-    """
+    """Positions 0, k, 2k, … from the first of k samplers, …; ``counts`` are the samples of each part of the data."""
 
     def __init__(self, samplers: Sequence[Sampler], counts: Sequence[int]) -> None:
         self._samplers = samplers
@@ -122,10 +128,9 @@ def labelled_sampler(
     enough: float = 0.005,
     workers: int = 0,
 ) -> Sampler:
-    """The sampler of the labelled stream over the parts joined; ``seed`` is the run's and the stream's number.
+    """The sampler of the labelled stream over the parts, which take turns; ``seed`` is the run's and the stream's.
 
-    With a temperature the first part is sampled by :class:`RareClasses`. A second part, the labelled target images,
-    takes every other position.
+    With a temperature the first part is sampled by :class:`RareClasses`.
     """
     first, *rest = parts
     sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))
@@ -151,13 +156,11 @@ def batches(
     styled: int | None = None,
     pixels: PixelFormat = RGB,
 ) -> Iterator[Batch]:
-    """Batches for the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64 if read, ``name`` and
-    ``draw``; ``valid`` (B, H, W) bool where an image has pixels without data.
+    """Batches of the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64, ``name``, ``valid``.
 
-    ``draw`` (B,) int64 is a random number from 0 to 2**62 - 1 per sample, which seeds what a method draws for it. B is
-    the share of ``process``, (rank, number), in ``batch_size``. ``seed`` is the run's and the stream's number,
-    ``sampler`` is :class:`Epochs` by default, and the first ``styled`` samples of ``dataset`` (all by default) get the
-    ``style`` before the augmentation; labelled target images, which come after the source's, have it already.
+    ``draw`` (B,) int64, 0 to 2**62 - 1, seeds what a method draws for a sample. B is the share of ``process``, (rank,
+    number), in ``batch_size``. ``seed`` is the run's and the stream's number; the first ``styled`` samples (all by
+    default) get the ``style`` before the augmentation.
     """
     rank, processes = process
     share, rest = divmod(batch_size, processes)
@@ -178,6 +181,84 @@ def batches(
         if isinstance(batch, InputError):
             raise batch
         yield batch
+
+
+def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
+    """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``; an InputError for a wrong one.
+
+    Pixels that move in from outside the image are ``IGNORE_INDEX`` in the label (albumentations would write 0, the
+    first class) unless ``fill_mask`` is given. Transforms of colours are for 8-bit RGB alone.
+    """
+    known = [name for name, value in vars(albumentations).items() if _is_transform(value)]
+    transforms = []
+    for step in steps:
+        if not isinstance(step, dict) or len(step) != 1:
+            raise InputError(f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}")
+        ((name, arguments),) = step.items()
+        if name not in known:
+            raise InputError(f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}")
+        if name in _REFUSED:
+            raise InputError(f"augmentation '{name}': is for spectrograms, or training does it itself; leave it out")
+        transform = getattr(albumentations, name)
+        if not pixels.is_rgb and not issubclass(transform, albumentations.DualTransform):
+            raise InputError(
+                f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
+                "leave it out, or take one that moves pixels, such as HorizontalFlip, RandomCrop or Affine"
+            )
+        arguments = dict(arguments or {})
+        if arguments.get("mask_interpolation"):
+            raise InputError(f"augmentation '{name}': ids are not interpolated; leave out mask_interpolation")
+        fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
+        if fill is not None and fill.default is not None:
+            arguments.setdefault("fill_mask", IGNORE_INDEX)
+        try:
+            with warnings.catch_warnings():
+                # albumentations only warns of an unknown argument; its advice to use another transform is no error
+                warnings.filterwarnings("error", message=r"Argument\(s\)")
+                transforms.append(transform(**arguments))
+        except (TypeError, ValueError, UserWarning) as error:
+            raise InputError(f"augmentation '{name}': {' '.join(str(error).split())}") from error
+    return albumentations.Compose(transforms, additional_targets={_VALID: "mask"})
+
+
+def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
+    """A sample, augmented; pixels that are moved in from outside hold no data where images are no 8-bit RGB."""
+    augmentation.set_random_seed(seed)
+    image, name = sample.image, sample.name
+    parts: dict[str, Any] = {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
+    if not sample.pixels.is_rgb or sample.valid is not None:
+        parts[_VALID] = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid.astype(np.uint8)
+    try:
+        augmented = augmentation(**parts)
+    except Exception as error:  # a crop larger than the image, …: the transforms' errors have no common class
+        raise InputError(f"{name}: augmentation failed: {' '.join(str(error).split())}") from error
+    problem = _problem(augmented["image"], augmented.get("mask"), sample.pixels)
+    if problem is not None:
+        raise InputError(f"{name}: augmentation {problem}")
+    valid: NDArray[np.bool_] | None = augmented[_VALID] == 1 if _VALID in parts else None
+    if valid is not None and valid.all():
+        valid = None
+    return replace(sample, image=augmented["image"], label=augmented.get("mask"), valid=valid)
+
+
+def _is_transform(value: Any) -> bool:
+    """Whether it is a transform, and not a base class or a list of transforms."""
+    return (
+        inspect.isclass(value)
+        and issubclass(value, albumentations.BasicTransform)
+        and not value.__module__.startswith("albumentations.core")
+    )
+
+
+def _problem(image: Any, label: Any, pixels: PixelFormat) -> str | None:
+    """What is wrong with an augmented image or label, as half a sentence, or None."""
+    dtype, bands = (np.uint8, 3) if pixels.is_rgb else (np.float32, pixels.bands)
+    if not isinstance(image, np.ndarray) or image.dtype != dtype or image.shape[2:] != (bands,):
+        kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {tuple(getattr(image, 'shape', ()))}"
+        return f"makes images {kind}, and training takes {dtype.__name__} in {bands} bands; leave it out"
+    if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
+        return f"makes labels {label.dtype} of shape {label.shape} beside images of shape {image.shape}"
+    return None
 
 
 @dataclass(frozen=True)

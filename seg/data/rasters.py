@@ -152,10 +152,7 @@ def write_geotiff(
     description: str,
     colours: Sequence[tuple[int, int, int]] | None = None,
 ) -> None:
-    """Write (H, W) uint8 or float32 numbers as a tiled, compressed GeoTIFF with one band, in one step.
-
-    ``description`` is the band's, and ``colours`` are those of the numbers 0, 1, … for viewers.
-    """
+    """Write (H, W) uint8 or float32 numbers as a GeoTIFF of one band; ``colours`` are those of 0, 1, … for viewers."""
     rasterio = _rasterio()
     profile: dict[str, Any] = {
         "driver": "GTiff", "height": values.shape[0], "width": values.shape[1], "count": 1, "dtype": values.dtype.name,
@@ -179,13 +176,10 @@ def write_geotiff(
 
 
 def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArray[np.bool_] | None:
-    """(H, W): where a band holds data, by nodata or by the file's mask, and all are finite; None for everywhere.
-
-    As in GDAL, a pixel with a band that is not nodata has data. A band for transparency is left aside: it says what is
-    shown, not what is there.
-    """
+    """(H, W): where a band holds data, by nodata or by the file's mask, and all are finite; None for everywhere."""
     flags = [{flag.name for flag in source.mask_flag_enums[band - 1]} for band in wanted]
     valid = np.True_
+    # a band for transparency is left aside: it says what is shown, not what is there
     if all("nodata" in each or ("per_dataset" in each and "alpha" not in each) for each in flags):
         valid = functools.reduce(np.logical_or, (source.read_masks(band) != 0 for band in wanted))
     if values is not None and np.issubdtype(values.dtype, np.floating):

@@ -175,10 +175,7 @@ def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> NDArra
 
 
 def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
-    """(H, W) uint8 ids of an image with a palette (P) or in 8-bit grey (L); 255 where a TIFF holds no data.
-
-    Ids of ``kept`` are data, whatever the TIFF calls them.
-    """
+    """(H, W) uint8 ids of an image with a palette (P) or in 8-bit grey (L); see :func:`seg.data.rasters.read_ids`."""
     if rasters.readable(file):
         return rasters.read_ids(file, kept)
     with opened_image(file, LOSSLESS) as picture:

@@ -49,8 +49,7 @@ def measured_format(
 ) -> PixelFormat:
     """The format of images with so many bands, with the mean and deviation of the pixels that hold data.
 
-    A band that has one value everywhere is divided by 1. Of a pair only the labelled images are measured: one
-    normalisation serves both domains, as one network does.
+    A band that has one value everywhere is divided by 1.
     """
     unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
     each = each_file(functools.partial(_moments, files, unmeasured), range(len(files)), workers, "measuring the bands")
@@ -69,8 +68,8 @@ def spread_batches(
 ) -> Iterator[Tensor]:
     """Yields (B, 3, H, W) normalised images on the device, each once; ``read`` gives image i or None.
 
-    Batch k of n has the images k, k + n, k + 2n, …: neighbours, often frames of one drive, are in different batches,
-    and no batch is left with the rest. Images of different sizes come apart. ``process`` is (rank, number).
+    Batch k of n has the images k, k + n, …: neighbours, often frames of one drive, are in different batches. Images of
+    different sizes come apart. ``process`` is (rank, number).
     """
     number = -(-count // IMAGES)
     rank, processes = process

@@ -26,9 +26,8 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
 
     FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
-    from −b to b on both axes, b = ⌊β · the shorter side⌋. With b = 0 each channel's mean is exchanged and nothing else.
-    Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size. albumentations' FDA (2.0.8) has its
-    window one frequency off the centre where a side is even.
+    from −b to b on both axes, b = ⌊β · the shorter side⌋; albumentations' window (2.0.8) is one off the centre where a
+    side is even. Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size.
     """
     height, width = image.shape[:2]
     if reference.shape != image.shape:
@@ -52,8 +51,7 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
 def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The image with the reference's mean and standard deviation in each channel of CIE Lab; sizes may differ.
 
-    Reinhard et al., Color Transfer between Images, IEEE CG&A 2001; for source images of segmentation He et al., CVPR
-    2021. OpenCV is five times as fast as ``LabTransfer``, whose result differs by a grey level at most.
+    Reinhard et al., IEEE CG&A 2001; He et al., CVPR 2021. OpenCV is five times as fast as ``LabTransfer``.
     """
     own, other = (cv2.cvtColor(each.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for each in (image, reference))
     (mean, std), (other_mean, other_std) = (cv2.meanStdDev(each) for each in (own, other))
@@ -73,11 +71,7 @@ def check_style(name: str, pixels: PixelFormat) -> None:
 
 
 class TargetStyle:
-    """Gives a source image the style, ``fourier`` or ``lab``, of a random target training image.
-
-    β of ``fourier`` is drawn uniformly from 0 to ``beta``, as albumentations does; ``probability`` is the share of the
-    images that get a style.
-    """
+    """Gives the share ``probability`` of source images the style of a random target image; β is uniform to ``beta``."""
 
     def __init__(self, name: str, references: SegmentationDataset, beta: float, probability: float) -> None:
         self._name = name

@@ -17,7 +17,6 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import write_new
 from dem_apps.runtime.terminal import console
-from seg.config import TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.files import flat_names, left_out
@@ -34,10 +33,7 @@ from seg.training.processes import launched_processes
 
 
 def evaluate_run(config: EvaluateConfig) -> None:
-    """Do what the command does; the processes of a launcher share the images, and the main rank writes.
-
-    Raises InputError: a run, data or a flag that does not fit.
-    """
+    """Do what the command does; the processes of a launcher share the images, and the main rank writes."""
     with launched_processes(config.device) as processes:
         _score(config, processes)
 
@@ -51,7 +47,10 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     trained, training = open_run(Path(config.run), config.checkpoint)
     device, classes, pixels = torch_device(config.device), trained.class_set, trained.description.pixels
     trained.network.to(device)
-    settings = dataclasses.replace(training.config, target=_target(training.config.target, config))
+    given = {name: value for name, value in dataclasses.asdict(config.target).items() if value is not None}
+    if config.tile is not None:  # shrunk to the size of a training image, a large one would be a single tile
+        given = {"size": None, **given}
+    settings = dataclasses.replace(training.config, target=dataclasses.replace(training.config.target, **given))
     dataset = open_validation(settings.target, classes, settings.validation_part, demo=settings.demo)
     dataset.pixels = pixels
     for line in dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else []):
@@ -94,24 +93,8 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         print(f"scores:      {out}")
 
 
-def _target(own: TargetDataConfig, config: EvaluateConfig) -> TargetDataConfig:
-    # shrunk to the size of a training image, a large one would be a single tile
-    by_default = {} if config.tile is None else {"size": None}
-    given = {name: value for name, value in dataclasses.asdict(config.target).items() if value is not None}
-    return dataclasses.replace(own, **{**by_default, **given})
-
-
 class PredictionWriter:
-    """Writes predictions as ``<name>_pred_labelIds.png``, all in one folder, which is made if it is missing.
-
-    Args:
-        folder: to write to.
-        classes: whose ids the files hold.
-        names: of the images, in the order of the data set.
-
-    Raises:
-        InputError: the folder holds predictions already.
-    """
+    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder that holds none yet, by the classes' ids."""
 
     def __init__(self, folder: Path, classes: ClassSet, names: Sequence[str]) -> None:
         if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):

@@ -29,7 +29,6 @@ from seg.maps import panels
 from seg.maps.run_pictures import ENTROPY_TABLE, EntropyTables, RunPictures, output_path
 from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.trained import open_run
-from seg.models.trained_network import TrainedNetwork
 from seg.scores.protocol import batch_norm_statistics
 from seg.training.processes import launched_processes
 from seg.training.summary import title
@@ -39,10 +38,7 @@ _SHRUNK = 4
 
 
 def export_images(config: ExportConfig) -> int:
-    """Export; the processes of a launcher share the images. Returns how many images could not be predicted.
-
-    Raises InputError: a folder, run or flag that does not fit.
-    """
+    """Export; the processes of a launcher share the images. Returns how many images could not be predicted."""
     with launched_processes(config.device) as processes:
         return _exported(config, processes)
 
@@ -58,12 +54,7 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
     if config.batch_norm_after == "images":
-        runs = [
-            dataclasses.replace(
-                run, trained=_with_statistics_of(run.trained, run.title, files, processes, config.bn_alpha)
-            )
-            for run in runs
-        ]
+        runs = [_with_statistics_of(run, files, processes, config.bn_alpha) for run in runs]
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
     processes.wait_for_everyone()  # until all have seen that the folder is empty
@@ -131,14 +122,11 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
 
 
 def _with_statistics_of(
-    trained: TrainedNetwork, name: str, files: Sequence[Path], processes: PartialState, bn_alpha: float | None
-) -> TrainedNetwork:
-    """A run, called ``name``, with batch norm statistics re-estimated on images; what cannot be read is left out.
-
-    Raises InputError: a network without statistics.
-    """
-    check_there_are_statistics(trained.network, name)
-    description = trained.description
+    run: RunPictures, files: Sequence[Path], processes: PartialState, bn_alpha: float | None
+) -> RunPictures:
+    """A run with batch norm statistics re-estimated on images; what cannot be read is left out."""
+    trained, description = run.trained, run.trained.description
+    check_there_are_statistics(trained.network, run.title)
 
     def read(index: int) -> Tensor | None:
         try:
@@ -149,7 +137,7 @@ def _with_statistics_of(
 
     process = (processes.process_index, processes.num_processes)
     network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process), bn_alpha)
-    return trained.with_statistics(network, "the exported images")[0]
+    return dataclasses.replace(run, trained=trained.with_statistics(network, "the exported images")[0])
 
 
 def _export_share(

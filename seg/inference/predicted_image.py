@@ -5,7 +5,6 @@ Shapes: C classes, H × W the image's size, h × w that of the network's logits.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,8 +48,7 @@ class PredictedImage:
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """(C, H, W) float32 softmax; made when it is asked for."""
-        result: NDArray[np.float32] = upsampled(self.logits, self._size, self.align_corners).softmax(1)[0].numpy()
-        return result
+        return np.asarray(upsampled(self.logits, self._size, self.align_corners).softmax(1)[0])
 
     @property
     def shares(self) -> dict[str, float]:
@@ -70,10 +68,8 @@ class PredictedImage:
         largest = ", ".join(f"{name} {share:.0%}" for name, share in list(self.shares.items())[:3])
         return f"PredictedImage({width} × {height}; {largest}; entropy {self._maps.caption})"
 
-    def _repr_png_(self) -> bytes:
-        content = io.BytesIO()
-        self.panel().save(content, format="PNG")
-        return content.getvalue()
+    def _repr_png_(self) -> bytes | None:
+        return self.panel()._repr_png_()
 
     @property
     def _size(self) -> tuple[int, int]:

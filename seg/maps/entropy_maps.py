@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import matplotlib
 import numpy as np
@@ -26,17 +25,12 @@ Colour = tuple[int, int, int]
 _IGNORED = ((255, 255, 255), (170, 170, 170))
 #: Rows of the map whose softmax is in memory at once; a full-size softmax takes three times the logits' memory.
 _ROWS_AT_ONCE = 128
+#: (256, 3); matplotlib's own call takes eight floats per pixel.
+_MAGMA = (matplotlib.colormaps["magma"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 #: Below this share of log C a pixel counts as certain: with 19 classes, two of them at 91 % and 9 % are at 0.1.
 CERTAIN = 0.1
 #: Grey of the image's black and white behind the wrong pixels: light, since most class colours are dark.
 _FADED = (180, 245)
-
-
-def normalised_entropy(logits: Tensor) -> NDArray[np.float32]:
-    """(C, H, W) logits → (H, W) Shannon entropy divided by log C: 0 is certain, 1 is uniform."""
-    nats = torch.cat([shannon_entropy(rows, 0) for rows in logits.split(_ROWS_AT_ONCE, dim=1)])
-    entropy: NDArray[np.float32] = (nats / math.log(logits.shape[0])).clamp(0, 1).cpu().numpy()
-    return entropy
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,9 @@ class Prediction:
     @classmethod
     def of(cls, logits: Tensor, valid: NDArray[np.bool_] | None = None) -> Prediction:
         """From (C, H, W) logits."""
-        return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), normalised_entropy(logits), valid)
+        nats = torch.cat([shannon_entropy(rows, 0) for rows in logits.split(_ROWS_AT_ONCE, dim=1)])
+        entropy = (nats / math.log(logits.shape[0])).clamp(0, 1).cpu().numpy()
+        return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 
     @classmethod
     def of_bands(cls, bands: Iterable[Tensor], valid: NDArray[np.bool_] | None = None) -> Prediction:
@@ -94,8 +90,7 @@ class Prediction:
 
 def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
     """(H, W) train ids → (H, W, 3) colours."""
-    coloured: NDArray[np.uint8] = np.asarray(palette, dtype=np.uint8)[prediction]
-    return coloured
+    return np.asarray(np.asarray(palette, np.uint8)[prediction])
 
 
 def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
@@ -111,21 +106,18 @@ def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     # in small integers, which take as much memory as the image does
     rows, columns = (np.arange(side) % (2 * stripe) for side in shape)
     diagonals = np.add.outer(rows.astype(np.uint16), columns.astype(np.uint16)) // np.uint16(stripe) % 2
-    hatch: NDArray[np.uint8] = np.asarray(_IGNORED, np.uint8)[diagonals.astype(np.uint8)]
-    return hatch
+    return np.asarray(np.asarray(_IGNORED, np.uint8)[diagonals.astype(np.uint8)])
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
     """(H, W) in 0 to 1 → (H, W, 3) in the colour map magma, on the same scale for every image."""
-    colours = _magma()
-    index = (entropy * np.float32(len(colours))).clip(0, len(colours) - 1).astype(np.uint8)
-    coloured: NDArray[np.uint8] = colours[index]
-    return coloured
+    index = (entropy * np.float32(len(_MAGMA))).clip(0, len(_MAGMA) - 1).astype(np.uint8)
+    return np.asarray(_MAGMA[index], np.uint8)
 
 
-def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8], share: float = 0.55) -> NDArray[np.uint8]:
-    """Coloured classes blended over the image: (H, W, 3) both; ``share`` is how much of a pixel is the class."""
-    return np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(prediction), share), dtype=np.uint8)
+def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Coloured classes blended over the image: (H, W, 3) both; 0.55 of a pixel is the class."""
+    return np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(prediction), 0.55), dtype=np.uint8)
 
 
 def wrong_pixels(
@@ -134,11 +126,7 @@ def wrong_pixels(
     prediction: Prediction,
     coloured: NDArray[np.uint8],
 ) -> dict[str, NDArray[np.uint8]]:
-    """The (h, w, 3) image in light grey, with the wrong pixels in the colours of the predicted classes, ``coloured``.
-
-    ``wrong`` are all that differ from the label (H, W), ``confidently-wrong`` those below :data:`CERTAIN`, both (H, W,
-    3).
-    """
+    """The image in light grey, (H, W, 3), with wrong pixels in ``coloured``: all, and those below :data:`CERTAIN`."""
     grey = Image.fromarray(image).convert("L").resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
     black, white = _FADED
     light = (black + np.asarray(grey) / 255 * (white - black)).astype(np.uint8)
@@ -149,10 +137,3 @@ def wrong_pixels(
         name: np.where(shown[..., None], coloured, faded)
         for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
     }
-
-
-@cache
-def _magma() -> NDArray[np.uint8]:
-    """(256, 3); matplotlib's own call takes eight floats per pixel."""
-    colours: NDArray[np.uint8] = (matplotlib.colormaps["magma"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
-    return colours

@@ -47,9 +47,8 @@ def map_pictures(
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
     """The tiles of one image by name, as reports read them, and its panel.
 
-    Of an image (H, W, 3), train ids (H', W') and logits (C, H', W'): uint8 tiles, ``image`` and ``overlay`` (H, W, 3),
-    the others (H', W', 3); without a label ``label``, ``wrong`` and ``confidently-wrong`` are missing. Where ``valid``,
-    (H', W'), is False the image holds no data.
+    Of an image (H, W, 3), train ids (H', W') and logits (C, H', W'); tiles that show errors need a label. Where
+    ``valid``, (H', W'), is False the image holds no data.
     """
     prediction = Prediction.of(logits, valid)
     tiles = {"image": image, **prediction.tiles(classes.colors)}
@@ -75,7 +74,7 @@ def panel(
     caption: str,
     legend: Sequence[tuple[str, Colour]] = (),
 ) -> Image.Image:
-    """Image | prediction | entropy with titles and the colour bar; the arguments are those of :func:`comparison`."""
+    """Image | prediction | entropy with titles and the colour bar, see :func:`comparison`."""
     return comparison(image, [Row("image", prediction, entropy, caption)], legend)
 
 

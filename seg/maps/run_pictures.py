@@ -93,10 +93,7 @@ class RunPictures:
         pixels: NDArray[np.int64],
         place: Georeference | None = None,
     ) -> panels.Row:
-        """Write one image's files, whose names begin with ``name``; returns its row of a comparison.
-
-        ``pixels`` are the number predicted as each class; with a ``place`` prediction and entropy are GeoTIFF as well.
-        """
+        """Write one image's files, whose names begin with ``name``, GeoTIFF with a ``place``; returns its row."""
         classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)
         row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
@@ -126,10 +123,7 @@ class RunPictures:
 def write_geotiffs(
     path: Callable[[str], Path], prediction: entropy_maps.Prediction, classes: ClassSet, place: Georeference
 ) -> None:
-    """Write a georeferenced prediction: ``prediction.tif``, label ids in the classes' colours, and ``entropy.tif``.
-
-    Pixels without data are 255 and NaN. ``path`` gives the file of a kind.
-    """
+    """Write label ids and entropy as GeoTIFF, 255 and NaN where there is no data; ``path`` gives the file of a kind."""
     colours = [(0, 0, 0)] * 256
     for label_id, colour in zip(classes.ids, classes.colors, strict=True):
         colours[label_id] = colour

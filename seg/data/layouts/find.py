@@ -27,8 +27,7 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     """The layout of a folder for labels of ``classes``; ``flag`` names the layout in errors.
 
     GTA5 has the folders of layout ``folders``, and is told by names of five digits, where its ids are those that the
-    classes have anyway. CamVid divided by its light has to be named. Where none fits, the InputError says what is
-    missing.
+    classes have anyway. CamVid divided by its light has to be named.
     """
     found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
     if "gta5" in found and "folders" in found:
