@@ -84,10 +84,7 @@ class TrainConfig(ObjectiveSettings):
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
-    """Fill in what depends on the environment, and check the rest; imports the modules of ``--import``.
-
-    Raises InputError: naming the flag or the key, and what would be right.
-    """
+    """Fill in what depends on the environment; an InputError for a wrong setting. Imports modules of ``--import``."""
     from rl.envs.families import goal_return
     from rl.envs.make import episode_limit
     from rl.training.entries import DEFAULT_WEIGHT, check_entry, find_entry
@@ -126,10 +123,7 @@ def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
 
 
 def evaluation_length(config: TrainConfig) -> int:
-    """Steps that an episode of an evaluation may take, on average: the environment's own limit.
-
-    Without one they are so many that all evaluations of the run take :data:`EVALUATION_SHARE` of the training's steps.
-    """
+    """Mean steps an episode of an evaluation may take: the environment's limit, else by :data:`EVALUATION_SHARE`."""
     from rl.envs.make import episode_limit
 
     timesteps, final = config.timesteps or 1, config.final_episodes or config.eval_episodes
@@ -140,10 +134,7 @@ def evaluation_length(config: TrainConfig) -> int:
 
 
 def read_run(run_dir: Path) -> TrainConfig:
-    """The resolved settings of a run of ``rl.train``, checked again; no module is imported that they name.
-
-    Raises InputError: no run folder, or settings that no run of ``rl.train`` has.
-    """
+    """The settings of a run of ``rl.train``, checked again, else an InputError; no module they name is imported."""
     from rl.training.entries import check_entry
 
     where = str(run_dir / "config.yaml")

@@ -38,10 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
-    """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl`` beside it; returns the files.
-
-    Raises InputError: no such run or checkpoint, or a file that exists.
-    """
+    """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl``; an InputError if one exists."""
     for file in (out, out.with_suffix(".vecnormalize.pkl")):
         if file.exists() or file.is_symlink():
             raise InputError(f"--out: {file} exists and is never overwritten; give another file")

@@ -1,8 +1,7 @@
 """Train PPO or A2C with an entropy objective: ``python -m rl.train --env MiniGrid-DoorKey-5x5-v0``.
 
-SB3's ``learn()`` runs the loop with the policy of :func:`rl.hook.with_entropy_objective`, and
-:class:`rl.training.callback.TrainingCallback` evaluates, logs and saves between two rollouts. By default PPO is
-:class:`rl.fast.ppo.FastPPO`; ``--update sb3`` takes SB3's own code.
+SB3's ``learn()`` runs the loop; :class:`rl.training.callback.TrainingCallback` evaluates, logs and saves between two
+rollouts. PPO is :class:`rl.fast.ppo.FastPPO`, or SB3's own with ``--update sb3``.
 """
 
 from __future__ import annotations

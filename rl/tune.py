@@ -58,10 +58,7 @@ class TuneConfig(SearchConfig):
 
 
 def search_space(config: TrainConfig) -> Space:
-    """The grid for a loss: its weight, and those of its options that were not given.
-
-    Raises InputError: a loss that has no weight to search.
-    """
+    """The grid for a loss: its weight, and its options that were not given; an InputError for 'none'."""
     from dem_apps.jobs.search import Space, dem_allows
 
     if config.loss == "none":

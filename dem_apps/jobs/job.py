@@ -52,9 +52,7 @@ class Job:
         file = self.run / "eval.json"
         if not file.is_file():
             return None
-        scores: dict[str, Any] = read_json(file)
-        required(scores, str(file), **{self.metric: (int, float, type(None))})
-        return scores
+        return required(read_json(file), str(file), **{self.metric: (int, float, type(None))})
 
     def score(self) -> float | None:
         """The :attr:`metric` of a finished run; None without one."""
@@ -116,10 +114,7 @@ def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop:
 
 
 def flat(settings: Mapping[str, Any], config_class: type, prefix: str = "") -> dict[str, Any]:
-    """Settings of a YAML file with a dotted key for each value of a nested dataclass of ``config_class``.
-
-    A mapping under a key that is no dataclass there is a value.
-    """
+    """Settings of YAML, with dotted keys for those in a dataclass of ``config_class``; other mappings are values."""
     hints = get_type_hints(config_class)
     plain: dict[str, Any] = {}
     for key, value in settings.items():

@@ -171,10 +171,7 @@ def refuse_given(train: Any, **reasons: str) -> None:
 def run_search(
     path: Path, study: optuna.Study, config: SearchConfig, plan: Plan, jobs: TrialJobs, environment: Mapping[str, str]
 ) -> None:
-    """Run trials until the plan has no more, those first that a kill left without an end; writes ``trials.csv``.
-
-    Trial N runs ``jobs`` in ``path/trials/NNNN``.
-    """
+    """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     trials, distributions = study.get_trials(), plan.space.distributions
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
     waiting += [study.ask(distributions) for trial in trials if trial.state == TrialState.WAITING]

@@ -1,8 +1,7 @@
 """One way to say how sure a number is: Student's t over seeds, paired by seed where two settings share seeds.
 
-A seed is what is repeated, so seeds are the sample: episodes and images of one seed share its weights. For three to
-ten of them a bootstrap's percentiles are too narrow. Pairing takes out what a seed does to both settings alike. The
-interval of a bounded score may reach beyond its bounds. Every table and figure takes its intervals from here.
+A seed is the unit: its episodes and images share weights. For three to ten seeds a bootstrap's percentiles are too
+narrow. The interval of a bounded score may reach beyond its bounds.
 """
 
 from __future__ import annotations

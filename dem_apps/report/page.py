@@ -14,14 +14,7 @@ from dem_apps.errors import InputError
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
-from dem_apps.report.tables import (
-    Cell,
-    Table,
-    class_table,
-    compared,
-    comparison_table,
-    scores_of,
-)
+from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
@@ -47,8 +40,7 @@ class Section:
 def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None, tail: Sequence[str] = ()) -> Path:
     """Read the runs and write the page; an earlier page of this command is replaced.
 
-    The others are compared with the arm of ``baseline``, by default the first; ``tail`` names classes to mark, by
-    default those that are rare in the labels.
+    ``baseline`` is by default the first run; ``tail`` names classes to mark, by default those rare in the labels.
     """
     if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")

@@ -102,28 +102,26 @@ def read_run(path: Path, name: str | None = None) -> Run:
         raise InputError(f"{path}: is a run of an earlier version, or no run of a training (it has no {FILE})")
     missing: list[str] = []
 
-    def read(file: str, reader: Callable[[Path], Any], consequence: str) -> Any:
+    def read(file: str, consequence: str) -> Any:
         try:
             if (path / file).is_file():
-                return reader(path / file)
+                return (
+                    read_metrics(path)
+                    if file == "metrics.jsonl"
+                    else required(read_json(path / file), str(path / file))
+                )
             missing.append(f"{file} is missing: {consequence}.")
         except InputError as error:
             missing.append(f"{str(error)[:300]}: {consequence}.")
         return None
 
-    environment = read("environment.json", _mapping, "versions and command are unknown")
-    evaluation = read("eval.json", _mapping, "the run has not finished, so there are no final scores")
-    metrics = read("metrics.jsonl", lambda file: read_metrics(file.parent), "there are no curves")
+    environment = read("environment.json", "versions and command are unknown")
+    evaluation = read("eval.json", "the run has not finished, so there are no final scores")
+    metrics = read("metrics.jsonl", "there are no curves")
     return Run(
         name or path.resolve().name, path, read_metrics_info(path / FILE), config, environment or {},
         evaluation or {}, metrics or [], tuple(missing),
     )  # fmt: skip
-
-
-def _mapping(file: Path) -> dict[str, Any]:
-    document: dict[str, Any] = read_json(file)
-    required(document, str(file))
-    return document
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:

@@ -83,10 +83,7 @@ def shipped_with(config_class: type) -> dict[str, Path]:
 def search_flags(
     arguments: Sequence[str], search_class: type, train_class: type, train_module: str
 ) -> tuple[list[str], list[str]]:
-    """A search's own flags, and those of its trainings without their prefix ``--train.``.
-
-    Raises InputError: a flag of the trainings without it.
-    """
+    """A search's own flags, and those of its trainings without their prefix ``--train.``, else an InputError."""
     own: list[str] = []
     train: list[str] = []
     misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))

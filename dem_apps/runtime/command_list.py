@@ -23,9 +23,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "tune": "a search over settings",
         "export": "a run's policy as a zip of Stable-Baselines3",
     },
-    "dem_apps": {
-        "report": "one page about a run, or about several",
-    },
+    "dem_apps": {"report": "one page about a run, or about several"},
 }
 
 

@@ -54,11 +54,8 @@ def parsed_yaml(text: str, where: str) -> Any:
         raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
 
 
-def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> None:
-    """Check that a mapping has these keys with values of these types; a bool is no int.
-
-    Raises InputError: naming the first key that is missing or of another type.
-    """
+def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> dict[str, Any]:
+    """The mapping, else an InputError that names the first key missing or of another type; a bool is no int."""
     if not isinstance(document, dict):
         raise InputError(f"{where}: expected a mapping, found {type(document).__name__}")
     for key, kind in kinds.items():
@@ -67,6 +64,7 @@ def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> 
         value = document[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise InputError(f"{where}: '{key}' is of the wrong type ({type(value).__name__})")
+    return document
 
 
 @contextmanager
@@ -112,10 +110,7 @@ def claim(path: Path, flag: str) -> None:
 
 @contextmanager
 def new_folder(path: Path, flag: str) -> Iterator[Path]:
-    """An empty folder to write to, which becomes ``path`` at the end; after an error nothing is left of it.
-
-    An InputError that names ``flag`` where ``path`` holds something already, or the disk is full.
-    """
+    """An empty folder that becomes ``path`` at the end, not after an error; an InputError where ``path`` is used."""
     refuse_used_folder(path, flag)
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:

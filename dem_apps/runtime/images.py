@@ -17,10 +17,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 
 @contextmanager
 def opened_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
-    """The image of a file of one of Pillow's ``formats``; its pixels are decoded where the caller asks for them.
-
-    Raises InputError: missing, another format, damaged, or more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
-    """
+    """The image of a file of one of Pillow's ``formats``, not decoded yet; an InputError where it is damaged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -1,8 +1,7 @@
 """The run folder: everything that one training command writes. Its reader is ``run_reader``.
 
-``config.yaml`` (resolved settings), ``environment.json`` (versions, device, seed, git commit), ``metrics_info.json``
-(what the metrics are), ``metrics.jsonl`` (one JSON object a line, each with ``step``), TensorBoard events,
-``checkpoints/`` and what the application adds.
+``config.yaml`` (resolved settings), ``environment.json`` (versions, device, …), ``metrics_info.json`` (what the metrics
+are), ``metrics.jsonl`` (an object with ``step`` a line), TensorBoard events, ``checkpoints/``, the application's own.
 """
 
 from __future__ import annotations
@@ -64,10 +63,7 @@ class RunFolder:
     def create(
         cls, path: Path, config: dict[str, Any], seed: int, device: str, info: MetricsInfo | None = None
     ) -> RunFolder:
-        """Start a run in a new or empty folder, with its resolved settings and what it will log and write.
-
-        Raises InputError: the folder holds something already, cannot be made, or another process writes to it.
-        """
+        """Start a run with its resolved settings; an InputError where the folder is used or cannot be made."""
         _refuse_used(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -92,8 +88,10 @@ class RunFolder:
 
     def log(self, step: int, **values: float | str) -> None:
         """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
+        # JSON has no NaN
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         with self._writing():
-            self._metrics.write(json.dumps({"step": step, **{k: _finite(v) for k, v in values.items()}}) + "\n")
+            self._metrics.write(json.dumps({"step": step, **finite}) + "\n")
             self._metrics.flush()
             for name, value in values.items():
                 if isinstance(value, (int, float)):
@@ -168,10 +166,7 @@ def _locked(path: Path) -> FileLock:
 
 
 def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
-    """The newest state of a run; None where it was stopped before it had saved any, and has to begin again.
-
-    Raises InputError: it is no run folder, or its last checkpoint is damaged or gone.
-    """
+    """The newest state of a run, None where it stopped before it had saved any; an InputError where it is gone."""
     read_config(path)
     checkpoints = path / "checkpoints"
     if not (path / "eval.json").exists() and not any(checkpoints.glob(f"[!.]*{SUFFIX}")):
@@ -213,10 +208,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -14,9 +14,7 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / "config.yaml"
     if not file.is_file():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    config: dict[str, Any] = read_yaml(file)
-    required(config, str(file))
-    return config
+    return required(read_yaml(file), str(file))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -26,11 +24,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     for number, row in enumerate(rows, start=1):
         try:
-            line: dict[str, Any] = parsed_json(row, f"{file}, line {number}")
-            required(line, f"{file}, line {number}", step=int)
+            where = f"{file}, line {number}"
+            lines.append(required(parsed_json(row, where), where, step=int))
         except InputError:
             if number < len(rows):
                 raise
-            break
-        lines.append(line)
     return lines

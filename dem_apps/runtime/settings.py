@@ -1,8 +1,7 @@
 """Settings of a command: a frozen dataclass; its defaults < a YAML file < flags.
 
-A field is declared with :func:`option`, which holds its line of help. A field that is itself a dataclass becomes a
-group of dotted flags (``--source.root``). jsonargparse parses and checks types; this module builds its parser from the
-dataclass and turns its complaints into one sentence with the nearest known name.
+A field is declared with :func:`option`; one that is a dataclass becomes a group of dotted flags (``--source.root``).
+jsonargparse parses and checks types; its complaints become one sentence with the nearest known name.
 """
 
 from __future__ import annotations
@@ -130,10 +129,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(config_class: type[Config], values: dict[str, Any], where: str) -> Config:
-    """Rebuild a configuration that :func:`to_dict` made, such as a run folder's ``config.yaml``.
-
-    Raises InputError: an unknown key, or a value that is not of its field's type or out of its range.
-    """
+    """Rebuild a configuration that :func:`to_dict` made; an InputError for an unknown key or a wrong value."""
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
     parser = _build_parser(config_class, where, "", "", None, ())

@@ -55,10 +55,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def asked(self, device: torch.device | None = None) -> bool:
-        """Whether to save and stop now; with several ranks all call it at the same steps, and one signal stops all.
-
-        Ranks need ``device``, that of their tensors.
-        """
+        """Whether to save and stop now; ranks call it at the same steps with their ``device``, one signal stops all."""
         import torch
 
         from dem_apps.reduction import world_size

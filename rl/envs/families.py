@@ -18,11 +18,7 @@ GYMNASIUM = Family(
     },
 )
 
-FAMILIES: dict[str, Family] = {
-    "minigrid": MINIGRID,
-    "minatar": MINATAR,
-    "gymnasium": GYMNASIUM,
-}
+FAMILIES: dict[str, Family] = {"minigrid": MINIGRID, "minatar": MINATAR, "gymnasium": GYMNASIUM}
 
 #: The wrappers that an entry may name, those of all families: an environment of your own may be a MiniGrid underneath.
 WRAPPERS = {name: path for family in FAMILIES.values() for name, path in family.wrappers.items()}
@@ -44,10 +40,7 @@ def goal_return(env_id: str) -> float | None:
 
 
 def counts_as_success(env_id: str, episode_return: float, goal: float | None) -> bool:
-    """Whether an episode with this undiscounted return is a success, where the environment does not say ``is_success``.
-
-    ``goal`` is :func:`goal_return` or the user's. Without one any return above 0 counts.
-    """
+    """Whether an undiscounted return is a success: above 0, or from ``goal`` on (:func:`goal_return` or the user's)."""
     if goal is None or family_of(env_id).unit_returns:
         return episode_return > 0
     return episode_return >= goal

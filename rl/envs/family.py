@@ -12,10 +12,7 @@ from dem_apps.errors import InputError
 
 @dataclass(frozen=True)
 class Family:
-    """Environments that are imported, wrapped and trained alike. A file of ``rl/envs`` makes one.
-
-    Nothing is imported before an environment of the family is made. Everything but the prefixes is optional.
-    """
+    """Environments that are imported, wrapped and trained alike; ``module`` is imported when the first one is made."""
 
     #: What the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
     prefixes: tuple[str, ...]
@@ -37,10 +34,7 @@ class Family:
 
 
 def import_modules(names: Sequence[str], flag: str) -> None:
-    """Import modules that register environments, which runs their code; ``flag`` names them in errors.
-
-    Raises InputError: one cannot be imported.
-    """
+    """Import modules that register environments, which runs their code; an InputError naming ``flag`` if one fails."""
     for name in names:
         try:
             importlib.import_module(name)

@@ -1,11 +1,8 @@
 """Environments: from a name to what an algorithm sees.
 
-The family's import → ``gymnasium.make`` → the wrappers of the hyperparameter entry → the spaces that SB3 reads →
-Monitor → RestorableEpisode, then eight of them in a DummyVecEnv inside VecNormalize. For speed FlatObsWrapper,
-DummyVecEnv and VecNormalize are replaced by classes of this package that give the same numbers.
-
-Whole numbers become float32 because VecNormalize leaves the declared type in place. Since SB3 2.7.1 the rollout buffer
-stores observations in that type, so that normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8).
+``gymnasium.make`` → the wrappers of the hyperparameter entry → the spaces that SB3 reads → Monitor → RestorableEpisode.
+Whole numbers become float32: since SB3 2.7.1 the rollout buffer stores observations in the space's declared type, and
+normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8).
 """
 
 from __future__ import annotations
@@ -101,10 +98,7 @@ def _from_zero(space: Any) -> spaces.Space[Any]:
 
 
 class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Raises an InputError that names ``env_id``: an observation of another shape, or a reward that is no number.
-
-    NumPy would broadcast an observation of shape (1,) over a row of four.
-    """
+    """An InputError for a reward that is no number, or an observation of another shape, which NumPy might broadcast."""
 
     def __init__(self, env: gym.Env, env_id: str) -> None:
         super().__init__(env)
@@ -142,8 +136,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
 class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
     """Outermost wrapper that records (:meth:`episode_record`) and repeats (:meth:`restore`) the episode so far.
 
-    Nearly every gymnasium environment draws all of its randomness from ``np_random``, so its state and that of every
-    wrapper can be reached again: put the generator back, reset, repeat the actions.
+    Where all randomness is ``np_random``, its generator, a reset and the actions reach the same state again.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -180,10 +173,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
-    """``count`` environments in this process, with running normalisation of observations and rewards if asked for.
-
-    ``gamma`` is the discount of the returns whose variance scales the rewards.
-    """
+    """``count`` environments in this process; ``gamma`` is of the returns that a normalisation scales rewards by."""
     made = [make_env(env_id, wrapper) for _ in range(count)]
     space = made[0].observation_space
     # SB3's own where observations are no single array
@@ -193,10 +183,7 @@ def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bo
 
 
 def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
-    """Running normalisation, over the columns in use where the observations have columns; of dictionaries, by key.
-
-    Raises InputError: observations that have no scale, such as Discrete.
-    """
+    """Running normalisation, of dictionaries by key; an InputError for observations such as Discrete."""
     space = envs.observation_space
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         compact = CompactNormalize(envs, gamma)

@@ -12,24 +12,23 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from rl.fast.compact_normalize import CompactNormalize
-from rl.fast.numpy_mlp import Network, drawn, log_softmax, why_no_network
+from rl.fast.numpy_mlp import Network, drawn, why_no_network
+from rl.hook.complexity import log_softmax
 
 
 class Acting:
     """What a model does in raw observations, with its weights and statistics as they are when this is made.
 
-    Actions drawn are those that SB3 draws: torch's global generator, in the same order. Rounding differs, so that of
-    very many draws one may come out differently. Other models go through SB3's ``predict``. The model's normalisation
-    is used and not moved.
+    Actions drawn are those that SB3 draws, from torch's global generator, but for one in very many by rounding. Other
+    models go through SB3's ``predict``. The model's normalisation is used and not moved.
     """
 
     def __init__(self, model: OnPolicyAlgorithm) -> None:
         self._model, self._envs = model, model.get_vec_normalize_env()
         model.policy.set_training_mode(False)
         self._network: Network | None = None
-        compact = isinstance(self._envs, CompactNormalize)
-        if compact and why_no_network(model) is None:
-            envs = cast(CompactNormalize, self._envs)
+        envs = self._envs
+        if isinstance(envs, CompactNormalize) and why_no_network(model) is None:
             self._columns = envs.columns
             self._others = np.ones(envs.observation_space.shape or (), bool)
             self._others[self._columns] = False

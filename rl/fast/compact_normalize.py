@@ -1,8 +1,7 @@
 """VecNormalize that computes only with the columns of the observations that were ever different from 0.
 
-Most of MiniGrid's 2,835 numbers are the places of letters that no mission of an environment has. Such a column stays
-exactly 0 when normalised, its weights get no gradient, and its running variance is that of every other such column.
-Leaving it out changes no number. The first value other than 0 takes a column into use.
+Most of MiniGrid's 2,835 columns are always 0. Such a column stays 0 when normalised, its weights get no gradient, and
+its running variance is that of all such columns, so leaving it out changes no number.
 """
 
 from __future__ import annotations

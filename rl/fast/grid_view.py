@@ -1,7 +1,6 @@
 """What a MiniGrid agent sees, made some ten times faster than by MiniGrid itself and equal to it.
 
-MiniGrid turns the view up to four times and walks over its cells in Python for what walls and closed doors hide. Here
-the cells of the view are looked up at once, and so is the image they make, or else what light makes of each row.
+MiniGrid turns the view up to four times and walks over its cells in Python. Here cells, images and rows are looked up.
 """
 
 from __future__ import annotations
@@ -160,11 +159,8 @@ def _cells_in_view(
 
 
 def _light(lit: int, clear: int, size: int) -> tuple[int, int]:
-    """The cells of a row that are seen, and those of the next row that get light: one bit per cell from left to right.
-
-    ``lit`` gets light from the row nearer to the agent, ``clear`` can be seen through. A clear cell that is lit lights
-    the cell beside it and, in the next row, that one's neighbour and its own; first all to the right, then to the left.
-    """
+    """The cells of a row that are seen, and those of the next row that get light: a bit per cell from left to right."""
+    # a clear cell that is lit lights the one beside it and, in the next row, both; first to the right, then to the left
     ahead = 0
     for step, cells in ((1, range(size - 1)), (-1, range(size - 1, 0, -1))):
         for i in cells:

@@ -1,16 +1,13 @@
 """The two small networks of SB3's MlpPolicy, with their gradient and Adam written out instead of recorded.
 
-All weights are views of one flat tensor, so that clipping and Adam are one call each. Where there is a C++ compiler,
-``mlp.cpp`` computes; elsewhere matrix products are torch's and everything else is numpy's. The two differ by rounding.
-A network is made from a policy before a rollout or an update and written back after it.
-
-Shapes: B rows, D columns of the observations in use, A actions.
+Where there is a C++ compiler, ``mlp.cpp`` computes; elsewhere matrix products are torch's and the rest is numpy's. The
+two differ by rounding. Shapes: B rows, D columns of the observations in use, A actions.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +42,7 @@ _ARGUMENTS = {
 
 
 class Chain:
-    """Linear layers with one of :data:`ACTIVATIONS` between them.
-
-    ``weights`` and ``gradients`` are views of the flat tensors: per layer (out, in) and (out,).
-    """
+    """Linear layers with one of :data:`ACTIVATIONS` between them; per layer views (out, in), (out,) of flat tensors."""
 
     def __init__(
         self, activation: type, weights: list[tuple[Tensor, Tensor]], gradients: list[tuple[Tensor, Tensor]]
@@ -93,10 +87,7 @@ def load_mlp_kernel() -> ctypes.CDLL | None:
 
 
 class KernelChain:
-    """As :class:`Chain`, in C++, with tanh or ReLU; ``widths`` are D, those of the hidden layers, and the outputs'.
-
-    ``weights`` and ``gradient`` are flat float32: per layer (out, in) and (out,).
-    """
+    """As :class:`Chain`, in C++, of flat float32 tensors; ``widths``: D, those of the hidden layers, the outputs'."""
 
     def __init__(
         self, kernel: ctypes.CDLL, is_tanh: bool, widths: Sequence[int], weights: Tensor, gradient: Tensor
@@ -158,7 +149,8 @@ class Network:
 
     def _made_chains(self, activation: type, depth: int) -> list[Chain | KernelChain]:
         """The first ``depth`` layers as one chain, the others as the second one."""
-        pairs = [list(_pairs(self._views(flat))) for flat in (self.weights, self.gradient)]
+        views = [self._views(flat) for flat in (self.weights, self.gradient)]
+        pairs = [list(zip(each[::2], each[1::2], strict=True)) for each in views]
         made: list[Chain | KernelChain] = []
         begin = 0
         for part in (slice(depth), slice(depth, None)):
@@ -234,20 +226,9 @@ class Network:
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
 
-def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and probabilities of logits (B, A)."""
-    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    total = np.add.reduce(exponentials, axis=1, keepdims=True)
-    return shifted - np.log(total), exponentials / total
-
-
 def drawn(p: np.ndarray) -> np.ndarray:
-    """An action (B,) for each row of probabilities (B, A): that of ``torch.multinomial``, from its global generator.
-
-    Torch draws a single sample as the first to come of A exponential times with rates p. Done here, it takes a third of
-    the time, most of which torch spends on looking for NaN.
-    """
+    """Actions (B,) of probabilities (B, A): those of ``torch.multinomial`` from its generator, in less time."""
+    # torch draws a single sample as the first to come of A exponential times with rates p
     times = torch.empty(p.shape).exponential_().numpy()
     actions: np.ndarray = (p / times).argmax(axis=1)
     return actions
@@ -294,7 +275,3 @@ def _chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]
     extractor = policy.mlp_extractor
     hidden = [[m for m in net if isinstance(m, nn.Linear)] for net in (extractor.policy_net, extractor.value_net)]
     return [*hidden[0], policy.action_net], [*hidden[1], policy.value_net]  # type: ignore[list-item]
-
-
-def _pairs(views: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(views[::2], views[1::2], strict=True)

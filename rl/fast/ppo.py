@@ -1,8 +1,7 @@
 """PPO with SB3's numbers at several times its speed, for the policy of MiniGrid and of most small tasks.
 
-:class:`FastPPO` replaces two methods of SB3's PPO. A rollout asks networks in C++ or numpy for the actions; an update
-uses a gradient that is written out (:mod:`rl.fast.update`). Both draw SB3's random numbers and leave policy, optimiser
-and normalisation as SB3 would. Rounding differs: after 320 updates weights differ by less than 1e-6.
+:class:`FastPPO` replaces rollout and update (:mod:`rl.fast.update`) of SB3's PPO. Both draw SB3's random numbers and
+leave policy, optimiser and normalisation as SB3 would. After 320 updates weights differ by less than 1e-6.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from stable_baselines3.common.vec_env import VecEnv
 from dem_apps import EntropyObjective
 from dem_apps.fused.numpy_objective import by_equations, entropy_gradient
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.numpy_mlp import Network, drawn, log_softmax, why_no_network
+from rl.fast.numpy_mlp import Network, drawn, why_no_network
 from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, ppo_update
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
+from rl.hook.complexity import log_softmax
 
 
 class FastPPO(PPO):
-    """SB3's PPO, faster where :func:`why_not_fast` has nothing against it and SB3's own code elsewhere.
+    """SB3's PPO, faster where :attr:`not_fast` has nothing against it and SB3's own code elsewhere.
 
     Works with and without :func:`rl.with_entropy_objective`. Between a rollout and its update ``rollout_buffer``
     holds the observations' columns in use only, where the environments are in a :class:`CompactNormalize`.
@@ -36,8 +36,16 @@ class FastPPO(PPO):
 
     @property
     def not_fast(self) -> str | None:
-        """Why this model is trained by SB3's own code; None where the fast code serves."""
-        return why_not_fast(self)
+        """Why this model is trained by SB3's own code, as half a sentence; None where the fast code serves."""
+        if (reason := why_no_network(self)) is not None:
+            return reason
+        if type(self.rollout_buffer) is not RolloutBuffer:
+            return f"the rollout buffer is {type(self.rollout_buffer).__name__}, not RolloutBuffer"
+        optimizer = self.policy.optimizer
+        group = optimizer.param_groups[0]
+        if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
+            return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
+        return None
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
@@ -77,7 +85,7 @@ class FastPPO(PPO):
             obs, self._last_episode_starts = new_obs, dones
         self._last_obs = _whole(env, obs)
         rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = stored, n_rollout_steps, True
-        rollout_buffer.compute_returns_and_advantage(torch.from_numpy(_values(network, obs)), dones)
+        rollout_buffer.compute_returns_and_advantage(torch.from_numpy(network.critic(obs)[:, 0]), dones)
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
@@ -106,7 +114,7 @@ class FastPPO(PPO):
         for index in np.flatnonzero(dones):
             last = infos[index].get("terminal_observation")
             if last is not None and infos[index].get("TimeLimit.truncated", False):
-                rewards[index] += self.gamma * _values(network, last[None].take(columns, axis=1))[0]
+                rewards[index] += self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
 
     def _settings(self) -> Settings:
         """Schedules as they are now."""
@@ -132,20 +140,6 @@ class FastPPO(PPO):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         if settings.clip_range_vf is not None:
             self.logger.record("train/clip_range_vf", settings.clip_range_vf)
-
-
-def why_not_fast(model: PPO) -> str | None:
-    """Why the fast code cannot train a PPO model, as half a sentence; None if it can."""
-    reason = why_no_network(model)
-    if reason is not None:
-        return reason
-    if type(model.rollout_buffer) is not RolloutBuffer:
-        return f"the rollout buffer is {type(model.rollout_buffer).__name__}, not RolloutBuffer"
-    optimizer = model.policy.optimizer
-    group = optimizer.param_groups[0]
-    if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
-        return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
-    return None
 
 
 def _term(policy: ActorCriticPolicy) -> Term:
@@ -182,11 +176,6 @@ def _step(env: VecEnv, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     observations, rewards, dones, infos = env.step(actions)
     assert isinstance(observations, np.ndarray)
     return observations, rewards, dones, infos
-
-
-def _values(network: Network, obs: np.ndarray) -> np.ndarray:
-    values: np.ndarray = network.critic(obs)[:, 0]
-    return values
 
 
 def _columns(env: VecEnv) -> np.ndarray:

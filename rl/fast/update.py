@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from dem_apps.fused.build_kernel import address
-from rl.fast.numpy_mlp import Network, log_softmax
+from rl.fast.numpy_mlp import Network
+from rl.hook.complexity import log_softmax
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
@@ -128,10 +129,10 @@ def kernel_losses(
     """The losses in C++, from logits (B, A) and values (B,)."""
     rows, number = logits.shape
     # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient
-    wide, narrow, losses = rows * number, rows, np.empty(5)
-    made = np.empty(3 * wide + 2 * narrow, np.float32)
+    wide, losses = rows * number, np.empty(5)
+    made = np.empty(3 * wide + 2 * rows, np.float32)
     begin = address(made)
-    places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + narrow)]
+    places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
     given = [
         np.ascontiguousarray(array, np.float32)
         for array in (batch.values, batch.log_probs, batch.advantages, batch.returns)
@@ -155,7 +156,6 @@ def kernel_losses(
 def ppo_losses(logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings) -> Losses:
     """The losses in numpy, from logits (B, A) and values (B,)."""
     log_p, p = log_softmax(logits)
-    number = np.float32(len(values))
     rows = np.arange(len(values))
     advantages = _normalised(batch.advantages) if settings.normalize_advantage else batch.advantages
     log_ratio = log_p[rows, batch.actions] - batch.log_probs
@@ -166,7 +166,7 @@ def ppo_losses(logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, sett
     value_loss, by_values = _value_loss(values, batch, settings)
     # The clipped surrogate has a gradient inside the range, and outside where the free one is the smaller.
     passes = ((ratio >= low) & (ratio <= high)) | (free < clipped)
-    by_log_prob = np.where(passes, -free, 0) / number
+    by_log_prob = np.where(passes, -free, 0) / np.float32(len(values))
     by_logits = p * -by_log_prob[:, None]
     by_logits[rows, batch.actions] += by_log_prob
     return Losses(

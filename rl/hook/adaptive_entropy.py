@@ -1,7 +1,7 @@
 """Entropy with a coefficient that follows a target: the rule of Skywork-OR1 (arXiv 2505.22312), as TRL's GRPO has it.
 
-After every minibatch the coefficient rises by a step where the policy's entropy was below the target and falls by one
-where it was above, and the term acts only while the entropy is at or below the target.
+After a minibatch the coefficient rises by a step where the policy's entropy was below the target, else falls by one.
+The term acts only while the entropy is at or below the target.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AdaptiveEntropy(EntropyObjective):
         """The same with the entropy's gradient written out."""
 
         def term(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-            log_p = log_softmax(logits)
+            log_p, _ = log_softmax(logits)
             entropy = -(p * log_p).sum(1)
             mean = float(entropy.mean())
             weight = self._weight_of(mean)

@@ -1,8 +1,7 @@
 """The hook between the objectives and Stable-Baselines3: the entropy term of its on-policy algorithms.
 
-PPO, A2C and sb3-contrib's MaskablePPO and RecurrentPPO maximise ``ent_coef * mean(entropy)``, where ``entropy`` is the
-third value of ``policy.evaluate_actions``. A policy that returns something else there changes the term; no line of
-their updates is copied. The objective is a submodule of the policy. Only stable-baselines3 is needed.
+They maximise ``ent_coef * mean(entropy)``, where ``entropy`` is the third value of ``policy.evaluate_actions``. A
+policy that returns something else there changes the term. The objective is a submodule of the policy.
 """
 
 from __future__ import annotations
@@ -291,11 +290,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 def policy_with_objective(
     policy_class: type[Any], objective: str, options: dict[str, Any]
 ) -> type[EntropyObjectivePolicy]:
-    """``policy_class`` with :class:`EntropyObjectivePolicy` mixed in.
-
-    Raises:
-        InputError: the class comes out of a zip file that was saved with another objective.
-    """
+    """``policy_class`` with :class:`EntropyObjectivePolicy`; an InputError where a zip has another objective."""
     if issubclass(policy_class, EntropyObjectivePolicy):
         if (policy_class.objective, policy_class.objective_options) != (objective, options):
             raise InputError(

@@ -44,15 +44,16 @@ def mean_and_gradient(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndar
 
     ∂H/∂zⱼ = −pⱼ (log pⱼ + H) and ∂D/∂zⱼ = 2 pⱼ (pⱼ − Σ p²).
     """
-    log_p = log_softmax(logits)
+    log_p, _ = log_softmax(logits)
     entropy, squares = -(p * log_p).sum(1, keepdims=True), (p * p).sum(1, keepdims=True)
     disequilibrium = np.maximum(squares - np.float32(1 / p.shape[1]), 0)
     gradient = p * (2 * entropy * (p - squares) - disequilibrium * (log_p + entropy))
     return float((entropy * disequilibrium).mean(dtype=np.float64)), gradient / np.float32(len(p))
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Log-probabilities of logits (B, C)."""
-    shifted = logits - logits.max(1, keepdims=True)
-    log_p: np.ndarray = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-    return log_p
+def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities and probabilities of logits (B, C)."""
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    total = np.add.reduce(exponentials, axis=1, keepdims=True)
+    return shifted - np.log(total), exponentials / total

@@ -19,10 +19,7 @@ ALGORITHMS: tuple[Any, ...] = (MaskablePPO, RecurrentPPO)
 
 @contextmanager
 def padding_left_out(model: OnPolicyAlgorithm) -> Iterator[None]:
-    """Inside, ``policy.counted_rows`` says which rows of a batch count, (rows,) bool; None where all do.
-
-    RecurrentPPO pads sequences to one length and drops the padded rows after the policy has seen them.
-    """
+    """Inside, ``policy.counted_rows``, (rows,) bool or None, says which rows count: not RecurrentPPO's padding."""
     if not isinstance(model, RecurrentPPO):
         yield
         return

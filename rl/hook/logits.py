@@ -23,10 +23,7 @@ Head = tuple[Tensor, Tensor | None]
 
 @contextmanager
 def distributions_made(distribution: Distribution) -> Iterator[list[Made]]:
-    """Inside, collects the logits that ``distribution`` is made from, which it keeps in normalised form only.
-
-    On normalised logits CADF would be the entropy.
-    """
+    """Inside, collects the raw logits of ``distribution``, which keeps normalised ones, whose CADF is the entropy."""
     made: list[Made] = []
     make: Any = distribution.proba_distribution
     patched = vars(distribution).get("proba_distribution")
@@ -94,11 +91,7 @@ def _with_impossible(logits: Tensor, class_mask: Tensor | None) -> Tensor | None
 
 
 def action_sizes(space: spaces.Space[Any]) -> list[int]:
-    """The number of choices of each action dimension.
-
-    Raises:
-        InputError: an action space without logits over choices (Box, MultiBinary).
-    """
+    """The number of choices of each action dimension; an InputError for a space without (Box, MultiBinary)."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:

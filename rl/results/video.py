@@ -1,7 +1,4 @@
-"""Episodes as a GIF: the environment, the policy's action probabilities and its entropy.
-
-Their seeds and actions are repeated in an environment that renders.
-"""
+"""Episodes as a GIF, repeated by their seeds and actions: environment, action probabilities and entropy."""
 
 from __future__ import annotations
 
@@ -43,10 +40,7 @@ def check_video_file(file: Path) -> None:
 def record_episodes(
     model: OnPolicyAlgorithm, env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None
 ) -> None:
-    """Write the best, the worst and two episodes in between, by return, to a new GIF with the title ``about``.
-
-    Raises InputError: a file that exists, an environment that cannot be rendered, actions without probabilities.
-    """
+    """Write the best, the worst and two episodes between to a new GIF titled ``about``; an InputError if impossible."""
     if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
         raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
     env = _rendering_env(env_id, wrapper)

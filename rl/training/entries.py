@@ -93,10 +93,7 @@ def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
-    """Check the keys and the numbers of an entry; SB3 checks the rest when the model is made.
-
-    Raises InputError: naming the key and what was expected.
-    """
+    """Check the keys and the numbers of an entry, else an InputError; SB3 checks the rest when the model is made."""
     arguments = {
         name: parameter.default
         for name, parameter in inspect.signature(ALGORITHMS[algo]).parameters.items()
@@ -160,11 +157,7 @@ def hyperparameter(key: str, value: Any) -> Any:
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:
-    """Whether observations and rewards are normalised, of an entry's ``normalize``; None if neither.
-
-    It is a truth value, or a mapping, or an expression of one, with ``norm_obs`` and ``norm_reward``, true by default.
-    Raises InputError: anything else.
-    """
+    """Whether observations and rewards are normalised, of an entry's ``normalize``; None if neither."""
     given = parsed_expression("normalize", value) if isinstance(value, str) else value
     if isinstance(given, bool):
         return (True, True) if given else None
@@ -177,10 +170,7 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
 
 
 def parsed_expression(key: str, text: str) -> Any:
-    """The value of an expression of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and the :data:`NAMES`.
-
-    Raises InputError: the text holds anything else, which is not run.
-    """
+    """The value of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`; else an InputError."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:

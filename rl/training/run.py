@@ -58,11 +58,7 @@ def train(config: TrainConfig) -> None:
 
 
 def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm:
-    """The algorithm of resolved settings with the objective as its entropy term, on its environments.
-
-    It is :class:`rl.fast.ppo.FastPPO` with ``fast`` and where the settings allow it. Raises InputError: a
-    hyperparameter that SB3 refuses.
-    """
+    """The algorithm with its objective, on its environments; an InputError for a hyperparameter that SB3 refuses."""
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))

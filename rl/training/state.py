@@ -43,10 +43,7 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
 
 
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
-    """Everything that the next rollout and the next update depend on. Tensors, arrays and JSON values only.
-
-    Environments are kept as the start of their episode and the actions since (:mod:`rl.envs.make`).
-    """
+    """What the next rollout and update depend on; environments as the start of their episode and the actions since."""
     assert model.env is not None
     assert model.ep_success_buffer is not None
     normalised = model.get_vec_normalize_env()

@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 METHODS = {
-    "source": Row("seg.methods.source:SourceOnly", "source images alone", uses_target=False),
+    "source": Row("seg.methods.method:Method", "source images alone", uses_target=False),
     # A weight that suits the first steps is many times too large when the source has been learned:
     # docs/appendix.md#weights-that-are-too-large.
     "minent": Row("seg.methods.minent:MinEnt", "the objective on target", relative=True),

@@ -84,10 +84,7 @@ class AdvEnt(Method):
 
 
 class Adversary(nn.Module):
-    """The discriminators of the heads, and the two losses that meet in them.
-
-    ``weights`` are of the fooling loss per head; the first convolution has ``channels``, 64 in the paper.
-    """
+    """The discriminators of the heads and their two losses; ``weights`` are of the fooling loss per head."""
 
     def __init__(self, num_classes: int, weights: Mapping[str, float], channels: int = 64) -> None:
         super().__init__()

@@ -38,10 +38,7 @@ class HeadObjectives(nn.Module):
             self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
 
     def forward(self, logits: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[Tensor | None, Values]:
-        """The weighted loss of (B, C, H, W) logits per head, or None if there is none, and values to log.
-
-        Where ``mask``, (B, H, W), is False a pixel counts nowhere.
-        """
+        """The weighted loss of (B, C, H, W) logits per head where ``mask`` (B, H, W), or None, and values to log."""
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
         if not self.objectives:
             return None, values

@@ -12,7 +12,7 @@ from seg.training.optimization import MicroBatch, Values
 
 
 class Method:
-    """A method that adds nothing, and what one may say beyond that.
+    """A method that adds nothing, which is ``source``, and what one may say beyond that.
 
     :func:`seg.step.training_step` calls, for every micro-batch, :meth:`prepare`, the source loss, :meth:`after_source`
     and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A method adds its own

@@ -1,8 +1,7 @@
 """Self-training: a teacher, the average of the student's past weights, labels target images for the student.
 
-Sources: DACS (Tranheden et al., WACV 2021) for the mix of domains, DAFormer (Hoyer et al., CVPR 2022) for the strong
-view, MIC (Hoyer et al., CVPR 2023) for masked consistency; FixMatch, FreeMatch and UniMatch (Yang et al., CVPR 2023)
-are settings of the same loop.
+Sources: DACS (Tranheden et al., WACV 2021): mix of domains; DAFormer (Hoyer et al., CVPR 2022): strong view; MIC (Hoyer
+et al., CVPR 2023): masked consistency. FixMatch, FreeMatch and UniMatch (Yang et al., CVPR 2023) are settings of it.
 """
 
 from __future__ import annotations
@@ -106,13 +105,7 @@ class SelfTraining(Method):
         return self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
 
     def _view_loss(
-        self,
-        batch: MicroBatch,
-        images: Tensor,
-        label: Tensor,
-        weight: Tensor,
-        valid: Tensor | None,
-        purpose: int,
+        self, batch: MicroBatch, images: Tensor, label: Tensor, weight: Tensor, valid: Tensor | None, purpose: int
     ) -> tuple[Tensor, Values]:
         """Of one strong view of all images of the micro-batch."""
         draws = batch.target["draw"]

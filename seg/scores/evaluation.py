@@ -1,8 +1,7 @@
 """Scores of a network on images, with labels or without.
 
-Protocol: the image at the training size, logits upsampled to the label's own size (bilinear, corners aligned as in
-training), argmax, every pixel whose label is not ignored; without labels, logits at the image's size.
-Shapes: C classes, h × w feature resolution, H × W the label's size.
+Protocol: the image at the training size, logits upsampled to the label's own size or the image's (bilinear), argmax,
+every pixel whose label is not ignored. Shapes: C classes, h × w feature resolution, H × W the label's size.
 """
 
 from __future__ import annotations

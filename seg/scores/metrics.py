@@ -178,10 +178,7 @@ def _per_pixel(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _entropy_bin(share: Tensor) -> Tensor:
-    """The bin of an entropy from 0 to 1; bins are narrower towards both ends, where most pixels are.
-
-    4096 equal bins would put all entropies below 0.0002 into one, which a ranking has to tell apart.
-    """
+    """The bin of an entropy from 0 to 1; narrower towards both ends, where most pixels are, for the ranking."""
     low, high = share.sqrt().sqrt_(), (1 - share).sqrt_().sqrt_()
     return (low / (low + high) * _ENTROPY_BINS).long().clamp_max_(_ENTROPY_BINS - 1)
 

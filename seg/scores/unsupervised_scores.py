@@ -30,10 +30,7 @@ class LabelFreeScores:
         self.sums = torch.zeros(2 * num_classes + 4, dtype=torch.float64)
 
     def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
-        """Add a batch: the main head's logits (B, C, h, w) at feature resolution.
-
-        Pixels for which ``valid``, (B, H, W) bool at any size, is False count nowhere.
-        """
+        """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
         if valid is not None:
             for image, here in zip(logits, _at_size(valid, logits), strict=True):
                 self._add(image[:, here][None, :, None])

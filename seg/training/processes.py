@@ -19,10 +19,7 @@ _GLOO_LETS_GO = 0.5
 
 @contextmanager
 def launched_processes(device: str) -> Iterator[PartialState]:
-    """Those of this command, as one process group for the duration; without a launcher the only one.
-
-    :func:`dem_apps.runtime.device.torch_device` is called inside, where each process has its own GPU.
-    """
+    """Those of this command, as one process group. Call ``torch_device`` inside, where each has its GPU."""
     yield PartialState(cpu=device == "cpu" or not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
     leave_group()
 
