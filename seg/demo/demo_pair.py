@@ -44,9 +44,8 @@ def write_demo_pair(
 ) -> DemoPair:
     """Draw the pair into ``root``, which appears only when the last picture is written.
 
-    A pair that is there is kept; one of other arguments or of another world version, or with a picture missing, is
-    replaced, and a folder with anything else is a FileExistsError. Of several processes one draws. ``seed`` and ``gap``
-    make the world, see :func:`target_look`; ``size`` is (width, height) of every picture.
+    A pair that is there is kept; one of other arguments or incomplete is replaced, and a folder with anything else is a
+    FileExistsError. Of several processes one draws. ``size`` is (width, height); for the rest :func:`target_look`.
     """
     counts = {"source_train": source_train, "target_train": target_train, "target_val": target_val}
     root = Path(root)

@@ -67,11 +67,9 @@ def build_model(
     """A segmentation network by name.
 
     Args:
-        name: ``deeplabv2`` (:class:`seg.models.deeplabv2.DeepLabV2`), ``deeplabv2-advent``
-            (:class:`seg.models.deeplabv2_advent.AdventDeepLabV2`), an architecture of segmentation-models-pytorch
-            such as ``unet`` or ``segformer``, or ``pretrained``, the network that a folder describes.
-        encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm); of
-            ``pretrained`` the folder.
+        name: ``deeplabv2``, ``deeplabv2-advent``, an architecture of segmentation-models-pytorch such as ``unet`` or
+            ``segformer``, or ``pretrained``, the network that a folder describes.
+        encoder: of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm); of ``pretrained`` the folder.
         num_classes: C.
         output_stride: input pixels per feature of the encoder; None is the network's default.
         depth: stages of the encoder in use; None is the network's default.
@@ -79,12 +77,8 @@ def build_model(
         bands: of the images; pretrained weights of the first convolution are repeated over other bands than 3.
         options: of that network alone.
 
-    Returns:
-        a module that maps (B, 3, H, W) images, or other bands, to ``{"main": (B, C, h, w)}`` and, where it has an
-        auxiliary head, ``"aux"``.
-
-    Raises:
-        InputError: a name or an option that is not known, or weights that cannot be had.
+    Returns a module that maps (B, 3, H, W) images, or other bands, to ``{"main": (B, C, h, w)}`` and, where it has an
+    auxiliary head, ``"aux"``. Raises InputError: a name or option that is not known, or weights that cannot be had.
 
     >>> import torch
     >>> model = build_model("deeplabv2", encoder="resnet18", num_classes=4, output_stride=8)

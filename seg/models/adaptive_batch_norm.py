@@ -29,13 +29,9 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | 
     """A copy of a network, in ``eval()`` mode, with a share of the running statistics of (B, 3, H, W) batches.
 
     The share is ``bn_alpha`` in every layer; 1 is AdaBN as published, and None is half in the first layer, falling to
-    none in the last (:func:`dem_apps.test_time_methods.normalisation.shares`). In the pass every layer normalises by
-    its batch, as in training; dropout is off. A layer's mean and variance are those of all its inputs' pixels, pooled
-    in float64. (An average of the batches' variances, as of ``momentum=None``, would lack what the batches' means
-    differ by.) With ``torch.distributed`` they are of all processes' batches. A layer that gets a single pixel keeps
-    what it has. The copy has the same parameter objects, so it is right until they change.
-
-    Raises InputError: a network without batch normalisation, or no image at all.
+    none in the last. In the pass every layer normalises by its batch, as in training. A layer's mean and variance are
+    those of all its inputs' pixels, of all processes, pooled in float64; one that gets a single pixel keeps its own.
+    The copy has the same parameter objects. Raises InputError: a network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = copy.deepcopy(model, parameters).eval()

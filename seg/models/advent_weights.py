@@ -1,10 +1,8 @@
 """The work of ``python -m seg.convert``: a checkpoint in ADVENT's key layout becomes a run folder.
 
-ADVENT, AdaptSegNet and their followers save the weights alone: ``conv1``, ``bn1``, ``layer1`` to ``layer4`` of the
-encoder, ``layer5`` the auxiliary head, ``layer6`` the main head, whose branches are ``conv2d_list.0`` to ``.3``.
-
-The file that their trainings start from has a prefix ``Scale.`` on every name and a ``layer5`` of another data set. Of
-it they take the encoder, and so does this: heads are drawn by the seed of the training that starts from the run.
+ADVENT and its followers save the weights alone: the encoder's, ``layer5`` the auxiliary head, ``layer6`` the main head.
+The file that their trainings start from has a prefix ``Scale.`` on every name and heads of another data set: of it the
+encoder alone is taken, as they do.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ RECORD_FILE = "converted.json"
 def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     """Write a run folder whose checkpoint ``last`` holds the weights of ``file``; returns ``network`` or ``encoder``.
 
-    ``config.yaml`` has the network and the image sizes of ADVENT's protocol, ``converted.json`` the file's name and
-    checksum. How the weights were trained is not known: the method stands as ``source``, the step as 0.
+    How the weights were trained is not known: the method stands as ``source``, the step as 0.
     """
     classes = load_classes(classes_file)
     held = next(iter(state_dicts(file, "--advent").values()))
@@ -66,10 +63,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
 
 
 def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
-    """Weights in ADVENT's names → weights for :class:`seg.models.deeplabv2_advent.AdventDeepLabV2`, float32.
-
-    Of weights to start from (prefix ``Scale.``) the encoder alone is returned; ``where`` begins an error.
-    """
+    """Weights in ADVENT's names → in ours, float32, of those to start from the encoder's; ``where`` begins an error."""
     if all(name.startswith("module.") for name in advent):
         advent = {name.removeprefix("module."): value for name, value in advent.items()}
     start = all(name.startswith(_START_PREFIX) for name in advent)

@@ -31,10 +31,7 @@ def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> s
 
 
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
-    """Prepare a network's batch normalisation for a policy, in place, with the network on its device.
-
-    ``synchronised`` batch statistics are those of all processes. Returns the model, or what replaces a batch norm.
-    """
+    """Prepare batch normalisation for a policy, in place; ``synchronised`` statistics are those of all processes."""
     if policy != BATCH_NORM_POLICIES[0] and not batch_norms(model):
         raise InputError(
             f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave it "

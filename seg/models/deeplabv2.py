@@ -33,8 +33,7 @@ class AtrousHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Add up all four branches; float32 under autocast, too.
 
-        The 36 taps are one product over the channels, shifted and added afterwards: a convolution with so few outputs
-        reads its input nine times and uses little of the processor for it.
+        The 36 taps are one product over the channels, shifted and added: faster than convolutions of so few outputs.
         """
         # fold moves a tap the opposite way from a convolution, so the kernels are turned round
         weights = [branch.get_parameter("weight") for branch in self.branches]
@@ -51,18 +50,9 @@ class AtrousHead(nn.Module):
 
 
 class DeepLabV2(SegmentationNetwork):
-    """An encoder with a main head on its last stage and an auxiliary head on the one before.
+    """An encoder with a main head on its last stage and an auxiliary head on the one before; see ``build_model``.
 
-    Args:
-        encoder: name of an encoder of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm).
-        num_classes: C.
-        weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
-        depth: stages of the encoder in use, 3 to 5.
-        output_stride: input pixels per feature; 4 needs a ResNet-like encoder.
-        bands: of the images.
-
-    Raises:
-        InputError: an unknown encoder, a stride it cannot have, or weights that cannot be had.
+    ``depth`` is 3 to 5, and an ``output_stride`` of 4 needs a ResNet-like encoder. Raises InputError.
     """
 
     heads = ("main", "aux")

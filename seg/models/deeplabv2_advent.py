@@ -1,14 +1,8 @@
 """The network of the adaptation literature, number for number: DeepLab-V2 on the older ResNet-101.
 
-AdaptSegNet (Tsai et al., CVPR 2018), ADVENT (Vu et al., CVPR 2019) and their followers publish weights for it. It
-is not the ResNet-101 of torchvision and segmentation-models-pytorch; four things differ:
-
-- a stage's stride sits on the first 1×1 convolution of its first block, not on the 3×3 one;
-- the max-pool rounds up, so that 1024×512 pixels become 129×65 features instead of 128×64;
-- every block of a dilated stage is dilated, the first one included;
-- images are BGR from 0 to 255 minus a mean, without a division by a standard deviation.
-
-Shapes: B batch, C classes, h × w feature resolution, about an eighth of the image's.
+AdaptSegNet (Tsai et al., CVPR 2018) and ADVENT (Vu et al., CVPR 2019) publish weights for it. Other than torchvision's,
+a stage's stride sits on its first 1×1 convolution, the max-pool rounds up, all blocks of a dilated stage are dilated,
+and images are BGR from 0 to 255 minus a mean. Shapes: B batch, C classes, h × w features, an eighth of the image's.
 """
 
 from __future__ import annotations
@@ -32,11 +26,7 @@ _STAGES = ((3, 64, 1, 1), (4, 128, 2, 1), (23, 256, 1, 2), (3, 512, 1, 4))
 
 
 class AdventDeepLabV2(SegmentationNetwork):
-    """ADVENT's network behind this project's interface.
-
-    A random start is ADVENT's: convolutions from a normal distribution of deviation 0.01. Parameters are named as in
-    :class:`seg.models.deeplabv2.DeepLabV2`; ``python -m seg.convert`` renames published ones.
-    """
+    """ADVENT's network, with its random start and parameters named as in :class:`seg.models.deeplabv2.DeepLabV2`."""
 
     heads = ("main", "aux")
 
@@ -129,17 +119,13 @@ class Bottleneck(nn.Module):
 def build_advent_network(
     encoder: str, num_classes: int, weights: str | None = None, depth: int = DEPTH, output_stride: int = OUTPUT_STRIDE
 ) -> AdventDeepLabV2:
-    """The network, which has one encoder, output stride and depth.
-
-    torchvision's ImageNet weights are refused although their shapes fit: they were trained with the stride on the other
-    convolution and other images (AdaptSegNet's issue 55: 7 points of mIoU less).
-    """
+    """The network, which has one encoder, output stride and depth."""
     if (encoder, output_stride, depth) != (ENCODER, OUTPUT_STRIDE, DEPTH):
         raise InputError(
             f"model: deeplabv2-advent has encoder {ENCODER}, output_stride {OUTPUT_STRIDE} and depth {DEPTH}, not "
             f"{encoder}, {output_stride} and {depth}"
         )
-    if weights is not None:
+    if weights is not None:  # torchvision's fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
         raise InputError(
             f"model: there are no '{weights}' weights for deeplabv2-advent; start from a published checkpoint with "
             "python -m seg.convert and --model.start-from, or take the model deeplabv2"

@@ -49,11 +49,7 @@ _KNOWN = tuple(
 
 @dataclass(frozen=True)
 class Description:
-    """What a network expects of images, see :meth:`normalised`, and what it returns, see :meth:`logits`.
-
-    Raises:
-        InputError: another number of channels than 3, numbers that are not finite, a deviation that is not positive.
-    """
+    """What a network expects of images, see :meth:`normalised`, and what it returns, see :meth:`logits`."""
 
     mean: tuple[float, ...] = IMAGENET_MEAN  #: what becomes 0, of red, green and blue on the scale from 0 to 1
     std: tuple[float, ...] = IMAGENET_STD  #: what becomes 1, likewise
@@ -89,10 +85,7 @@ class Description:
         return len(self.mean)
 
     def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
-        """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; its size is not changed.
-
-        Where ``valid`` is False the image holds no data and becomes 0.
-        """
+        """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
         if not self.pixels.is_rgb:
             return self.pixels.normalised(image_hwc, valid)
         result = normalised(image_hwc, self._table)
@@ -107,11 +100,7 @@ class Description:
         return normalisation_table(self.mean, self.std)
 
     def logits(self, output: Any) -> Tensor:
-        """The logits (B, C, h, w) in what the network returned.
-
-        One output per pixel means yes or no: its logit z becomes (0, z), whose softmax is (1 - σ(z), σ(z)). Raises
-        InputError: there are none.
-        """
+        """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
         values: Tensor = find_logits(output if self.output is None else output[self.output])
         if self.probabilities:  # in float32, since 1 minus a small number is 1 in other dtypes
             values = values.float().logit(1e-7) if values.shape[1] == 1 else values.float().clamp_min(1e-12).log()
@@ -145,8 +134,7 @@ def read_description(
 ) -> Description:
     """The description of a folder, by its ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
 
-    ``document`` is what the library says in place of the first, or ``assumed`` without it. Resizing to a shortest edge
-    and cropping are left out, since a segmentation is of the whole image. ``known`` are other fields.
+    ``document`` is what the library says in place of the first, or ``assumed`` without it; ``known`` are other fields.
     """
     pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
     if file.is_file() and (document is None or "assumed" in document):

@@ -1,6 +1,5 @@
 """The work of ``python -m seg.export_model``: a run's network as a folder that others load, and as ONNX.
 
-The folder is of segmentation-models-pytorch's ``save_pretrained``, of transformers', or our own.
 Shapes: B batch, C classes, H × W the images' size.
 """
 

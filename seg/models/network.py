@@ -21,10 +21,9 @@ class SegmentationNetwork(nn.Module):
 def parameter_groups(model: nn.Module, lr: float, head_factor: float, repeats: str = "none") -> list[dict[str, Any]]:
     """The groups of an optimiser: the parameters of ``model.encoder`` at ``lr``, all others at ``head_factor * lr``.
 
-    ``base_lr`` holds the rate that a schedule multiplies. Every group keeps the order of ``model.parameters()``, by
-    which the state of an optimiser is stored. The repeats ``advent`` group the encoder's parameters by the number of
-    modules below the encoder that each is in: 1 for ``conv1``, 3 in a block (layer, block, convolution), 4 in its
-    shortcut. ADVENT lists them as often (``get_1x_lr_params_no_scale`` of its ``deeplabv2.py``).
+    ``base_lr`` holds the rate that a schedule multiplies. The repeats ``advent`` group the encoder's parameters by the
+    number of modules below the encoder that each is in: 1 for ``conv1``, 3 in a block, 4 in its shortcut. ADVENT lists
+    them as often (``get_1x_lr_params_no_scale`` of its ``deeplabv2.py``).
     """
     inside = {id(parameter): name.count(".") for name, parameter in model.get_submodule("encoder").named_parameters()}
     encoder: dict[int, list[nn.Parameter]] = {}

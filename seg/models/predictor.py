@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A network in training: called with images it gives every head's logits.
-
-    ``batch_norm`` is the policy of running statistics, see :mod:`seg.models.batch_norm`.
-    """
+    """A network in training, with a policy of batch norm: called with images it gives every head's logits."""
 
     model: nn.Module
     accelerator: Accelerator

@@ -43,9 +43,8 @@ _ADVPROP = "tf_efficientnet_b0.ap_in1k"
 class SmpNetwork(SegmentationNetwork):
     """One of the library's networks, without the upsampling and the activation behind its head.
 
-    ``state_dict`` has the library's own names, so that weights go from here to the library's network and back. Images
-    of a size that the architecture does not take, such as one that is no multiple of 32, are continued beyond their
-    right and lower edge by their last pixels, and the logits there are cut off.
+    ``state_dict`` has the library's own names. Images of a size that the architecture does not take are continued
+    beyond their right and lower edge by their last pixels, and the logits there are cut off.
     """
 
     def __init__(self, library: Any) -> None:
@@ -67,7 +66,8 @@ class SmpNetwork(SegmentationNetwork):
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
-        padded = self._padded(images)
+        below, right = (max(-side % self._divisor, self._least - side) for side in images.shape[2:])
+        padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
         try:
             features = self.encoder(padded)
             # a vision transformer's features come with its prefix tokens
@@ -81,10 +81,6 @@ class SmpNetwork(SegmentationNetwork):
             for part, side, whole in zip(logits.shape[2:], images.shape[2:], padded.shape[2:], strict=True)
         )
         return {"main": logits[:, :, :rows, :columns]}
-
-    def _padded(self, images: Tensor) -> Tensor:
-        below, right = (max(-side % self._divisor, self._least - side) for side in images.shape[2:])
-        return F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
 
     def save_pretrained(self, folder: Path) -> None:
         """Write the library's own network with these weights."""
@@ -127,8 +123,7 @@ def smp_network(
     """One of the library's architectures, to train; see :func:`seg.build_model`.
 
     ``options`` are ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
-    library's names, such as ``decoder_attention_type="scse"``. Raises InputError: an option, a value or an encoder that
-    the architecture does not take, or weights that cannot be had.
+    library's names, such as ``decoder_attention_type="scse"``.
     """
     arguments = _arguments(architecture, options)
     with encoder_errors(f"model: {architecture} with encoder {encoder}", encoder, weights):

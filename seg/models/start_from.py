@@ -28,8 +28,8 @@ _SHOWN = 4
 def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) -> list[str]:
     """Put the weights of a folder or file into a network that is to be trained; returns notes for the user.
 
-    Where their number of classes is another, or only an encoder is brought, the heads' last layers, or the heads, keep
-    the random values that the network was built with. As many classes of other meanings than ``classes`` are refused.
+    Where their number of classes is another, the heads' last layers keep the random values that they have. As many
+    classes of other meanings than ``classes`` are refused.
     """
     found, theirs, description = _found(source, model)
     own, given, notes = model.state_dict(), dict(found.tensors), list(found.notes)

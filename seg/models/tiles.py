@@ -1,10 +1,7 @@
 """Prediction of large images by overlapping tiles, without seams.
 
-Tiles are joined at the resolution of the logits: what is upsampled with aligned corners has another scale in a tile
-than in the image. They begin at multiples of the network's stride, so that every tile has the grid of the whole. In an
-overlap each tile counts less towards its end and nothing in the last quarter; so a network that sees no further than
-that gives what it would give on the whole image, up to rounding.
-
+Tiles are joined at the resolution of the logits and begin at multiples of the network's stride, so that every tile has
+the grid of the whole. In an overlap each counts less towards its end and nothing in the last quarter.
 Shapes: B batch, C classes, H × W the image's size, h × w that of its logits.
 """
 

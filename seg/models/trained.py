@@ -1,8 +1,7 @@
 """Opens trained networks by SPEC, for commands and for ``seg.load``.
 
-A SPEC is a run folder, a folder of segmentation-models-pytorch's ``save_pretrained``, one of transformers'
-``AutoModelForSemanticSegmentation.save_pretrained`` (extra ``hf``), one of ``seg.export_model``, or
-``package.module:function`` with a file of weights.
+A SPEC is a run folder, one of segmentation-models-pytorch's or transformers' ``save_pretrained`` (extra ``hf``), one of
+``seg.export_model``, or ``package.module:function`` with a file of weights.
 """
 
 from __future__ import annotations
@@ -74,11 +73,10 @@ def load(
         device: ``cpu``, ``cuda``, or ``auto``.
         size: (width, height) that the network sees; ``own`` is its folder's, a run's target size; None is
             the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
-        tile: side of the tiles that larger images go by, see :mod:`seg.models.tiles`.
+        tile: side of the tiles that larger images go by.
         tile_overlap: pixels that tiles share; None is a quarter.
 
-    Raises:
-        InputError: a network that cannot be read, a size or a tile that makes no sense.
+    Raises InputError: a network that cannot be read, a size or a tile that makes no sense.
 
     >>> import tempfile, warnings, numpy as np, segmentation_models_pytorch as smp
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):

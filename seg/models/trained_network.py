@@ -80,11 +80,7 @@ class TrainedNetwork:
     def seeing(
         self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None
     ) -> TrainedNetwork:
-        """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``.
-
-        Raises:
-            InputError: a size or a tile that makes no sense.
-        """
+        """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``."""
         if size == "auto":
             size = "own" if tile is None else None
         chosen = self.description.size
@@ -93,11 +89,7 @@ class TrainedNetwork:
         return dataclasses.replace(self, size=chosen, cut=tiling(tile, tile_overlap))
 
     def logits(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) images, normalised → float32 logits (B, C, H, W).
-
-        Images whose sides are no multiples of ``description.multiple`` are continued beyond their right and lower edge
-        by their last pixels, and the logits there are cut off.
-        """
+        """(B, 3, H, W) images, normalised and continued to ``description.multiple`` → float32 logits (B, C, H, W)."""
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
@@ -124,8 +116,7 @@ class TrainedNetwork:
                 or many: a list of these, a folder, an array (B, H, W, 3) or a tensor (B, 3, H, W). Of a network that
                 sees other bands: files, arrays (H, W, bands) or tensors (bands, H, W) of the numbers it was trained on.
 
-        Raises:
-            InputError: something that is no image, or of a size that the network does not take.
+        Raises InputError: something that is no image, or of a size that the network does not take.
         """
         predictions = list(self.each(images))
         return predictions[0] if _listed(images) is None else predictions
@@ -234,5 +225,4 @@ def _rgb(values: NDArray[Any]) -> NDArray[np.uint8]:
             f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected uint8, or floating point from 0 to 1 "
             "before any normalisation"
         )
-    scaled: NDArray[np.uint8] = (values * 255).round().astype(np.uint8)
-    return scaled
+    return np.asarray((values * 255).round(), np.uint8)

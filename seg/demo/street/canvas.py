@@ -1,7 +1,6 @@
 """Pinhole camera and the pair of canvases, picture and labels, that every shape is drawn on.
 
-World coordinates are metres: X to the right of the camera, Y up from the road, Z ahead. Shapes
-are painted back to front, each one into the picture and, under the same pixels, into the labels.
+World coordinates are metres: X to the right of the camera, Y up from the road, Z ahead.
 """
 
 from __future__ import annotations

@@ -146,9 +146,8 @@ _LIMITS = {
 def target_look(seed: int = 0, gap: float = 1.0) -> Domain:
     """The target's look in the world of a seed.
 
-    Every number of it lies on the line from the game through the demo's camera: at the game for a gap of 0, at the
-    camera for 1, beyond up to 2. Worlds of another seed than 0 draw a factor from 0.5 to 1.5 for each number, so that
-    their gaps differ in kind as well: here colours, there haze or noise.
+    Every number of it lies on the line from the game, a gap of 0, through the demo's camera, 1, and up to 2. Worlds of
+    another seed than 0 draw a factor from 0.5 to 1.5 for each number, so that their gaps differ in kind as well.
     """
     if (seed, gap) == (0, 1.0):
         return CAMERA_STREET
