@@ -1,7 +1,4 @@
-"""A grid of trainings: ``python -m rl.benchmark --config configs/rl/paper.yaml --workers 2``.
-
-Environments × arms × seeds, each a process of ``python -m rl.train``; :mod:`dem_apps.jobs.grid` runs them.
-"""
+"""``python -m rl.benchmark``: environments × arms × seeds, each a process of ``python -m rl.train``, and a report."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from dem_apps.runtime.device import torch_device
-    from dem_apps.runtime.files import write_new
+    from dem_apps.runtime.files import write_atomically
     from dem_apps.runtime.terminal import console
     from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
     from rl.results.video import check_video_file, record_episodes
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     console().print(results_table(f"{training.env}, {training.loss}, {episodes} episodes", [result]))
     if config.out is not None:
         document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
-        write_new(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
+        write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
         print(f"written to {config.out}")
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"

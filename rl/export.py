@@ -1,7 +1,6 @@
 """``python -m rl.export --run DIR --out model.zip``: a run's policy as a zip that Stable-Baselines3 opens by itself.
 
-It is one of SB3's own PPO or A2C. Where something was normalised, VecNormalize's own file is written beside it. Both
-hold pickles, as SB3 has it: opening them runs the code in them.
+Where something was normalised, VecNormalize's own file lies beside it. Both hold pickles: opening them runs their code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A grid of trainings: ``python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2``.
-
-Tasks × arms × seeds, each a process of ``python -m seg.train``; :mod:`dem_apps.jobs.grid` runs them.
-"""
+"""``python -m seg.benchmark``: tasks × arms × seeds, each a process of ``python -m seg.train``, and a report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A grid of trainings, rows × arms × seeds, each in ``FOLDER/ROW/ARM/seedN`` (without ROW where no rows are named).
-
-The same command again goes on where a killed one stopped: finished runs are kept, others resume from their checkpoint.
-"""
+"""A grid of trainings, rows × arms × seeds, in ``FOLDER/[ROW/]ARM/seedN``; the same command again continues them."""
 
 from __future__ import annotations
 

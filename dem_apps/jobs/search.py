@@ -1,7 +1,6 @@
-"""A search: TPE over a grid of settings, in an Optuna study that a folder holds and that the same command continues.
+"""A search: Optuna's TPE (Bergstra et al., NeurIPS 2011) over a grid of settings, in a study that a folder holds.
 
-TPE is Optuna's (Bergstra et al., NeurIPS 2011). A trial is one training or several, one for each seed; after each seed
-Optuna's MedianPruner may end it.
+A trial is a training for each seed; after each Optuna's MedianPruner may end it. The same command continues the study.
 """
 
 from __future__ import annotations

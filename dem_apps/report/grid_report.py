@@ -34,8 +34,7 @@ _NOTE = (
 def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the first score of each arm as a table that fits a terminal.
 
-    A row's name is empty where the grid has no rows; without ``tail`` the tail classes are those rare in the labels. An
-    earlier report in ``out`` is replaced.
+    A row's name is empty where the grid has no rows; without ``tail`` the tail classes are those rare in the labels.
     """
     members = _with_tail([read_run(path) for _, _, path in finished], tail)
     runs = [(row, arm, run) for (row, arm, _), run in zip(finished, members, strict=True)]

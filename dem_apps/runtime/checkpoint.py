@@ -25,10 +25,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
     """Write ``state`` as the checkpoint ``name``, such as ``last``, which is replaced in one step.
 
     The state is nested dicts, lists and tuples of tensors, numpy arrays and plain values, with a whole number ``step``.
-
-    Raises:
-        InputError: the disk is full; the previous checkpoint is intact.
-        NotFiniteError: a tensor or array holds NaN or infinite values; likewise.
+    Raises InputError: the disk is full; NotFiniteError: a NaN or infinite value. The previous checkpoint is intact.
     """
     file = folder / f"{name}{SUFFIX}"
     content = io.BytesIO()

@@ -28,11 +28,7 @@ _LOST = ("gloo/transport/", "ncclRemoteError")
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Run a command's ``main`` and turn input errors into one line on stderr and exit status 2.
-
-    Training that stopped at a value that is not finite ends with 1. Ctrl-C and SIGTERM end with 130 and 143 as shells
-    expect; ``main`` has the chance to clean up before.
-    """
+    """Run ``main``; input errors are a line on stderr and exit status 2, values not finite 1, signals 130 and 143."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character without a code there is printed as an escape
             stream.reconfigure(errors="backslashreplace")
@@ -81,8 +77,7 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 def _thread_failed(failure: threading.ExceptHookArgs) -> None:
-    # TensorBoard writes in a thread of its own; the main thread meets the same full disk, or the run folder that is
-    # gone, at its next write
+    # of TensorBoard's thread; the main thread meets the same full disk, or lost folder, at its next write
     error = failure.exc_value
     if not (isinstance(error, OSError) and error.errno in (*DISK_FULL, *UNWRITABLE, errno.ENOENT)):
         threading.__excepthook__(failure)

@@ -69,10 +69,7 @@ def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> 
 
 @contextmanager
 def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
-    """A temporary path to write to, which becomes ``path`` in one step; after an error nothing is left of it.
-
-    With ``flag``, which named it, ``path`` must be new; an InputError where it exists, or the disk is full.
-    """
+    """A temporary path that becomes ``path`` in one step, not after an error; with ``flag``, ``path`` must be new."""
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{path.suffix}")
     try:
         yield temporary
@@ -88,14 +85,8 @@ def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``: readers see the old file or the new one, whole."""
-    with whole_file(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def write_new(path: Path, content: bytes, flag: str) -> None:
-    """Write a file that did not exist, whole or not at all; ``flag`` named it."""
+def write_atomically(path: Path, content: bytes, flag: str | None = None) -> None:
+    """Replace ``path`` by ``content``: readers see the old file or the new one, whole. ``flag`` as of whole_file."""
     with whole_file(path, flag) as temporary:
         temporary.write_bytes(content)
 

@@ -1,8 +1,4 @@
-"""What a training says about its own metrics, scores and pictures: ``metrics_info.json`` in the run folder.
-
-Pages and tables are made from this description, so they know no application. A key of ``eval.json`` is written with
-dots: ``checkpoints.best.miou``.
-"""
+"""What a training says about its metrics, scores and pictures, so that pages know no application: metrics_info.json."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ class Metric:
 class Score:
     """A number of ``eval.json``, or a mapping from classes to numbers."""
 
-    key: str  #: where it stands, with dots
+    key: str  #: where it stands, with dots: ``checkpoints.best.miou``
     title: str
     better: Better = ""  #: the direction of an improvement
     note: str = ""  #: below the title

@@ -24,8 +24,7 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
 def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
     """Check every value of a dataclass of options, nested ones included, against its choices and its range.
 
-    ``name`` gives a dotted key's name in errors, by default its flag, ``--source.root``. Raises InputError: the first
-    value that is empty, not finite, not among the choices or out of range; else the first that is needed and missing.
+    ``name`` gives a dotted key's name in errors, by default its flag. Raises InputError: the first wrong value or need.
     """
     missing: list[str] = []
     for key, field, hint in fields_of(type(settings)):

@@ -1,8 +1,4 @@
-"""MiniGrid (Chevalier-Boisvert et al., NeurIPS 2023): grid worlds that the paper trains on.
-
-Its dictionaries of view and mission become one float32 array by :class:`rl.fast.grid_view.FlatObservation`,
-which has FlatObsWrapper's numbers.
-"""
+"""MiniGrid (Chevalier-Boisvert et al., NeurIPS 2023): grid worlds that the paper trains on."""
 
 from rl.envs.family import Family
 

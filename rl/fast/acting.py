@@ -1,7 +1,4 @@
-"""Actions of a policy that does not learn meanwhile: SB3's ``policy.predict`` at a fraction of its time.
-
-With a handful of observations torch's calls, and normalising 2,835 columns, cost more than the environments.
-"""
+"""Actions of a policy that does not learn meanwhile: SB3's ``policy.predict`` at a fraction of its time."""
 
 from __future__ import annotations
 
@@ -41,7 +38,9 @@ class Acting:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         # a column that training has never seen set is normalised by SB3 like any other
         if self._network is None or observations[:, self._others].any():
-            return self._as_sb3(observations, greedy)
+            if self._envs is not None:
+                observations = self._envs.normalize_obs(observations)
+            return self._model.policy.predict(observations, deterministic=greedy)[0]
         envs = cast(CompactNormalize, self._envs)
         compact = observations.take(self._columns, axis=1)
         if envs.norm_obs:
@@ -52,8 +51,3 @@ class Acting:
             return np.asarray(logits.argmax(axis=1))
         _, p = log_softmax(logits)
         return drawn(p)
-
-    def _as_sb3(self, observations: Any, greedy: bool) -> np.ndarray:
-        if self._envs is not None:
-            observations = self._envs.normalize_obs(observations)
-        return self._model.policy.predict(observations, deterministic=greedy)[0]

@@ -74,8 +74,16 @@ def use_fast_view(env: gym.Env) -> bool:
 
 
 def _observation(env: MiniGridEnv, cells: _Cells) -> dict[str, Any]:
-    """What ``MiniGridEnv.gen_obs`` returns."""
-    return {"image": _view_image(env, cells), "direction": env.agent_dir, "mission": env.mission}
+    """What ``MiniGridEnv.gen_obs`` returns; the image is (V, V, 3) uint8, left to right, far to near."""
+    size, grid, through = env.agent_view_size, env.grid, env.see_through_walls
+    if type(grid) is not Grid:
+        raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")
+    x, y = env.agent_pos
+    seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(cells.of(grid))
+    # what the agent carries is shown where it stands
+    carried = _EMPTY if env.carrying is None else _cell_bytes(env.carrying)
+    image = _image(seen, size, through, carried).copy()
+    return {"image": image, "direction": env.agent_dir, "mission": env.mission}
 
 
 class _Cells:
@@ -101,18 +109,6 @@ class _Cells:
         for place, cell in self._others:
             self._bytes[place] = _cell_bytes(cell)
         return self._bytes
-
-
-def _view_image(env: MiniGridEnv, cells: _Cells) -> np.ndarray:
-    """The agent's view (V, V, 3) uint8: from left to right, from far to near; kind, colour and state of each cell."""
-    size, grid, through = env.agent_view_size, env.grid, env.see_through_walls
-    if type(grid) is not Grid:
-        raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")
-    x, y = env.agent_pos
-    seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(cells.of(grid))
-    # what the agent carries is shown where it stands
-    carried = _EMPTY if env.carrying is None else _cell_bytes(env.carrying)
-    return _image(seen, size, through, carried).copy()
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -181,11 +181,8 @@ def with_state_aside(policy_state: dict[str, Any]) -> dict[str, Any]:
 class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
     """Mixin for an actor-critic policy of SB3 or sb3-contrib: the third value of ``evaluate_actions`` is the objective.
 
-    The objective acts, and its state moves, only while the policy is in training mode and gradients are on;
-    otherwise the third value is SB3's own entropy.
-
-    Actions that a mask forbids (MaskablePPO) and rows that ``counted_rows`` leaves out (RecurrentPPO's padding) change
-    neither the value nor the gradient nor the state.
+    The objective acts, and its state moves, only in training mode with gradients on; otherwise the third value is SB3's
+    own entropy. Masked actions (MaskablePPO) and rows outside ``counted_rows`` (RecurrentPPO's padding) change nothing.
     """
 
     objective: ClassVar[str]
@@ -269,8 +266,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
                 f"have, so the entropy objective '{self.objective}' cannot act on them; change the logits in "
                 f"_get_action_dist_from_latent, or use the objective '{STOCK}'"
             )
-        # Like the entropy, the terms of independent dimensions add up.
-        # The mean at once and not a value per sample: SB3 averages the term anyway, and this takes the one-pass form.
+        # Like the entropy, the terms of dimensions add up. The mean at once, which SB3 takes anyway, is one pass.
         term = sum(
             (
                 objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask)

@@ -1,8 +1,4 @@
-"""Zip files of hooked models that SB3 opens without this package.
-
-``model.save`` of a hooked model pickles its policy's class, which is this package's. The objective matters while
-training only; without it the policy is one of SB3's own.
-"""
+"""Zip files of hooked models that SB3 opens without this package: without the objective the policy is SB3's own."""
 
 from __future__ import annotations
 

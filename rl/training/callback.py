@@ -30,11 +30,8 @@ class TrainingCallback(BaseCallback):
     """Evaluates, logs, saves and stops after an update and before the next rollout, when the rollout buffer is empty.
 
     What happens at a step depends on the step alone, so a resumed run does the same things at the same steps. ``best``
-    is ``[mean return]`` of the best evaluation of a resumed run, or None.
-
-    Raises:
-        NotFiniteError: a reward, an observation or a weight is NaN or infinite. NaN spreads: one reward makes the
-            running variance NaN, and after one more update every weight.
+    is ``[mean return]`` of the best evaluation of a resumed run, or None. Raises NotFiniteError: a reward, an
+    observation or a weight is NaN or infinite, before it spreads.
     """
 
     model: OnPolicyAlgorithm

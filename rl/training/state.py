@@ -66,8 +66,7 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     """Put back what :func:`train_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
 
-    Raises InputError: an environment did not come back to where it was, since not all of its randomness is
-    ``np_random``; or the state is not one of this run.
+    Raises InputError: the state is not of this run, or not all of an environment's randomness is ``np_random``.
     """
     where = "--resume: the checkpoint"
     restore_policy(model, state)

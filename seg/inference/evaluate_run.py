@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import write_new
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.terminal import console
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
@@ -89,7 +89,7 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     if out is not None:
         document = {**result, "checkpoint": training.checkpoint, "protocol": how}
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_new(out, (json.dumps(document, indent=2) + "\n").encode(), "--out")
+        write_atomically(out, (json.dumps(document, indent=2) + "\n").encode(), "--out")
         print(f"scores:      {out}")
 
 
@@ -112,4 +112,5 @@ class PredictionWriter:
             ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
         Image.fromarray(ids).save(content, format="PNG")
         # another command may write to the folder meanwhile
-        write_new(self._folder / f"{self._names[index]}_pred_labelIds.png", content.getvalue(), "--save-predictions")
+        file = self._folder / f"{self._names[index]}_pred_labelIds.png"
+        write_atomically(file, content.getvalue(), "--save-predictions")

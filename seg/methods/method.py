@@ -52,12 +52,8 @@ class Method:
     def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
         """After the network's step: discriminators learn, a teacher follows. Returns values to log.
 
-        Args:
-            batches: the step's micro-batches, before :meth:`prepare`.
-            step: which one it was, counted from 1.
-
-        Raises:
-            NotFiniteError: a loss that is not finite, as of :func:`seg.training.optimization.update`.
+        ``batches`` are the step's micro-batches, before :meth:`prepare`; ``step`` counts from 1. Raises NotFiniteError:
+        a loss that is not finite, as of :func:`seg.training.optimization.update`.
         """
         return {}
 

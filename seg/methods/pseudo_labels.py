@@ -1,7 +1,4 @@
-"""What a teacher's prediction is worth as a label: one weight for every pixel.
-
-Shapes: B batch, C classes, H × W the images' size.
-"""
+"""What a teacher's prediction is worth as a label: a weight for every pixel. B batch, C classes, H × W pixels."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ class PseudoLabels(nn.Module):
 
     @torch.no_grad()
     def forward(self, logits: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W) logits of the teacher → labels (B, H, W) int64 and weights (B, H, W) float32, 0 to 1.
-
-        Where ``valid``, (B, H, W), is False a pixel weighs 0 and is no part of any share or mean.
-        """
+        """Logits (B, C, H, W) → labels (B, H, W) int64 and weights float32, 0 to 1; only ``valid`` pixels count."""
         p = logits.float().softmax(1)
         confidence, label = p.max(1)
         if self.weighting == "adaptive":

@@ -100,12 +100,9 @@ _CHANGES = (
 
 
 def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:
-    """(B, 3, H, W) images without a share of their blocks, which become ImageNet's mean (MIC, Hoyer et al., CVPR 2023).
-
-    The side of a block is an eighth of the shorter side, as 64 of 512 in the paper.
-    """
+    """(B, 3, H, W) images without a share of their blocks, which become the mean (MIC, Hoyer et al., CVPR 2023)."""
     height, width = images.shape[-2:]
-    side = max(1, min(height, width) // 8)
+    side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
     rows, columns = -(-height // side), -(-width // side)
     kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws]).to(images.device)
     kept = kept.repeat_interleave(side, 1).repeat_interleave(side, 2)[:, None, :height, :width]

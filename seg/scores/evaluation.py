@@ -43,16 +43,11 @@ def evaluate(
     cut: Tiling | None = None,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:
-    """Scores over a data set: those of :meth:`seg.scores.metrics.SegmentationScores.result`, ``label_free`` of
+    """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
 
-    :class:`seg.scores.unsupervised_scores.LabelFreeScores`, and ``predicted_share`` by class.
-
-    With torch.distributed initialised each process scores every n-th image, and all return the joined scores; the model
-    must hold the same weights in each of them. Label-free scores are of the plain prediction; ``on_sample`` is called
-    with (index, sample, logits (C, H, W)) for each image of this process. See :func:`predicted` for the other
-    arguments.
-
-    Raises NotFiniteError: a prediction that is NaN or infinite.
+    With torch.distributed initialised each process, with the same weights, scores every n-th image, and all return the
+    joined scores. ``on_sample`` is called with (index, sample, logits (C, H, W)) for each image of this process; see
+    :func:`predicted` for the other arguments. Raises NotFiniteError: a prediction that is NaN or infinite.
     """
     was_training = model.training
     model.eval()

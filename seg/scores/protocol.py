@@ -36,11 +36,9 @@ def protocol(
     re_estimated_on: str | None = None,
     cut: Tiling | None = None,
 ) -> dict[str, Any]:
-    """The settings that a score depends on, to compare it with another.
+    """The settings that a score depends on, to compare it with another; ``config`` has the target that was scored.
 
-    ``config`` has the target that was scored, ``step`` is the checkpoint's, ``scales``, ``flip`` and ``cut`` are those
-    of :func:`seg.scores.evaluation.predicted`, and ``re_estimated_on`` names the images of AdaBN statistics, if there
-    are any.
+    ``scales``, ``flip`` and ``cut`` are of :func:`seg.scores.evaluation.predicted`, ``re_estimated_on`` is of AdaBN.
     """
     whose = batch_norm_statistics(config, model, step, re_estimated_on)
     chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}

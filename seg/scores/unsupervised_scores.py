@@ -33,11 +33,8 @@ class LabelFreeScores:
         """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
         if valid is not None:
             for image, here in zip(logits, _at_size(valid, logits), strict=True):
-                self._add(image[:, here][None, :, None])
+                self.update(image[:, here][None, :, None])
             return
-        self._add(logits)
-
-    def _add(self, logits: Tensor) -> None:
         logits = logits.detach().float()
         if not logits.numel():
             return
@@ -86,14 +83,9 @@ def _at_size(valid: Tensor, logits: Tensor) -> Tensor:
 def neighbourhood_density(p: Tensor) -> Tensor:
     """Soft Neighborhood Density: the mean entropy of the soft assignment of each point to the others.
 
-    Source: Saito et al., *Tune it the Right Way*, ICCV 2021 (features: softmax outputs at length 1; similarities
-    over the temperature 0.05, a softmax over all other points).
-
-    Args:
-        p: (N, C) probabilities of the pixels of one image. Of more than 1000, 1000 are taken at even distances.
-
-    Returns:
-        () in nats, 0 to log(N − 1): high where each point has many others with the same prediction.
+    Source: Saito et al., *Tune it the Right Way*, ICCV 2021 (features: softmax outputs at length 1; similarities over
+    the temperature 0.05, a softmax over all other points). ``p``: (N, C) probabilities of one image's pixels, of which
+    at most 1000 count. In nats, 0 to log(N − 1): high where each point has many others with the same prediction.
 
     >>> neighbourhood_density(torch.tensor([[0.9, 0.1]] * 5))  # five alike: log 4
     tensor(1.3863)

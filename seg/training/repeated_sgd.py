@@ -14,17 +14,10 @@ class RepeatedSGD(torch.optim.Optimizer):
 
     ADVENT (Vu et al., CVPR 2019) hands its encoder to SGD module by module, and a convolution once for every module
     that it is in. SGD goes through the list, so each repetition decays the weights again, adds the same gradient to
-    the momentum again and takes a step of its own. A list with repetitions itself would do as well today, but PyTorch
-    warns that it is going to refuse one, its multi-tensor form on a GPU takes all repetitions from the same weights,
-    and a loss scale would be taken out of a gradient once for each.
+    the momentum again and takes a step of its own. In the first step every repetition begins with a momentum of its
+    own, as in PyTorch's loop since 1.7. PyTorch warns that it is going to refuse a list with repetitions itself.
 
-    In the first step every repetition begins with a momentum of its own, as in PyTorch's loop since 1.7.
-
-    Args:
-        params: groups as of any optimiser; ``repeats`` of a group is 1 unless it says otherwise.
-        lr: learning rate.
-        momentum: m of the velocity, m·v + gradient.
-        weight_decay: times the weights, added to the gradient.
+    ``repeats`` of a group is 1 unless it says otherwise; the other settings are those of ``torch.optim.SGD``.
 
     >>> weight = torch.nn.Parameter(torch.zeros(1))
     >>> optimizer = RepeatedSGD([{"params": [weight], "repeats": 3}], lr=0.1, momentum=0.9, weight_decay=0.0)

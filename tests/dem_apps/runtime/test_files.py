@@ -23,7 +23,6 @@ from dem_apps.runtime.files import (
     read_json,
     read_yaml,
     write_atomically,
-    write_new,
 )
 
 TAGS = ["!!python/object/apply:os.system ", "!!int ", "!!timestamp ", "!!bool ", "!!binary ", "!!map ", "<<: "]
@@ -71,8 +70,8 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_new_file_and_a_claim_never_overwrite(tmp_path: Path) -> None:
-    write_new(tmp_path / "a", b"mine", "--out")
-    for again in (lambda: write_new(tmp_path / "a", b"x", "--out"), lambda: claim(tmp_path / "a", "--out")):
+    write_atomically(tmp_path / "a", b"mine", "--out")
+    for again in (lambda: write_atomically(tmp_path / "a", b"x", "--out"), lambda: claim(tmp_path / "a", "--out")):
         with pytest.raises(InputError, match=r"--out: .*a exists already and is never overwritten"):
             again()
     assert (tmp_path / "a").read_bytes() == b"mine"
