@@ -87,18 +87,12 @@ def _build_encoder(
         encoder = smp.encoders.get_encoder(
             name, in_channels=bands, depth=depth, weights=weights, output_stride=16 if output_stride == 16 else 8
         )
-    if output_stride == 4:
-        _dilate_for_stride_4(name, encoder)
+    if output_stride == 4:  # strides of every stage after the first become dilations; the library itself stops at 8
+        for part, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
+            if not hasattr(encoder, part):
+                raise InputError(f"encoder '{name}': output stride 4 needs a ResNet-like encoder; use 8 or 16")
+            replace_strides_with_dilation(getattr(encoder, part), dilation)
     for stage in range(depth, 5):  # a ResNet cut short still carries its later stages, which nothing would train
         if hasattr(encoder, f"layer{stage}"):
             setattr(encoder, f"layer{stage}", nn.Identity())
     return encoder, list(encoder.out_channels)
-
-
-def _dilate_for_stride_4(name: str, encoder: nn.Module) -> None:
-    """Strides of every stage after the first become dilations; the library itself stops at stride 8."""
-    for stage, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
-        module = getattr(encoder, stage, None)
-        if module is None:
-            raise InputError(f"encoder '{name}': output stride 4 needs a ResNet-like encoder; use 8 or 16")
-        replace_strides_with_dilation(module, dilation)

@@ -48,11 +48,6 @@ class Camera:
         column = self.center + (x + self.bend * z * z) * scale
         return round(column), round(self.horizon + (self.height - y) * scale), scale
 
-    def row_depth(self) -> np.ndarray:
-        """Depth in metres of the ground seen in each row, (rows,); infinite above the horizon."""
-        below = np.arange(self.rows) + 0.5 - self.horizon
-        return np.where(below > 0, self.focal * self.height / np.maximum(below, 1e-6), np.inf)
-
 
 @dataclass(frozen=True)
 class Light:

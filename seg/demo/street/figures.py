@@ -120,25 +120,25 @@ def draw_rider(canvas: Canvas, x: float, z: float, motorised: bool) -> None:
 
 def draw_lamp(canvas: Canvas, x: float, z: float, inward: float) -> None:
     """A street lamp whose arm reaches ``inward`` (-1 or 1) over the road."""
-    canvas.bar((x, 0, z), (x, 6.5, z), 0.17, "pole", canvas.domain.palette.pole)
-    canvas.bar((x, 6.5, z), (x + 1.4 * inward, 6.8, z), 0.12, "pole", canvas.domain.palette.pole)
+    canvas.bar((x, 0, z), (x, 6.5, z), 0.17, "pole", canvas.domain.pole)
+    canvas.bar((x, 6.5, z), (x + 1.4 * inward, 6.8, z), 0.12, "pole", canvas.domain.pole)
     canvas.bar((x + 1.1 * inward, 6.75, z), (x + 1.7 * inward, 6.75, z), 0.2, "pole", (214, 210, 196))
 
 
 def draw_traffic_light(canvas: Canvas, x: float, z: float, inward: float) -> None:
     """A mast with one light at its side and, often, a second one over the lane."""
-    palette = canvas.domain.palette
+    domain = canvas.domain
     heads = [(x, 2.9)]
-    canvas.bar((x, 0, z), (x, 3.4, z), 0.18, "pole", palette.pole)
+    canvas.bar((x, 0, z), (x, 3.4, z), 0.18, "pole", domain.pole)
     if canvas.rng.random() < 0.5:
         reach = x + inward * canvas.rng.uniform(1.8, 3.2)
-        canvas.bar((x, 3.3, z), (x, 5.4, z), 0.16, "pole", palette.pole)
-        canvas.bar((x, 5.3, z), (reach, 5.5, z), 0.13, "pole", palette.pole)
+        canvas.bar((x, 3.3, z), (x, 5.4, z), 0.16, "pole", domain.pole)
+        canvas.bar((x, 5.3, z), (reach, 5.5, z), 0.13, "pole", domain.pole)
         heads.append((reach, 5.2))
     lit = canvas.rng.integers(3)
     for column, row in heads:
         box = [(-0.24, -0.6), (0.24, -0.6), (0.24, 0.6), (-0.24, 0.6)]
-        canvas.fill(_flat(column, z, [(u, row + v) for u, v in box]), "traffic light", palette.light_housing)
+        canvas.fill(_flat(column, z, [(u, row + v) for u, v in box]), "traffic light", domain.light_housing)
         for spot, color in enumerate(((236, 40, 36), (244, 176, 40), (60, 220, 120))):
             shade = color if spot == lit else (30, 32, 32)
             canvas.disc((column, row + 0.38 - 0.38 * spot, z), (0.15, 0.15), None, shade)
@@ -160,7 +160,7 @@ def draw_sign(canvas: Canvas, x: float, z: float) -> None:
     """A post with one or two signs: warning, order, information or direction."""
     rng = canvas.rng
     height = rng.uniform(2.3, 2.9)
-    canvas.bar((x, 0, z), (x, height, z), 0.13, "pole", canvas.domain.palette.pole)
+    canvas.bar((x, 0, z), (x, height, z), 0.13, "pole", canvas.domain.pole)
     for row in (height, height - 0.95)[: 1 + int(rng.random() < 0.4)]:
         kind, half = int(rng.integers(4)), rng.uniform(0.36, 0.5)
         rim, inside = (
@@ -238,7 +238,7 @@ def _window_grid(columns: int, rows: int, wide: float, tall: float, low: float) 
 def draw_building(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """A house front with windows, a ground floor with doors or shop windows, and a roof."""
     rng = canvas.rng
-    paint = pick(rng, canvas.domain.palette.facades, 12)
+    paint = pick(rng, canvas.domain.facades, 12)
     storeys = int(rng.integers(3, 7))
     height = 3.1 * storeys + rng.uniform(0.2, 1.2)
     gain = _side_gain(canvas, edge)
@@ -281,7 +281,7 @@ def _ground_floor(canvas: Canvas, face: np.ndarray, height: float, gain: float) 
 def draw_hedge(canvas: Canvas, edge: float, near: float, far: float, height: float) -> None:
     """A belt of bushes and trees behind a fence, with a ragged top."""
     rng = canvas.rng
-    foliage = pick(rng, canvas.domain.palette.foliage, 7)
+    foliage = pick(rng, canvas.domain.foliage, 7)
     gain = 0.5 + 0.5 * _side_gain(canvas, edge)
     canvas.fill(upright(edge, near, far, height * 0.8), "vegetation", foliage, 0.72 * gain)
     # Small on the canvas, a belt needs fewer clusters to look ragged.
@@ -297,10 +297,10 @@ def draw_hedge(canvas: Canvas, edge: float, near: float, far: float, height: flo
 
 def draw_walled_garden(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """Trees behind a wall."""
-    palette = canvas.domain.palette
+    domain = canvas.domain
     behind = edge + (3.0 if edge > 0 else -3.0)
     draw_hedge(canvas, behind, near, far + 4, canvas.rng.uniform(4, 8))
-    paint, gain, height = pick(canvas.rng, palette.walls, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.7, 2.7)
+    paint, gain, height = pick(canvas.rng, domain.walls, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.7, 2.7)
     face = upright(edge, near, far, height)
     canvas.fill(face, "wall", paint, gain)
     for row in np.arange(0.25, 1.0, 0.25):
@@ -310,12 +310,12 @@ def draw_walled_garden(canvas: Canvas, edge: float, near: float, far: float) -> 
 
 def draw_fenced_garden(canvas: Canvas, edge: float, near: float, far: float) -> None:
     """A low hedge or a lawn behind a fence of slats; the gaps carry the fence's label too."""
-    palette = canvas.domain.palette
+    domain = canvas.domain
     behind = edge + (2.0 if edge > 0 else -2.0)
     draw_hedge(canvas, behind, near, far + 3, canvas.rng.uniform(3.5, 6.5))
-    paint, gain, height = pick(canvas.rng, palette.fences, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.3, 2.0)
+    paint, gain, height = pick(canvas.rng, domain.fences, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.3, 2.0)
     face = upright(edge, near, far, height)
-    canvas.fill(face, "fence", pick(canvas.rng, palette.foliage, 8), 0.7)
+    canvas.fill(face, "fence", pick(canvas.rng, domain.foliage, 8), 0.7)
     slats = _window_grid(max(4, round((far - near) / 0.45)), 1, 0.62, 0.94, 0.0)
     canvas.fill_many(panels(face, slats), None, paint, gain)
     for row in (0.2, 0.8):
@@ -329,10 +329,10 @@ def draw_park(canvas: Canvas, edge: float, near: float, far: float) -> None:
     back = edge + 9 * outward
     draw_hedge(canvas, back, near, far + 6, rng.uniform(4, 8))
     lawn = [(edge, 0.0, near), (edge, 0.0, far), (back, 0.0, far), (back, 0.0, near)]
-    canvas.fill(lawn, "terrain", vary(rng, canvas.domain.palette.terrain, 8), canvas.light.top)
+    canvas.fill(lawn, "terrain", vary(rng, canvas.domain.terrain, 8), canvas.light.top)
     for depth in sorted(rng.uniform(max(near, CLOSEST_LEAVES), far, 3).tolist(), reverse=True):
         place = edge + outward * rng.uniform(1.5, 7.0)
-        draw_tree(canvas, pick(rng, canvas.domain.palette.foliage, 10), place, depth, rng.uniform(5, 9))
+        draw_tree(canvas, pick(rng, canvas.domain.foliage, 10), place, depth, rng.uniform(5, 9))
 
 
 SIDES = {"building": draw_building, "wall": draw_walled_garden, "fence": draw_fenced_garden, "park": draw_park}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,11 @@ Color = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class StreetPalette:
-    """Base colours; every drawn object varies around one of them."""
+class Domain:
+    """How one domain sees, fills and spoils the street."""
 
+    code: int  # part of the random seed, so that no two domains draw the same streets
+    # base colours; every drawn object varies around one of them
     sky_top: Color
     sky_low: Color
     road: Color
@@ -31,14 +33,6 @@ class StreetPalette:
     fences: tuple[Color, ...]
     pole: Color
     light_housing: Color
-
-
-@dataclass(frozen=True)
-class Domain:
-    """How one domain sees, fills and spoils the street."""
-
-    code: int  # part of the random seed, so that no two domains draw the same streets
-    palette: StreetPalette
     camera_height: float  # metres above the road
     focal: float  # focal length / image width
     horizon: float  # height of the horizon / image height, counted from the top
@@ -61,20 +55,18 @@ class Domain:
 
 GAME_STREET = Domain(
     code=0,
-    palette=StreetPalette(
-        sky_top=(84, 150, 228),
-        sky_low=(186, 214, 240),
-        road=(116, 116, 122),
-        marking=(240, 238, 228),
-        sidewalk=(186, 178, 166),
-        terrain=(128, 170, 74),
-        foliage=((64, 136, 48), (88, 150, 52), (48, 116, 58)),
-        facades=((222, 192, 142), (182, 96, 74), (234, 224, 198), (146, 168, 182), (206, 150, 120), (160, 160, 166)),
-        walls=((196, 184, 164), (170, 122, 98), (150, 150, 150)),
-        fences=((96, 72, 50), (60, 66, 70), (200, 200, 196)),
-        pole=(120, 124, 128),
-        light_housing=(188, 150, 40),
-    ),
+    sky_top=(84, 150, 228),
+    sky_low=(186, 214, 240),
+    road=(116, 116, 122),
+    marking=(240, 238, 228),
+    sidewalk=(186, 178, 166),
+    terrain=(128, 170, 74),
+    foliage=((64, 136, 48), (88, 150, 52), (48, 116, 58)),
+    facades=((222, 192, 142), (182, 96, 74), (234, 224, 198), (146, 168, 182), (206, 150, 120), (160, 160, 166)),
+    walls=((196, 184, 164), (170, 122, 98), (150, 150, 150)),
+    fences=((96, 72, 50), (60, 66, 70), (200, 200, 196)),
+    pole=(120, 124, 128),
+    light_housing=(188, 150, 40),
     camera_height=1.75,
     focal=0.92,
     horizon=0.40,
@@ -97,20 +89,18 @@ GAME_STREET = Domain(
 
 CAMERA_STREET = Domain(
     code=1,
-    palette=StreetPalette(
-        sky_top=(126, 172, 222),
-        sky_low=(202, 218, 234),
-        road=(104, 101, 98),
-        marking=(196, 192, 180),
-        sidewalk=(142, 132, 126),
-        terrain=(112, 116, 76),
-        foliage=((66, 88, 56), (84, 96, 58), (58, 74, 58)),
-        facades=((168, 156, 138), (138, 98, 84), (192, 184, 164), (124, 124, 122), (176, 142, 112), (148, 150, 142)),
-        walls=((146, 138, 126), (132, 102, 88), (118, 116, 112)),
-        fences=((80, 70, 58), (66, 72, 66), (152, 150, 142)),
-        pole=(106, 108, 106),
-        light_housing=(48, 52, 50),
-    ),
+    sky_top=(126, 172, 222),
+    sky_low=(202, 218, 234),
+    road=(104, 101, 98),
+    marking=(196, 192, 180),
+    sidewalk=(142, 132, 126),
+    terrain=(112, 116, 76),
+    foliage=((66, 88, 56), (84, 96, 58), (58, 74, 58)),
+    facades=((168, 156, 138), (138, 98, 84), (192, 184, 164), (124, 124, 122), (176, 142, 112), (148, 150, 142)),
+    walls=((146, 138, 126), (132, 102, 88), (118, 116, 112)),
+    fences=((80, 70, 58), (66, 72, 66), (152, 150, 142)),
+    pole=(106, 108, 106),
+    light_housing=(48, 52, 50),
     camera_height=1.35,
     focal=1.05,
     horizon=0.43,
@@ -131,7 +121,6 @@ CAMERA_STREET = Domain(
     frame_border=True,
 )
 
-Look = TypeVar("Look", Domain, StreetPalette)
 #: Quality that leaves a JPEG as drawn, for the domain that stores no JPEG.
 _NO_JPEG = 100
 #: Smallest and largest value of each number of a domain; colours are 0 to 255.
@@ -157,14 +146,12 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Domain:
     return dataclasses.replace(look, code=CAMERA_STREET.code, frame_border=CAMERA_STREET.frame_border)
 
 
-def _between(start: Look, end: Look, share: Callable[[], float]) -> Look:
+def _between(start: Domain, end: Domain, share: Callable[[], float]) -> Domain:
     """A look on the line from ``start`` through ``end``; ``share`` is drawn once a number or colour, in field order."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(start):
         first, second, limits = getattr(start, field.name), getattr(end, field.name), _LIMITS.get(field.name, (0, 255))
-        if isinstance(first, StreetPalette):
-            changed[field.name] = _between(first, second, share)
-        elif field.name == "jpeg_quality":
+        if field.name == "jpeg_quality":
             changed[field.name] = round(_on_line(_NO_JPEG, second, share(), limits))
         elif isinstance(first, tuple) and isinstance(first[0], tuple):
             pairs = zip(first, second, strict=True)

@@ -70,7 +70,7 @@ def draw_street(
     for _, paint in sorted(items, key=lambda item: -item[0]):
         paint()
     _draw_own_car(canvas)
-    return _finish(canvas, domain, rng)
+    return _finish(canvas)
 
 
 def plan_street(rng: np.random.Generator, index: int) -> Street:
@@ -102,28 +102,28 @@ def _open_canvas(domain: Domain, rng: np.random.Generator, size: tuple[int, int]
 def _draw_sky(canvas: Canvas) -> None:
     """A vertical gradient with soft clouds down to the horizon; the ground covers what is below."""
     rng = canvas.rng
-    palette, rows = canvas.domain.palette, min(canvas.camera.rows, int(canvas.camera.horizon) + 2)
+    domain, rows = canvas.domain, min(canvas.camera.rows, int(canvas.camera.horizon) + 2)
     mix = (np.arange(rows, dtype=np.float32) / rows)[:, None, None]
-    sky = (1 - mix) * np.asarray(palette.sky_top, np.float32) + mix * np.asarray(palette.sky_low, np.float32)
+    sky = (1 - mix) * np.asarray(domain.sky_top, np.float32) + mix * np.asarray(domain.sky_low, np.float32)
     clouds = cv2.resize(rng.random((4, 7), np.float32), (canvas.camera.width, rows), interpolation=cv2.INTER_CUBIC)
     cover = np.clip(1.6 * clouds - 0.7, 0, 1)[..., None] * (0.75 * (1 - 0.6 * mix))
     canvas.image[:rows] = sky * (1 - cover) + 244.0 * cover
-    canvas.image[rows:] = palette.sky_low
+    canvas.image[rows:] = domain.sky_low
     canvas.labels[:] = LABEL_ID["sky"]
 
 
 def _draw_backdrop(canvas: Canvas) -> None:
     """Distant houses and trees that close the street."""
     rng = canvas.rng
-    palette, start = canvas.domain.palette, -FAR
+    domain, start = canvas.domain, -FAR
     while start < FAR:
         wide, tall = rng.uniform(9, 22), rng.uniform(6, 17)
         face = [(start, 0, FAR), (start + wide, 0, FAR), (start + wide, tall, FAR), (start, tall, FAR)]
         if abs(start + wide / 2) > 12 or rng.random() < 0.8:
-            canvas.fill(face, "building", pick(rng, palette.facades, 10), 0.9)
+            canvas.fill(face, "building", pick(rng, domain.facades, 10), 0.9)
         start += wide
     for place in rng.uniform(-60, 60, 12).tolist():
-        figures.draw_tree(canvas, pick(rng, palette.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
+        figures.draw_tree(canvas, pick(rng, domain.foliage, 8), place, FAR - 3, rng.uniform(6, 13))
 
 
 def _strip(left: float, right: float) -> np.ndarray:
@@ -136,31 +136,31 @@ def _strip(left: float, right: float) -> np.ndarray:
 
 def _draw_ground(canvas: Canvas, street: Street) -> None:
     rng = canvas.rng
-    palette, gain = canvas.domain.palette, canvas.light.top
+    domain, gain = canvas.domain, canvas.light.top
     haze, canvas.haze = canvas.haze, 0.0  # Haze on the ground depends on the row: added below.
-    stone, road = vary(rng, palette.sidewalk, 8), vary(rng, palette.road, 9)
+    stone, road = vary(rng, domain.sidewalk, 8), vary(rng, domain.road, 9)
     canvas.fill(_strip(-90, 90), "sidewalk", stone, gain)
     for verge, kerb in ((-street.left_verge, street.left_kerb), (street.right_verge, street.right_kerb)):
         if verge:
-            canvas.fill(_strip(kerb, kerb + verge), "terrain", vary(rng, palette.terrain, 8), gain)
+            canvas.fill(_strip(kerb, kerb + verge), "terrain", vary(rng, domain.terrain, 8), gain)
     canvas.fill(_strip(street.left_kerb - 0.18, street.right_kerb + 0.18), "sidewalk", stone, 1.16)
     canvas.fill(_strip(street.left_kerb, street.right_kerb), "road", road, gain)
     if street.parked_right and rng.random() < 0.3:
         bay = _strip(street.right_kerb - 2.1, street.right_kerb)
-        canvas.fill(bay, "parking", vary(rng, palette.sidewalk, 10), 0.85)
+        canvas.fill(bay, "parking", vary(rng, domain.sidewalk, 10), 0.85)
     _draw_road_surface(canvas, street, road)
     canvas.haze = haze
-    depth = canvas.camera.row_depth()
+    camera = canvas.camera
+    below = np.arange(camera.rows) + 0.5 - camera.horizon
+    depth = camera.focal * camera.height / below[below > 0]
     kept = np.exp(-haze * np.minimum(depth, FAR))[:, None, None]
-    first = int(np.argmax(np.isfinite(depth)))
-    veil = np.asarray(canvas.domain.haze_color) * (1 - kept[first:])
-    canvas.image[first:] = canvas.image[first:] * kept[first:] + veil
+    canvas.image[below > 0] = canvas.image[below > 0] * kept + np.asarray(canvas.domain.haze_color) * (1 - kept)
 
 
 def _draw_road_surface(canvas: Canvas, street: Street, road: Color) -> None:
     """Repairs, rails, lane markings, a crossing now and then and the shadow of the houses."""
     rng = canvas.rng
-    marking = vary(rng, canvas.domain.palette.marking, 8)
+    marking = vary(rng, canvas.domain.marking, 8)
     for _ in range(int(rng.integers(0, 4))):
         x, z = rng.uniform(street.left_kerb, street.right_kerb - 1.5), rng.uniform(4, 30)
         long, wide = rng.uniform(1, 6), rng.uniform(0.5, 1.5)
@@ -228,33 +228,31 @@ def _lane(rng: np.random.Generator, start: float, gap: float, stop: float = 85.0
         depth += 5.5 + rng.exponential(gap)
 
 
-def _traffic_items(canvas: Canvas, street: Street) -> list[Item]:
+def _traffic_items(canvas: Canvas, street: Street) -> Iterator[Item]:
     """Vehicles and riders on the road, parked cars along the kerbs."""
     rng = canvas.rng
-    items: list[Item] = []
     gap = canvas.domain.vehicle_gap
     heavy = {"bus": vehicles.draw_bus, "truck": vehicles.draw_truck}.get(street.heavy)
     if heavy:
         oncoming = bool(rng.random() < 0.5)
         place = -3.4 if oncoming else 0.2
         depth = rng.uniform(12, 30)
-        items.append((depth, partial(heavy, canvas, place, depth, oncoming)))
+        yield depth, partial(heavy, canvas, place, depth, oncoming)
     if street.tram:
         depth = rng.uniform(14, 30)
-        items.append((depth, partial(vehicles.draw_tram, canvas, -3.6, depth, True)))
+        yield depth, partial(vehicles.draw_tram, canvas, -3.6, depth, True)
     lanes = [(0.1, 9.0, gap * 1.8, False, bool(heavy) and place > 0)]
     lanes.append((-3.5, 7.0, gap * 1.5, True, street.tram or (bool(heavy) and place < 0)))
     for x, start, spacing, oncoming, taken in lanes:
         for depth in _lane(rng, 40.0 if taken else start, spacing):
             large = (vehicles.draw_truck, vehicles.draw_bus)
             drawer = vehicles.draw_car if rng.random() > 0.035 else large[rng.integers(2)]
-            items.append((depth, partial(drawer, canvas, x + rng.normal(0, 0.2), depth, oncoming)))
+            yield depth, partial(drawer, canvas, x + rng.normal(0, 0.2), depth, oncoming)
     for parked, x in ((street.parked_right, street.right_kerb - 1.05), (street.parked_left, street.left_kerb + 1.05)):
         if parked:
             for depth in _lane(rng, 4.0, gap * 0.35):
-                items.append((depth, partial(vehicles.draw_car, canvas, x, depth, x < 0)))
-    items += _rider_items(canvas, street)
-    return items
+                yield depth, partial(vehicles.draw_car, canvas, x, depth, x < 0)
+    yield from _rider_items(canvas, street)
 
 
 def _rider_items(canvas: Canvas, street: Street) -> Iterator[Item]:
@@ -286,7 +284,7 @@ def _pavement_items(canvas: Canvas, street: Street) -> Iterator[Item]:
             yield depth, partial(figures.draw_traffic_light, canvas, post, depth, inward)
         if rng.random() < 0.4:
             for depth in np.arange(rng.uniform(7, 14), 90, rng.uniform(9, 16)).tolist():
-                foliage = pick(rng, canvas.domain.palette.foliage, 10)
+                foliage = pick(rng, canvas.domain.foliage, 10)
                 yield depth, partial(figures.draw_tree, canvas, foliage, kerb - 0.9 * inward, depth, rng.uniform(5, 8))
         if rng.random() < 0.4:
             depth = rng.uniform(6, 20)
@@ -315,16 +313,21 @@ def _parked_items(canvas: Canvas, stand: float, kerb: float) -> Iterator[Item]:
         yield depth, partial(figures.draw_motorcycle, canvas, kerb + rng.normal(0, 0.2), depth, rng.uniform(0.3, 1.0))
 
 
-def _finish(canvas: Canvas, domain: Domain, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _finish(canvas: Canvas) -> tuple[np.ndarray, np.ndarray]:
     """Texture, develop and downscale; the picture is averaged over area, the labels are sampled."""
+    domain, rng = canvas.domain, canvas.rng
     labels = np.ascontiguousarray(canvas.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
     textured = canvas.image * _texture(canvas.labels, domain, rng)
     small = cv2.resize(textured, labels.shape[::-1], interpolation=cv2.INTER_AREA)
     picture = np.clip(np.rint(_develop(small, domain, rng)), 0, 255).astype(np.uint8)
-    if domain.jpeg_quality is not None:
-        picture = _through_jpeg(picture, domain.jpeg_quality)
-    if domain.frame_border:
-        _mark_border(picture, labels)
+    if domain.jpeg_quality is not None:  # OpenCV wants and returns BGR
+        _, stream = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, domain.jpeg_quality])
+        picture = np.ascontiguousarray(np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))[..., ::-1])
+    if domain.frame_border:  # a black left column, and a frame of one pixel outside the region of interest
+        labels[[0, -1]] = OUT_OF_ROI
+        labels[:, [0, -1]] = OUT_OF_ROI
+        labels[:, 1] = RECTIFICATION_BORDER
+        picture[:, :2] = 0
     return picture, labels
 
 
@@ -359,17 +362,3 @@ def _develop(picture: np.ndarray, domain: Domain, rng: np.random.Generator) -> n
     if domain.noise > 0:
         picture = picture + domain.noise * rng.standard_normal(picture.shape, np.float32)
     return picture
-
-
-def _through_jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
-    """The picture after JPEG compression; OpenCV wants and returns BGR."""
-    _, stream = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return np.ascontiguousarray(np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))[..., ::-1])
-
-
-def _mark_border(picture: np.ndarray, labels: np.ndarray) -> None:
-    """A black left column from rectification and a frame of one pixel outside the region of interest."""
-    labels[[0, -1]] = OUT_OF_ROI
-    labels[:, [0, -1]] = OUT_OF_ROI
-    labels[:, 1] = RECTIFICATION_BORDER
-    picture[:, :2] = 0
