@@ -47,17 +47,14 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
 def measured_format(
     files: Sequence[Path], bands: int, dtype: str, shown: tuple[int, int, int], workers: int = 0
 ) -> PixelFormat:
-    """The format of images with so many bands, with the mean and deviation of the pixels that hold data.
-
-    A band that has one value everywhere is divided by 1.
-    """
+    """The format of images with so many bands, with the mean and deviation of the pixels that hold data."""
     unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
     each = each_file(functools.partial(_moments, files, unmeasured), range(len(files)), workers, "measuring the bands")
     count, mean, deviations = functools.reduce(_joined, each)
     if count[0] == 0:
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
     std = np.sqrt(deviations / count[0])
-    std[std == 0] = 1.0
+    std[std == 0] = 1.0  # of a band with one value everywhere
     return PixelFormat(
         bands, dtype, tuple(mean.tolist()), tuple(std.tolist()), shown, f"{len(files):,} labelled training images"
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
@@ -74,10 +74,8 @@ def re_estimated_on(
 class _Sums:
     """Sums over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,) float64."""
 
-    def __init__(self, layer: _BatchNorm) -> None:
-        assert layer.running_mean is not None  # for the type checker, as is the next
-        assert layer.running_var is not None
-        self.before = layer.running_mean, layer.running_var
+    def __init__(self, layer: Any) -> None:
+        self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
         channels = layer.running_mean.numel()
         self.sums = torch.zeros(2 * channels + 1, dtype=torch.float64, device=layer.running_mean.device)
 

@@ -22,7 +22,7 @@ from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, OUTPUT_STRIDE, AdventDeepLabV2
 from seg.models.deeplabv2_advent import ENCODER as ENCODER_NAME
 from seg.models.description import CLASSES_FILE
-from seg.models.run_network import ENCODER, only_encoder
+from seg.models.trained import ENCODER, only_encoder
 from seg.models.weights_file import state_dicts
 
 #: How a name begins in ADVENT's layout → here; the encoder's have no prefix there.

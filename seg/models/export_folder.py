@@ -27,10 +27,7 @@ _OPSET = 18
 
 
 def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
-    """Write a run's network into a new folder and print what was written.
-
-    ``size`` is the (width, height) of the ONNX file's images; None is the run's target size, else 512 × 512.
-    """
+    """Write a run's network into a new folder, and as ONNX for images of a (width, height), and print what it is."""
     trained, training = open_run(run, checkpoint)
     with new_folder(out, "--out") as folder:
         lines = [f"{out} for {_write_folder(trained, training, folder)}"]

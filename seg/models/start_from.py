@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError
 from seg.data.labels import ClassSet
 from seg.models.description import Description, PlainLogits
-from seg.models.run_network import ENCODER, only_encoder, read_run
 from seg.models.smp_network import preprocessing
-from seg.models.trained import open_trained
+from seg.models.trained import ENCODER, only_encoder, open_trained, read_run
 from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights
 
 FLAG = "--model.start-from"

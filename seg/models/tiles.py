@@ -50,13 +50,10 @@ def tiling(side: int | None, overlap: int | None) -> Tiling | None:
 
 @dataclass(frozen=True)
 class TilesOfImage:
-    """One image whose tiles are normalised one by one: the whole of a 16-bit scene would be twice as large.
+    """One image whose tiles are normalised one by one: the whole of a 16-bit scene would be twice as large."""
 
-    ``values`` are (H, W, B) as read; ``valid``, (H, W), is False where they hold no data, None for everywhere.
-    """
-
-    values: NDArray[Any]
-    valid: NDArray[np.bool_] | None
+    values: NDArray[Any]  #: (H, W, B) as read
+    valid: NDArray[np.bool_] | None  #: (H, W), False where they hold no data; None for everywhere
     description: Description
     device: torch.device
 
@@ -74,10 +71,7 @@ class TilesOfImage:
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:
-    """What a network of one stride gives on (B, 3, H, W) images, (B, C, h, w), by tiles where they are larger than one.
-
-    Logits of several tiles are float32 in the main memory.
-    """
+    """What a network gives on (B, 3, H, W) images, (B, C, h, w), by tiles, in main memory, where they are larger."""
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:
         return forward(images[:, :, :, :])

@@ -17,16 +17,18 @@ from typing import Any
 
 import torch
 import yaml
-from torch import nn
+from torch import Tensor, nn
 
 from dem_apps.errors import InputError, nearest, passed_on
-from dem_apps.runtime.checkpoint import save_checkpoint
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import read_json, required
-from dem_apps.runtime.settings import to_dict
+from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.settings import from_dict, to_dict
 from dem_apps.test_time_methods.network import refuse_probabilities
-from seg.data.labels import ClassSet, named_classes
-from seg.data.pixel_format import PIXELS_FILE, read_format
+from seg.config import ModelConfig, TrainConfig
+from seg.data.labels import ClassSet, load_classes, named_classes
+from seg.data.pixel_format import PIXELS_FILE, PixelFormat, read_format
 from seg.models import NETWORK_FILE, build_model, smp_network, transformers_network
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.description import (
@@ -40,12 +42,14 @@ from seg.models.description import (
     write_description,
     write_json,
 )
-from seg.models.run_network import build_network, only_encoder, read_run
+from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import SmpNetwork
 from seg.models.trained_network import TrainedNetwork, Training
 from seg.models.transformers_network import TransformersNetwork
 from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, weights_content
 
+#: How the names of an encoder's tensors begin, in every network here.
+ENCODER = "encoder."
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 #: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
@@ -112,6 +116,42 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
     config = read_json(folder / CONFIG_FILE)
     required(config, str(folder / CONFIG_FILE))
     return _read_exported(folder, config) if OUR_KEY in config else _read_saved(folder, config)
+
+
+def build_network(
+    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
+) -> SegmentationNetwork:
+    """The network of a run's settings, or of the description in the run folder ``own``, with random weights."""
+    architecture = settings.architecture()
+    if own is not None and (own / NETWORK_FILE).is_file():
+        architecture["encoder"] = str(own)
+    return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
+
+
+def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+    """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is selected, else last."""
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    if checkpoint == "auto":
+        checkpoint = "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
+    state = load_checkpoint(run / "checkpoints", checkpoint)
+    required(state, f"{run}, checkpoint {checkpoint}", model=dict)
+    return config, load_classes(classes_of_run(run, config.classes)), checkpoint, state
+
+
+def only_encoder(weights: Mapping[str, Tensor]) -> bool:
+    """Whether the weights are of an encoder without heads."""
+    return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
+
+
+def classes_of_run(run: Path, file: str | None) -> str | None:
+    """The file of a run's classes: its own copy, else the ``file`` in its settings."""
+    own = run / CLASSES_FILE
+    return str(own) if own.is_file() else file
+
+
+def format_to_resume(run: Path) -> PixelFormat | None:
+    """The pixels of a run that is continued; None where the run has not begun."""
+    return read_format(run) if (run / CLASSES_FILE).is_file() else None
 
 
 def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:

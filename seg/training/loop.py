@@ -38,8 +38,8 @@ from seg.models.batch_norm import set_up_batch_norm
 from seg.models.description import CLASSES_FILE
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
-from seg.models.run_network import build_network, classes_of_run, format_to_resume
 from seg.models.start_from import about_encoder, start_from
+from seg.models.trained import build_network, classes_of_run, format_to_resume
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol

@@ -20,6 +20,13 @@ SIGN_BLUE: Color = (32, 84, 168)
 SIGN_RED: Color = (196, 32, 36)
 SIGN_WHITE: Color = (236, 236, 230)
 SIGN_YELLOW: Color = (240, 192, 40)
+#: Outlines of signs around their middle, in units of their half width: warning, information, direction, order.
+SIGN_OUTLINES = (
+    [(-1, -0.8), (1, -0.8), (0, 0.95)],
+    [(-1, -1), (1, -1), (1, 1), (-1, 1)],
+    [(-1.7, -0.6), (1.7, -0.6), (1.7, 0.6), (-1.7, 0.6)],
+    [(np.cos(angle), np.sin(angle)) for angle in np.linspace(0, 2 * np.pi, 13)[:-1]],
+)
 #: Metres; leaves nearer than this would hang over the picture as huge flat discs.
 CLOSEST_LEAVES = 4.5
 
@@ -144,18 +151,6 @@ def draw_traffic_light(canvas: Canvas, x: float, z: float, inward: float) -> Non
             canvas.disc((column, row + 0.38 - 0.38 * spot, z), (0.15, 0.15), None, shade)
 
 
-def _sign_outline(kind: int) -> np.ndarray:
-    """Outline of a sign around its middle, in units of its half width."""
-    if kind == 0:
-        return np.asarray([(-1, -0.8), (1, -0.8), (0, 0.95)])
-    if kind == 1:
-        return np.asarray([(-1, -1), (1, -1), (1, 1), (-1, 1)])
-    if kind == 2:
-        return np.asarray([(-1.7, -0.6), (1.7, -0.6), (1.7, 0.6), (-1.7, 0.6)])
-    angles = np.linspace(0, 2 * np.pi, 13)[:-1]
-    return np.column_stack((np.cos(angles), np.sin(angles)))
-
-
 def draw_sign(canvas: Canvas, x: float, z: float) -> None:
     """A post with one or two signs: warning, order, information or direction."""
     rng = canvas.rng
@@ -169,7 +164,7 @@ def draw_sign(canvas: Canvas, x: float, z: float) -> None:
             (SIGN_YELLOW, (210, 160, 30)),
             (SIGN_RED, SIGN_WHITE) if rng.random() < 0.5 else (SIGN_BLUE, SIGN_WHITE),
         )[kind]
-        outline = _sign_outline(kind) * half
+        outline = np.asarray(SIGN_OUTLINES[kind]) * half
         canvas.fill(_flat(x, z, outline + np.asarray((0, row))), "traffic sign", rim)
         canvas.fill(_flat(x, z, outline * 0.68 + np.asarray((0, row))), None, inside)
         mark = [(-0.3, -0.12), (0.3, -0.12), (0.3, 0.12), (-0.3, 0.12)]
@@ -226,7 +221,7 @@ def _side_gain(canvas: Canvas, edge: float) -> float:
     return canvas.light.left if edge > 0 else canvas.light.right
 
 
-def _window_grid(columns: int, rows: int, wide: float, tall: float, low: float) -> np.ndarray:
+def window_grid(columns: int, rows: int, wide: float, tall: float, low: float) -> np.ndarray:
     """Window panes as fractions of a face above its ground floor, (columns * rows, 4, 2)."""
     across = (np.arange(columns) + 0.5) / columns
     up = low + (1 - low) * (np.arange(rows) + 0.5) / rows
@@ -252,7 +247,7 @@ def draw_building(canvas: Canvas, edge: float, near: float, far: float) -> None:
     canvas.fill(face, "building", paint, gain)
     canvas.fill(panel(face, (0, 1), (0, 2.9 / height)), None, vary(rng, paint, 22), gain)
     columns = max(2, round((far - near) / rng.uniform(2.2, 3.2)))
-    grid = _window_grid(columns, storeys - 1, rng.uniform(0.4, 0.6), rng.uniform(0.5, 0.66), 3.0 / height)
+    grid = window_grid(columns, storeys - 1, rng.uniform(0.4, 0.6), rng.uniform(0.5, 0.66), 3.0 / height)
     panes = panels(face, grid)
     pane = vary(rng, (66, 78, 92), 14)
     canvas.fill_many(panes + np.asarray((0, -0.12, 0)), None, vary(rng, paint, 30), gain)
@@ -267,14 +262,14 @@ def _ground_floor(canvas: Canvas, face: np.ndarray, height: float, gain: float) 
     """Shop windows below an awning, or a door between windows."""
     rng = canvas.rng
     if rng.random() < 0.45:
-        shop = _window_grid(int(rng.integers(2, 4)), 1, 0.8, 0.95, 0.0) * (1, 2.4 / height) + (0, 0.1 / height)
+        shop = window_grid(int(rng.integers(2, 4)), 1, 0.8, 0.95, 0.0) * (1, 2.4 / height) + (0, 0.1 / height)
         canvas.fill_many(panels(face, shop), None, (60, 68, 76))
         sign = pick(rng, ((176, 40, 44), (36, 84, 150), (224, 190, 80), (50, 110, 70)), 12)
         canvas.fill(panel(face, (0.03, 0.97), (2.5 / height, 3.1 / height)), None, sign, gain)
         return
     door = float(rng.uniform(0.1, 0.7))
     canvas.fill(panel(face, (door, door + 0.12), (0, 2.3 / height)), None, vary(rng, (84, 62, 48), 16))
-    row = _window_grid(4, 1, 0.45, 0.5, 0.0) * (1, 2.9 / height)
+    row = window_grid(4, 1, 0.45, 0.5, 0.0) * (1, 2.9 / height)
     canvas.fill_many(panels(face, row), None, (66, 78, 92))
 
 
@@ -316,7 +311,7 @@ def draw_fenced_garden(canvas: Canvas, edge: float, near: float, far: float) -> 
     paint, gain, height = pick(canvas.rng, domain.fences, 10), _side_gain(canvas, edge), canvas.rng.uniform(1.3, 2.0)
     face = upright(edge, near, far, height)
     canvas.fill(face, "fence", pick(canvas.rng, domain.foliage, 8), 0.7)
-    slats = _window_grid(max(4, round((far - near) / 0.45)), 1, 0.62, 0.94, 0.0)
+    slats = window_grid(max(4, round((far - near) / 0.45)), 1, 0.62, 0.94, 0.0)
     canvas.fill_many(panels(face, slats), None, paint, gain)
     for row in (0.2, 0.8):
         canvas.fill(panel(face, (0, 1), (row, row + 0.09)), None, paint, gain * 0.85)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from seg.demo.street.canvas import Canvas, Pair, panel, panels
+from seg.demo.street.figures import window_grid
 from seg.demo.street.looks import Color
 
 GLASS: Color = (44, 54, 64)
@@ -127,14 +128,6 @@ def draw_truck(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     _lamps(canvas, chassis.near, (0.3, 0.8), oncoming)
 
 
-def _window_row(count: int, up: Pair) -> np.ndarray:
-    """``count`` panes side by side as fractions of a face, (count, 4, 2)."""
-    starts, ends = (np.arange(count) + 0.08) / count, (np.arange(count) + 0.92) / count
-    low, high = np.full(count, up[0]), np.full(count, up[1])
-    corners = ((starts, low), (ends, low), (ends, high), (starts, high))
-    return np.stack([np.stack(corner, -1) for corner in corners], 1)
-
-
 def draw_bus(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     """A city bus: one bright box with a row of windows and a destination sign."""
     paint = BUS_PAINTS[canvas.rng.integers(len(BUS_PAINTS))]
@@ -143,7 +136,7 @@ def draw_bus(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
     body = _Block(x, (2.5, 2.45), (0.34, 3.05), (z, z + length))
     body.paint(canvas, "bus", paint)
     _wheels(canvas, body, "bus", 0.48, (0.22, 0.74))
-    canvas.fill_many(panels(body.side, _window_row(7, (0.45, 0.82))), None, GLASS)
+    canvas.fill_many(panels(body.side, window_grid(7, 1, 0.84, 1, 0) * (1, 0.37) + (0, 0.45)), None, GLASS)
     canvas.fill(panel(body.near, (0.07, 0.93), (0.4, 0.8)), None, GLASS, 1.2)
     canvas.fill(panel(body.near, (0.2, 0.8), (0.86, 0.96)), None, (240, 150, 30) if oncoming else (40, 40, 40))
     _lamps(canvas, body.near, (0.08, 0.2), oncoming)
@@ -159,7 +152,7 @@ def draw_tram(canvas: Canvas, x: float, z: float, oncoming: bool) -> None:
         body.paint(canvas, "train", paint)
         canvas.fill(panel(body.side, (0.0, 1.0), (0.0, 0.3)), None, skirt)
         canvas.fill(panel(body.near, (0.0, 1.0), (0.0, 0.3)), None, skirt)
-        canvas.fill_many(panels(body.side, _window_row(6, (0.42, 0.8))), None, GLASS)
+        canvas.fill_many(panels(body.side, window_grid(6, 1, 0.84, 1, 0) * (1, 0.38) + (0, 0.42)), None, GLASS)
         canvas.fill(panel(body.near, (0.08, 0.92), (0.4, 0.84)), None, GLASS)
     canvas.fill(panel(body.near, (0.3, 0.7), (0.88, 0.97)), None, (250, 190, 60))
     _lamps(canvas, body.near, (0.14, 0.24), oncoming)
