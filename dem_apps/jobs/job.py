@@ -70,8 +70,7 @@ def run_job(
 ) -> None:
     """Return when the job has its result, at once where it has one already; see the exceptions above.
 
-    ``environment`` are variables of the process, over those of this one, and ``folder`` is where it starts. Once
-    ``stop`` is set, the training is asked to save and end.
+    ``environment`` are more variables of the process, ``folder`` is where it starts; ``stop`` asks it to save and end.
     """
     if job.scores() is not None:
         return

@@ -26,10 +26,8 @@ GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 class Section:
     """A part of a page: its heading, what kind of content it has, and the content.
 
-    Kinds: ``text`` (sentences), ``notes`` (sentences in a box), ``facts`` (names and values), ``table``
-    (:class:`dem_apps.report.tables.Table`), ``charts`` (data URIs), ``gallery``
-    (:data:`dem_apps.report.pictures.Gallery`), ``videos``, ``colours`` (names and #rrggbb), ``folded`` (names and
-    values, behind a click).
+    ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
+    ``table`` is a Table, ``charts`` are data URIs, ``gallery`` is a Gallery, ``colours`` are names and #rrggbb.
     """
 
     heading: str

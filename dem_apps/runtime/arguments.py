@@ -32,11 +32,9 @@ def flag(key: str) -> str:
 def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
     """Flags in the form that the parser takes.
 
-    ``--max_steps`` is ``--max-steps`` (YAML keys are written with underscores), ``--resume`` alone is
-    ``--resume=true``, as is any switch that no word follows, and ``--resume DIR`` is short for ``--run-dir DIR
-    --resume``. Lists may come without brackets. ``--config NAME`` is the file of that name among those that come with
-    the application, whatever the folder. It goes first, since the parser lets what comes later win, and a flag wins
-    over the file wherever it stands.
+    ``--max_steps`` is ``--max-steps``, a switch alone is ``=true``, ``--resume DIR`` is ``--run-dir DIR --resume``, and
+    lists may come without brackets. ``--config NAME`` may be a file that comes with the application. It goes first,
+    since the parser lets what comes later win, and a flag wins over the file wherever it stands.
     """
     hints = {flag(key): hint for key, _, hint in fields_of(config_class)}
     switches = {name for name, hint in hints.items() if hint in (bool, bool | None)}

@@ -87,10 +87,9 @@ def parse_config(
     """Read a command's configuration from ``--config FILE`` and flags.
 
     With ``--resume`` the settings are those of the run folder in ``--run-dir``; a setting that is given again must be
-    the same. ``--help`` lists the settings that the class names in ``COMMON``, ``--help all`` all of them. The fields
-    of ``config_class`` come from :func:`option`, or are such dataclasses themselves. ``prog`` is how the command is
-    called, ``example`` one full command line, ``config_help`` the help of ``--config``; ``description`` is by default
-    the class's docstring. Raises InputError: an unknown key, a value of the wrong type, an unreadable file.
+    the same. ``--help`` lists the settings that the class names in ``COMMON``, ``--help all`` all of them. ``prog`` is
+    how the command is called, ``example`` one full command line; ``description`` is by default the class's docstring.
+    Raises InputError: an unknown key, a value of the wrong type, an unreadable file.
     """
     arguments = normalise(sys.argv[1:] if argv is None else argv, config_class)
     common = () if arguments[-1:] == ["all"] else getattr(config_class, "COMMON", ())

@@ -1,8 +1,4 @@
-"""Ctrl-C and SIGTERM: a training saves before it stops and prints the command that continues it.
-
-The first signal asks: the training finishes its step, saves, and ends with 130 or 143. The second stops it at once,
-with what the last checkpoint has.
-"""
+"""Ctrl-C and SIGTERM: after the first a training saves and prints how to continue, the second stops it at once."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
     """Equal to ``DtypeObservation(FlatObsWrapper(env), numpy.float32)``, and faster.
 
     Observations are the view, V·V·3 numbers from 0 to 255, and the mission, one-hot over 28 characters for each of its
-    96 places: float32, one axis. MiniGrid environments get the fast view. BabyAI's sequences of instructions, whose
-    missions do not fit FlatObsWrapper, have 320 places.
+    96 places (320 of BabyAI's sequences of instructions, which do not fit FlatObsWrapper): float32, one axis.
     """
 
     def __init__(self, env: gym.Env) -> None:

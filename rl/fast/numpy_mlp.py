@@ -123,11 +123,7 @@ class KernelChain:
 
 
 class Network:
-    """Copies of a policy's weights over ``columns``, (D,) indices; the other columns are 0 in every observation.
-
-    The policy is not changed before :meth:`write_back`. ``with_adam`` copies the optimiser's moments too, for
-    :meth:`step`.
-    """
+    """A copy of a policy over ``columns``, (D,) indices, and ``with_adam`` of its optimiser; see :meth:`write_back`."""
 
     def __init__(self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False) -> None:
         self._policy, self._columns = policy, torch.from_numpy(columns)

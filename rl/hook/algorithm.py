@@ -13,7 +13,7 @@ import logging
 import math
 import warnings
 from abc import ABCMeta
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, SupportsFloat, TypeVar
 
 import numpy as np
 import torch
@@ -57,10 +57,8 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
 
     Returns:
         a subclass. Its policy aliases ("MlpPolicy", "MlpLstmPolicy", …) and any policy class of your own get the
-        term, on the logits that their distribution is of. ``ent_coef`` may also be a schedule: a callable of the
-        remaining progress, which falls from 1 to 0. ``load`` takes zips of this class and of the plain algorithm; with
-        the latter the objective starts afresh.
-
+        term, on the logits that their distribution is of. ``ent_coef`` may also be a callable of the remaining
+        progress, 1 to 0. ``load`` takes zips of the plain algorithm too; the objective then starts afresh.
         It logs means over the minibatches of an update: ``train/entropy_objective`` (the term) and
         ``train/policy_entropy`` (Shannon's, in nats); also ``train/ent_coef`` and, for A2C, ``train/approx_kl``.
 
@@ -117,11 +115,8 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
     def _setup_model(self) -> None:
-        try:
-            usable = callable(self.ent_coef) or math.isfinite(self.ent_coef)
-        except TypeError:
-            usable = False
-        if not usable:
+        weight: Any = self.ent_coef
+        if not (callable(weight) or (isinstance(weight, SupportsFloat) and math.isfinite(weight))):
             raise InputError(
                 f"ent_coef: expected a number, or a function of the remaining progress, not {self.ent_coef!r}; the "
                 "objective 'adaptive-entropy' adapts the weight itself"

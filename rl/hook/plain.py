@@ -17,12 +17,9 @@ from rl.hook.algorithm import EntropyObjectivePolicy, weight_now
 def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     """Save a model so that the algorithm's own ``load`` opens it where this package is not installed.
 
-    Policy and optimiser are kept, the objective and its state are not, and of a schedule of ``ent_coef`` its value
-    now. Where the model's environments are normalised, ``NAME.vecnormalize.pkl`` beside the zip holds the statistics
-    for ``VecNormalize.load``.
-
-    ``model`` may be any on-policy model of SB3 and sb3-contrib. ``file`` ends in .zip, else an InputError; an existing
-    one is replaced, as by ``model.save``. Returns the files that were written.
+    Policy, optimiser and the present ``ent_coef`` are kept, the objective and its state are not. Where the model's
+    environments are normalised, ``NAME.vecnormalize.pkl`` beside the zip is for ``VecNormalize.load``. ``file`` ends in
+    .zip, else an InputError; an existing one is replaced, as by ``model.save``. Returns the files that were written.
 
     >>> from stable_baselines3 import PPO
     >>> from rl import with_entropy_objective

@@ -1,8 +1,4 @@
-"""Hyperparameter entries in the RL Baselines3 Zoo's format: finding, checking and reading them without running code.
-
-The Zoo evaluates Python expressions in strings. Here they are parsed, and only what :func:`parsed_expression` lists is
-made of them.
-"""
+"""Hyperparameter entries in the RL Baselines3 Zoo's format: finding, checking and reading them without running code."""
 
 from __future__ import annotations
 

@@ -165,8 +165,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
 def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
     """The keys of ``eval.json`` about the time to the goal, from the return at each step of an evaluation.
 
-    ``steps_to_goal`` is None for a run that was never at the goal: censored at ``steps_without_goal``, its last
-    evaluation. For any other run both are the step of the first evaluation there.
+    ``steps_to_goal`` is the first evaluation at the goal; None for a run censored at its last, ``steps_without_goal``.
     """
     first = None if goal is None else min((step for step, value in returns.items() if value >= goal), default=None)
     last = max(returns, default=None) if goal is not None else None

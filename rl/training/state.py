@@ -96,7 +96,6 @@ def _running(envs: VecNormalize) -> dict[str, Any]:
 def _statistics(running: Any) -> dict[str, Any]:
     if isinstance(running, dict):  # one per key of the observations
         return {key: _statistics(part) for key, part in running.items()}
-    # numbers without dimensions as floats: JSON keeps every bit of them
     return {
         name: float(value) if np.ndim(value) == 0 else value
         for name, value in (("mean", running.mean), ("var", running.var), ("count", running.count))
@@ -115,25 +114,20 @@ def _restored(statistics: dict[str, Any], present: Any) -> Any:
 
 def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     assert model.env is not None
+    # raw observations, inside of a normalisation, are not transposed
+    raw = model.get_vec_normalize_env() is not None
+    transposing = None if raw else unwrap_vec_wrapper(model.env, VecTransposeImage)
     expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
     for index, record in enumerate(state["envs"]):
         observation = model.env.env_method("restore", record, indices=index)[0]
-        if not _same(observation, expected, index, model):
+        if transposing is not None:
+            observation = transposing.transpose_observations(observation)
+        seen, right = (each if isinstance(each, dict) else {"": each} for each in (observation, expected))
+        if not all(np.array_equal(part, right[key][index]) for key, part in seen.items()):
             raise InputError(
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "
                 "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"
             )
-
-
-def _same(observation: Any, expected: Any, index: int, model: OnPolicyAlgorithm) -> bool:
-    """Whether an observation is the ``index``-th of those expected."""
-    assert model.env is not None
-    transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
-    if transposing is not None and model.get_vec_normalize_env() is None:  # inside of it observations are as here
-        observation = transposing.transpose_observations(observation)
-    if isinstance(observation, dict):
-        return all(np.array_equal(part, expected[key][index]) for key, part in observation.items())
-    return np.array_equal(observation, expected[index])
 
 
 def _laid_out(observations: Any, model: OnPolicyAlgorithm) -> Any:

@@ -40,9 +40,8 @@ class CheckpointSelector:
     def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
         """A sentence when predictions collapse: into one class, certainty as the score falls, or rare classes.
 
-        The last happens under the balanced mean when its weight is too large. A target that holds that much more of a
-        class raises it too. Frequencies: docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's
-        share of the source's labelled pixels that training has seen.
+        A target that holds that much more of a class raises the last one too; frequencies:
+        docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's share of the source's labels seen.
         """
         share = result["label_free"]["largest_class_share"]
         if share > _ONE_CLASS:

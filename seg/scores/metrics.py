@@ -23,11 +23,7 @@ _CHUNK_ELSEWHERE = 1 << 20
 
 
 class SegmentationScores:
-    """Accumulates what :meth:`result` reports.
-
-    Args:
-        class_names: the C classes in the order of the train ids.
-        ignore_index: the label that counts nowhere.
+    """Accumulates what :meth:`result` reports, for C ``class_names`` in the order of the train ids.
 
     ``sums`` is the whole state, a flat float64 tensor; the sum of several processes' is that of all their pixels.
 

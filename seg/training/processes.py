@@ -27,8 +27,7 @@ def launched_processes(device: str) -> Iterator[PartialState]:
 def leave_group() -> None:
     """Leave the process group, if there is one, when every process has come this far.
 
-    A process that exits within the group may be aborted after all is written, and one that leaves while another still
-    sends can hang it; torch 2.6 hangs where gloo's threads still hold tensors.
+    One that exits within the group may be aborted, or hang another that still sends; so may gloo's threads (torch 2.6).
     """
     if not (dist.is_available() and dist.is_initialized()):
         return
