@@ -233,6 +233,26 @@ def read(
     return list(((pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)).split(BATCH)), list(labels)
 
 
+def print_table(rows: CsvRows) -> None:
+    """Per rule and group of folders: mean change of mIoU, worst change, and how many lose more than 0.5."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows.rows.values():
+        found.setdefault((row["network"], row["folder"]), {})[row["rule"]] = float(row["miou"])
+    groups = {
+        "public networks": [key for key in found if key[0] not in NETWORKS],
+        "ours, shifted": [key for key in found if key[0] in NETWORKS and key[1] != "unshifted"],
+        "ours, unshifted": [key for key in found if key[0] in NETWORKS and key[1] == "unshifted"],
+    }
+    for rule in dict.fromkeys(row["rule"] for row in rows.rows.values()):
+        print(f"{rule:26}", end="")
+        for name, keys in groups.items():
+            changes = [found[key][rule] - found[key]["fixed 0.0"] for key in keys if rule in found[key]]
+            if changes:
+                harmed = sum(change < -0.5 for change in changes)
+                print(f" {name} {np.mean(changes):+.1f} ({min(changes):+.1f}, {harmed}/{len(changes)})", end=";")
+        print()
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -261,11 +281,12 @@ def main() -> None:
                     })  # fmt: skip
                 take(network, layers, [0.0] * len(layers))
                 for size_, share in STREAMS:
-                    rule = f"stream of {size_}, {'falling 0.5' if share is None else f'fixed {share}'}"
+                    rule = f"stream of {size_}, {'falling' if share is None else f'fixed {share}'}"
                     if rows.get({"network": name, "folder": folder, "rule": rule}) is None:
                         found = streamed_miou(network, batches, labels, size_, share)
                         rows.add({"network": name, "folder": folder, "rule": rule, "miou": round(found, 2)})
             print(name, folder, flush=True)
+    print_table(rows)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 #: :func:`shares`); the batch's, while the stored ones move (``train()``); the stored ones (``eval()``).
 BATCH_NORM = ("batch", "moving", "stored")
 
-#: The default share of the images' statistics in the first layer; docs/adaptation.md has the measurements.
-FIRST_SHARE = 0.5
+#: The default share in the first layer: of statistics that are gathered once, through layers that use the images' own;
+#: and of each batch's, gathered through layers that mix already, where less does as much (docs/adaptation.md).
+GATHERED_SHARE, BATCH_SHARE = 0.5, 0.15
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -76,16 +77,16 @@ def mixed(
     return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(variance, new_variance.to(variance), share) + apart
 
 
-def shares(model: nn.Module, bn_alpha: float | None) -> dict[_BatchNorm, float]:
+def shares(model: nn.Module, bn_alpha: float | None, first: float = GATHERED_SHARE) -> dict[_BatchNorm, float]:
     """The share of the images' own statistics in each batch norm layer that has stored ones.
 
-    ``bn_alpha`` everywhere; None falls from :data:`FIRST_SHARE` in the first layer, in the order of their registration,
-    to 0 in the last: early layers see how images look, late ones see what is in them.
+    ``bn_alpha`` everywhere; None falls from ``first`` in the first layer, in the order of their registration, to 0 in
+    the last: early layers see how images look, late ones see what is in them.
     """
     layers = [layer for layer in batch_norms(model) if layer.running_mean is not None]
     if bn_alpha is not None:
         return dict.fromkeys(layers, bn_alpha)
-    return {layer: FIRST_SHARE * (1 - place / max(1, len(layers) - 1)) for place, layer in enumerate(layers)}
+    return {layer: first * (1 - place / max(1, len(layers) - 1)) for place, layer in enumerate(layers)}
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.
     """
     handles = []
-    for layer, share in shares(model, bn_alpha).items():
+    for layer, share in shares(model, bn_alpha, BATCH_SHARE).items():
         mixture = _Mixture(share)
         handles.append(layer.register_forward_pre_hook(mixture.mix))
         handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
