@@ -74,23 +74,24 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
     old, new = before.stability_on(before), after.stability_on(before)
     steady = f"stability {old:.2f} before and {new:.2f} after"
     if after.effective_classes < LEAST_CLASSES * before.effective_classes:
-        return Verdict(False, f"it predicts fewer classes ({classes} after)")
+        return Verdict(False, f"signs of harm: it predicts fewer classes ({classes} after)")
     if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
-        return Verdict(True, f"it predicts lost classes again ({classes} after)")
+        return Verdict(True, f"no sign of harm: it predicts lost classes again ({classes} after)")
     if new < LEAST_STABILITY * old:
-        return Verdict(False, f"its predictions are less stable under mirroring and resizing ({steady})")
+        return Verdict(False, f"signs of harm: its predictions are less stable under mirroring and resizing ({steady})")
     if after.entropy < LEAST_ENTROPY * before.entropy:
-        certain = f"it is certain everywhere (mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after)"
-        return Verdict(False, certain)
-    return Verdict(True, f"its predictions are stable under mirroring and resizing ({steady}), and no class is lost")
+        certain = f"mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after"
+        return Verdict(False, f"signs of harm: it is certain everywhere ({certain})")
+    stable = f"its predictions are stable under mirroring and resizing ({steady})"
+    return Verdict(True, f"no sign of harm: {stable}, and no class is lost")
 
 
 def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
     """The labels decide where the CI of the gain excludes 0; elsewhere the label-free verdict stands."""
     if score.high is not None and score.high < 0:
-        return Verdict(False, f"it scores lower ({score.sentence})")
+        return Verdict(False, f"measured: it scores lower ({score.sentence})")
     if score.low is not None and score.low > 0:
-        return Verdict(True, f"it scores higher ({score.sentence})")
+        return Verdict(True, f"measured: it scores higher ({score.sentence})")
     return label_free
 
 
