@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps import TestTimeAdapter
-from dem_apps.test_time_methods.normalisation import batch_norms, mixed
+from dem_apps.test_time_methods.normalisation import BATCH_SHARE, mixed, tracking
 from seg.scores.metrics import confusion
 
 IMAGES, BATCH = 14, 4
@@ -124,7 +124,7 @@ STREAMS = ((4, None), (1, None), (4, 0.1))
 @torch.no_grad()
 def gather(network: nn.Module, batches: Sequence[Tensor]) -> list[Layer]:
     """The moments of every layer on the batches, in the order in which the layers run; every second image is a half."""
-    layers = [layer for layer in batch_norms(network) if layer.running_mean is not None]
+    layers = tracking(network)
     order: list[_BatchNorm] = []
     sums = {id(layer): torch.zeros(2, 3, layer.num_features, dtype=torch.float64) for layer in layers}
 
@@ -281,7 +281,7 @@ def main() -> None:
                     })  # fmt: skip
                 take(network, layers, [0.0] * len(layers))
                 for size_, share in STREAMS:
-                    rule = f"stream of {size_}, {'falling' if share is None else f'fixed {share}'}"
+                    rule = f"stream of {size_}, fixed {BATCH_SHARE if share is None else share}"
                     if rows.get({"network": name, "folder": folder, "rule": rule}) is None:
                         found = streamed_miou(network, batches, labels, size_, share)
                         rows.add({"network": name, "folder": folder, "rule": rule, "miou": round(found, 2)})

@@ -47,9 +47,8 @@ class TestTimeAdapter:
         batch_norm: ``batch``, by a share of the batch's statistics while the stored ones stay; ``moving``, by the
             batch's while the stored ones move as in training; ``stored``, by the stored ones. None is the method's own:
             ``batch`` where something learns.
-        bn_alpha: of ``batch``: the share of the batch's statistics in every layer, from 0 to 1; 1 is prediction-time
-            batch norm (Nado et al., arXiv:2006.10963) and Tent as published. None is 0.15 in the first layer, falling
-            to 0 in the last (see :mod:`dem_apps.test_time_methods.bn`).
+        bn_alpha: of ``batch``: the share of the batch's statistics, from 0 to 1; 1 is prediction-time batch norm (Nado
+            et al., arXiv:2006.10963) and Tent as published, None is 0.1 (see :mod:`dem_apps.test_time_methods.bn`).
         predict: ``before`` returns the logits that the update was made from, as Tent does; ``after`` predicts the
             batch again.
         episodic: every call begins with :meth:`reset`.

@@ -3,7 +3,7 @@
 A share α weighs the stored statistics as a prior of N images beside n of the batch, α = n / (N + n) (Schneider et al.,
 NeurIPS 2020, arXiv:2006.16971, Eq. 2; You et al., 2021, arXiv:2110.04065); α = 1 is prediction-time batch norm (Nado et
 al., 2020, arXiv:2006.10963). It is ``bn_alpha`` of :class:`dem_apps.TestTimeAdapter`, for every method that normalises
-by the batch, see :func:`dem_apps.test_time_methods.normalisation.shares`.
+by the batch.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 #: (timm's). Other layers with scale and shift are reached by a pattern over names.
 NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay (see
-#: :func:`shares`); the batch's, while the stored ones move (``train()``); the stored ones (``eval()``).
+#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay; the batch's, while
+#: the stored ones move (``train()``); the stored ones (``eval()``).
 BATCH_NORM = ("batch", "moving", "stored")
 
-#: The default share in the first layer: of statistics that are gathered once, through layers that use the images' own;
-#: and of each batch's, gathered through layers that mix already, where less does as much (docs/adaptation.md).
-GATHERED_SHARE, BATCH_SHARE = 0.5, 0.15
+#: The default share of the images' own statistics: where they are gathered once, through layers that use the images'
+#: own; and of each batch's, gathered through layers that mix already, where less does as much (docs/adaptation.md).
+GATHERED_SHARE, BATCH_SHARE = 0.3, 0.1
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -77,28 +77,21 @@ def mixed(
     return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(variance, new_variance.to(variance), share) + apart
 
 
-def shares(model: nn.Module, bn_alpha: float | None, first: float = GATHERED_SHARE) -> dict[_BatchNorm, float]:
-    """The share of the images' own statistics in each batch norm layer that has stored ones.
-
-    ``bn_alpha`` everywhere; None falls from ``first`` in the first layer, in the order of their registration, to 0 in
-    the last: early layers see how images look, late ones see what is in them.
-    """
-    layers = [layer for layer in batch_norms(model) if layer.running_mean is not None]
-    if bn_alpha is not None:
-        return dict.fromkeys(layers, bn_alpha)
-    return {layer: first * (1 - place / max(1, len(layers) - 1)) for place, layer in enumerate(layers)}
+def tracking(model: nn.Module) -> list[_BatchNorm]:
+    """The batch norm layers that have stored statistics."""
+    return [layer for layer in batch_norms(model) if layer.running_mean is not None]
 
 
 @contextmanager
 def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
-    """Within, batch norm normalises by :func:`shares` of the batch's statistics; the stored ones stay.
+    """Within, batch norm normalises by a share of the batch's statistics, None for the default; the stored ones stay.
 
     With a share of 1 a layer is in ``train()`` mode, and the gradient flows through the statistics, as in Tent; a
     mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.
     """
     handles = []
-    for layer, share in shares(model, bn_alpha, BATCH_SHARE).items():
-        mixture = _Mixture(share)
+    for layer in tracking(model):
+        mixture = _Mixture(BATCH_SHARE if bn_alpha is None else bn_alpha)
         handles.append(layer.register_forward_pre_hook(mixture.mix))
         handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
     try:

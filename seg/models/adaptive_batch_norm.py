@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
-from dem_apps.test_time_methods.normalisation import mixed, shares
+from dem_apps.test_time_methods.normalisation import GATHERED_SHARE, mixed, tracking
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
 
@@ -28,17 +28,17 @@ RE_ESTIMATED_ON = "re_estimated_on"
 def re_estimated(model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | None = None) -> nn.Module:
     """A copy of a network, in ``eval()`` mode, with a share of the running statistics of (B, 3, H, W) batches.
 
-    The share is ``bn_alpha`` in every layer; 1 is AdaBN as published, and None is half in the first layer, falling to
-    none in the last. In the pass every layer normalises by its batch, as in training. A layer's mean and variance are
-    those of all its inputs' pixels, of all processes, pooled in float64; one that gets a single pixel keeps its own.
-    The copy has the same parameter objects. Raises InputError: a network without batch normalisation, or no image.
+    The share is ``bn_alpha``; 1 is AdaBN as published, and None the default. In the pass every layer normalises by its
+    batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled in
+    float64; one that gets a single pixel keeps its own. The copy has the same parameter objects. Raises InputError: a
+    network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = copy.deepcopy(model, parameters).eval()
     check_there_are_statistics(adapted)
-    share = shares(adapted, bn_alpha)
-    parts = [_Sums(layer) for layer in share]
-    hooks = [layer.register_forward_pre_hook(part.add) for layer, part in zip(share, parts, strict=True)]
+    layers = tracking(adapted)
+    parts = [_Sums(layer) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(part.add) for layer, part in zip(layers, parts, strict=True)]
     count = 0
     for images in batches:
         adapted(images)
@@ -48,14 +48,15 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | 
     joined = summed_over_processes(*(part.sums for part in parts), parts[0].sums.new_tensor([count]))
     if not float(joined[-1]):
         raise InputError("--batch-norm-after: there is no image to re-estimate running statistics on")
-    for (layer, own), part, sums in zip(share.items(), parts, joined, strict=False):
-        layer.running_mean, layer.running_var = part.statistics(sums, own)
+    share = GATHERED_SHARE if bn_alpha is None else bn_alpha
+    for layer, part, sums in zip(layers, parts, joined, strict=False):
+        layer.running_mean, layer.running_var = part.statistics(sums, share)
     return adapted
 
 
 def check_there_are_statistics(model: nn.Module, name: str = "the network") -> None:
     """Raises an InputError for a network without batch normalisation; ``name`` is of the network."""
-    if not shares(model, None):
+    if not tracking(model):
         raise InputError(
             f"--batch-norm-after: {name} has no batch normalisation, so there are no running statistics to "
             "re-estimate; leave it at none"

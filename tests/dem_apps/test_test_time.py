@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods import METHODS
-from dem_apps.test_time_methods.normalisation import GATHERED_SHARE, shares
 
 #: What a method cannot do without, or what makes it do something on images like these.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -223,10 +222,10 @@ def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha: float | 
         adapter_of("tent", pooled, batch_norm="moving")(image)
 
 
-def test_the_share_of_the_batch_falls_from_the_first_layer_to_the_last() -> None:
-    model = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(3)))
-    assert list(shares(model, None).values()) == [GATHERED_SHARE, GATHERED_SHARE / 2, 0.0]
-    assert list(shares(model, 0.3).values()) == [0.3] * 3
+def test_the_default_share_of_the_batch() -> None:
+    (images,) = batches(1)
+    assert torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.1)(images))
+    assert not torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.3)(images))
     with pytest.raises(InputError, match="bn_alpha: batch norm uses the stored statistics"):
         TestTimeAdapter(tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
 
