@@ -31,7 +31,7 @@ from seg.models.adaptive_batch_norm import re_estimated
 
 #: Way: share of the statistics, and arguments of the adapter that learns, if one does.
 WAYS: dict[str, tuple[float | None, dict[str, Any] | None]] = {
-    "default": (None, None),
+    "share 0.3": (None, None),
     "share 1": (1.0, None),
     "entropy 1e-2": (None, {"objective": "entropy", "reduction": "balanced", "lr": 1e-2}),
     "adadem 1e-2": (None, {"objective": "adadem", "reduction": "balanced", "lr": 1e-2}),
