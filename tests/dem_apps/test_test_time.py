@@ -215,6 +215,7 @@ def test_a_batch_of_one_image(method: str) -> None:
 @pytest.mark.parametrize("alpha", [None, 1.0])
 def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha: float | None) -> None:
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
+    nn.init.constant_(pooled[2].bias, -5.0)  # no probabilities by chance
     (image,) = batches(1, size=1)
     expected = pooled.eval()(image)
     assert torch.equal(adapter_of("tent", pooled, bn_alpha=alpha)(image), expected)
