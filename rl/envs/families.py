@@ -18,7 +18,11 @@ GYMNASIUM = Family(
     },
 )
 
-FAMILIES: dict[str, Family] = {"minigrid": MINIGRID, "minatar": MINATAR, "gymnasium": GYMNASIUM}
+FAMILIES: dict[str, Family] = {
+    "minigrid": MINIGRID,
+    "minatar": MINATAR,
+    "gymnasium": GYMNASIUM,
+}
 
 #: The wrappers that an entry may name, those of all families: an environment of your own may be a MiniGrid underneath.
 WRAPPERS = {name: path for family in FAMILIES.values() for name, path in family.wrappers.items()}
