@@ -20,7 +20,7 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import put_values
-from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
+from dem_apps.test_time_methods.normalisation import NORMALISATIONS, tracking
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.adaptation.predictions import REFUSED, Predictions
@@ -79,7 +79,7 @@ class Flow:
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
-        if self.statistics is not None and has_statistics(network):
+        if self.statistics is not None and tracking(network):
             put_values(network, self.statistics(network, probe.batches).state_dict())
         adapter = self.make()
         if self.mode == "episodic":
@@ -238,16 +238,10 @@ def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
         flags.enabled = True
 
 
-def has_statistics(network: nn.Module) -> bool:
-    """Whether the network has batch norm with stored statistics."""
-    return any(layer.running_mean is not None for layer in batch_norms(network))
-
-
 def batch_norm_normalises(network: nn.Module) -> bool:
     """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
     layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]
-    kept = [layer for layer in batch_norms(network) if layer.running_mean is not None]
-    return 2 * len(kept) > len(layers)
+    return 2 * len(tracking(network)) > len(layers)
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods.network import find_logits
-from dem_apps.test_time_methods.normalisation import batch_norms
+from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, Verdict, decide, decide_with_labels
 from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.models.adaptive_batch_norm import re_estimated
@@ -44,7 +44,7 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     """
     network = adapter.predictor
     with torch.no_grad():
-        if adapter.batch_norm != "stored" and any(layer.running_mean is not None for layer in batch_norms(network)):
+        if adapter.batch_norm != "stored" and tracking(network):
             network = re_estimated(network, probe.batches, adapter.bn_alpha)
         return copy.deepcopy(network).eval()
 
