@@ -5,6 +5,9 @@ Both are made once and kept in the cache.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from PIL import Image
 
 from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
+from dem_apps.runtime.settings import to_dict
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import WORLD_VERSION, draw_street
@@ -28,17 +32,19 @@ _FOG = (0.7, 0.7)
 
 def demo_network() -> Path:
     """The run folder of a network that has seen the source alone; it is trained where there is none yet."""
-    place = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{STEPS}-{SEEN[0]}"
+    config = TrainConfig(
+        method="source", max_steps=STEPS, batch_size=4, eval_every=STEPS, maps=0, device="cpu",
+        source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
+    )  # fmt: skip
+    # by all settings, so that a run of a version with others is not opened
+    settings = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode()).hexdigest()[:8]
+    place = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{settings}"
     if not place.is_dir():
         print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)
         with new_folder(place, "cache") as folder, open(folder / "training.log", "w", encoding="utf-8") as log:
-            config = TrainConfig(
-                method="source", max_steps=STEPS, batch_size=4, eval_every=STEPS, maps=0, device="cpu",
-                source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
-                run_dir=str(folder / "run"),
-            )  # fmt: skip
+            own = dataclasses.replace(config, run_dir=str(folder / "run"))
             with redirect_stdout(log):  # its lines name a folder that is about to be renamed
-                train(config)
+                train(own)
     return place / "run"
 
 
