@@ -1,12 +1,16 @@
-"""Adaptations of trained networks to folders of photographs: their scores, and the label-free answer of ``seg.adapt``.
+"""Adaptations of trained networks to folders of photographs: their scores, and what is seen of them without labels.
 
     CLONES=… python benchmarks/adapt_looks.py --photographs PHOTOGRAPHS --networks NETWORKS
-        [--out docs/results/adapt_looks.csv]
+        [--out docs/results/adapt_looks.csv] [--ways statistics|learning]
 
 The networks and folders are those of ``benchmarks/adapt_statistics.py``. A row is a network, a folder and a way of
-adapting, with mIoU in per cent before and after on the same 14 images, every label-free number that the answer reads,
-and the answer. Ways that learn stand on the default share of the folder's statistics and pass over the folder once, in
-batches of four. The same command continues with the missing rows.
+adapting, with mIoU in per cent before and after on the same 14 images, the label-free numbers, and the answer of
+``seg.adapt``. Ways that learn stand on the default share of the folder's statistics and pass over the folder in batches
+of four. The same command continues with the missing rows.
+
+Label-free, besides those that the answer reads: ``snd`` (soft neighbourhood density), ``kept`` (IoU of the prediction
+with that before), ``contrast`` (with that of images of 0.8 of their contrast). With labelled source images: ``styled``
+is the mIoU on 14 of them that have got the colours of the folder's images (mean and deviation in Lab).
 """
 
 from __future__ import annotations
@@ -17,50 +21,133 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from adapt_statistics import NETWORKS, PUBLIC, folders, miou, opened, read
+from adapt_statistics import BATCH, NETWORKS, PUBLIC, folders, miou, opened, read
 from csv_rows import CsvRows
+from numpy.typing import NDArray
+from photograph_networks import load, parts
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.decision import decide
+from seg.adaptation.decision import decide, mean_iou
 from seg.adaptation.evidence import Evidence, Probe
-from seg.adaptation.watched import plain_forward
+from seg.data.style import lab
 from seg.models.adaptive_batch_norm import re_estimated
+from seg.scores.metrics import confusion
+from seg.scores.unsupervised_scores import LabelFreeScores
 
-#: Way: share of the statistics, and arguments of the adapter that learns, if one does.
-WAYS: dict[str, tuple[float | None, dict[str, Any] | None]] = {
-    "share 0.3": (None, None),
-    "share 1": (1.0, None),
-    "entropy 1e-2": (None, {"objective": "entropy", "reduction": "balanced", "lr": 1e-2}),
-    "adadem 1e-2": (None, {"objective": "adadem", "reduction": "balanced", "lr": 1e-2}),
-    "entropy 1e-3": (None, {"objective": "entropy", "reduction": "balanced", "lr": 1e-3}),
-    "adadem 1e-3": (None, {"objective": "adadem", "reduction": "balanced", "lr": 1e-3}),
+#: Way: share of the statistics, passes, and arguments of the adapter that learns, if one does.
+Way = tuple[float | None, int, dict[str, Any] | None]
+STATISTICS: dict[str, Way] = {f"share {share}": (share, 1, None) for share in (0.1, 0.3, 0.5, 1.0)}
+#: τ and α of DEM* for balanced averages, from docs/results/dem_star_balanced.yaml.
+DEM_STAR = {"tau": 1.5, "alpha": 0.0}
+
+
+def _tent(objective: str, reduction: str, lr: float, passes: int = 1, **options: float) -> Way:
+    learning = {"objective": objective, "reduction": reduction, "lr": lr, "objective_options": options}
+    return None, passes, {"method": "tent", **learning}
+
+
+LEARNING: dict[str, Way] = {
+    **{
+        f"{objective} {reduction} {lr:g}": _tent(objective, reduction, lr)
+        for lr in (1e-4, 1e-3, 1e-2)
+        for objective in ("entropy", "adadem")
+        for reduction in ("mean", "balanced")
+    },
+    "dem* balanced 0.001": _tent("dem", "balanced", 1e-3, **DEM_STAR),
+    "entropy balanced 0.001, 4 passes": _tent("entropy", "balanced", 1e-3, 4),
+    "adadem balanced 0.001, 4 passes": _tent("adadem", "balanced", 1e-3, 4),
+    "sar 0.001": (None, 1, {"method": "sar", "objective": "entropy", "reduction": "balanced", "lr": 1e-3}),
+    "cotta 0.001": (None, 1, {"method": "cotta", "lr": 1e-3}),
 }
+WAYS = {"statistics": STATISTICS, "learning": LEARNING}
+#: Folders on which ways that learn are tried.
+LEARNT_ON = ("Seq05VD", "0001TP", "0016E5", "0006R0", "drone", "concrete", "drishti", "chase", "unshifted", "fog 3")
 
 
-def adapted(network: nn.Module, batches: Sequence[Tensor], way: str) -> nn.Module:
+def adapted(network: nn.Module, batches: Sequence[Tensor], way: Way) -> nn.Module:
     """A network adapted in one way, in ``eval()`` mode."""
-    share, learning = WAYS[way]
+    share, passes, learning = way
     result = copy.deepcopy(re_estimated(network, batches, share))
     if learning is not None:
-        adapter = TestTimeAdapter(result, "tent", batch_norm="stored", **learning)
+        adapter = TestTimeAdapter(result, batch_norm="stored", **learning)
         try:
-            for images in batches:
+            for images in list(batches) * passes:
                 adapter(images)
         except NotFiniteError:
             pass
+        result = adapter.predictor
         adapter.close()
     return result.eval()
 
 
-def numbers(evidence: Evidence, before: Evidence) -> dict[str, float]:
-    """The label-free numbers of a look."""
-    return {
-        "entropy": evidence.entropy, "info_max": evidence.info_max, "stability": evidence.stability_on(before),
-        "classes": evidence.effective_classes,
-    }  # fmt: skip
+class Folder:
+    """A folder's images and labels, and the numbers of networks on them.
+
+    Args:
+        batches: (B, 3, H, W) as the network takes them.
+        labels: of the same images.
+        styled: labelled source images with the colours of the folder's, where there are any.
+    """
+
+    def __init__(self, batches: list[Tensor], labels: list[NDArray[np.uint8]], network: nn.Module, styled: Any) -> None:
+        self.batches, self.labels, self.styled = batches, labels, styled
+        self.evidence: Evidence | None = None
+        self.first: Tensor | None = None
+        self.before, _ = self.numbers(network)
+
+    @torch.no_grad()
+    def numbers(self, network: nn.Module) -> tuple[dict[str, float], bool]:
+        """The numbers of a network, and whether ``seg.adapt`` accepts it; the first one's stand for before.
+
+        Raises NotFiniteError: its output is not finite.
+        """
+        outputs: list[Tensor] = []
+
+        def forward(images: Tensor) -> Tensor:
+            outputs.append(network(images))
+            return outputs[-1]
+
+        evidence = Probe(self.batches, 32).look(forward)
+        logits = torch.cat(outputs[: len(self.batches)])  # a look begins with the images as they are
+        own, scores = logits.argmax(1), LabelFreeScores(logits.shape[1])
+        scores.update(logits)
+        if self.evidence is None or self.first is None:
+            self.evidence, self.first = evidence, own
+        middles = [images.mean((2, 3), keepdim=True) for images in self.batches]
+        paler = [network(mid + 0.8 * (images - mid)) for mid, images in zip(middles, self.batches, strict=True)]
+
+        def agreement(other: Tensor) -> float:
+            return mean_iou(confusion(own, other, logits.shape[1]).numpy())
+
+        numbers = {
+            "miou": miou(nn.Identity(), [logits], self.labels), "entropy": evidence.entropy,
+            "info_max": evidence.info_max, "stability": evidence.stability_on(self.evidence),
+            "classes": evidence.effective_classes, "snd": scores.result()["snd"], "kept": agreement(self.first),
+            "contrast": agreement(torch.cat(paler).argmax(1)),
+        }  # fmt: skip
+        if self.styled is not None:
+            numbers["styled"] = miou(network, *self.styled)
+        return numbers, decide(self.evidence, evidence).adapt
+
+
+def styled_source(
+    root: Path, name: str, files: Sequence[Path], change: Any, moments: Tensor, size: tuple[int, int]
+) -> tuple[list[Tensor], list[NDArray[np.uint8]]]:
+    """Labelled images of a network's source with the colours of a folder's images."""
+    group, domains, *_ = NETWORKS[name]
+    source = [file for domain in domains for file in parts(root / group, domain)[0]]
+    looks, _ = read(files, change, moments, size)
+    chosen = [load(source[index * len(source) // 14], size) for index in range(14)]
+    pixels = (torch.cat(looks) * moments[1].view(3, 1, 1) + moments[0].view(3, 1, 1)) * 255
+    references = pixels.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
+    images = np.stack([lab(image, look) for (image, _), look in zip(chosen, references, strict=True)])
+    tensor = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
+    tensor = (tensor - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
+    return list(tensor.split(BATCH)), [label for _, label in chosen]
 
 
 def main() -> None:
@@ -69,35 +156,38 @@ def main() -> None:
     for name in ("photographs", "networks"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_looks.csv"))
-    parser.add_argument("--only", default="")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--only", nargs="*", default=[*PUBLIC, *NETWORKS, "wnet_drive"])
+    parser.add_argument("--ways", default="statistics", choices=WAYS)
+    parser.add_argument("--strengths", default="12345", help="of the shifts that are made")
     options = parser.parse_args()
-    scores = [
-        f"{stage} {name}"
-        for stage in ("before", "after")
-        for name in ("miou", "entropy", "info_max", "stability", "classes")
-    ]
+    names = ("miou", "entropy", "info_max", "stability", "classes", "snd", "kept", "contrast", "styled")
+    scores = [f"{stage} {name}" for stage in ("before", "after") for name in names]
     rows = CsvRows(options.out, ["network", "folder", "way"], [*scores, "accepted"])
-    for name in (*PUBLIC, *NETWORKS, "wnet_drive"):
-        if options.only not in name or (name in NETWORKS and not (options.networks / name).exists()):
+    for name in options.only:
+        if name in NETWORKS and not (options.networks / name).exists():
             continue
         network, moments, size = opened(name, options.networks)
         for folder, files, change in folders(options.photographs, name):
-            keys = {"network": name, "folder": folder}
-            missing = [way for way in options.ways if rows.get({**keys, "way": way}) is None]
-            if not missing:
+            keys, ways = {"network": name, "folder": folder}, WAYS[options.ways]
+            missing = [way for way in ways if rows.get({**keys, "way": way}) is None]
+            made = folder[-1] in "12345" and folder[-2] == " "
+            if not missing or (made and folder[-1] not in options.strengths):
+                continue
+            if options.ways == "learning" and folder not in LEARNT_ON:
                 continue
             batches, labels = read(files, change, moments, size)
+            styled = None
+            if name in NETWORKS and options.ways == "statistics":
+                styled = styled_source(options.photographs, name, files, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
-                probe = Probe(batches, 32)
-                before = probe.look(plain_forward(network))
-                first = {"miou": miou(network, batches, labels), **numbers(before, before)}
+                there = Folder(batches, labels, network, styled)
                 for way in missing:
-                    result = adapted(network, batches, way)
-                    evidence = probe.look(plain_forward(result))
-                    after = {"miou": miou(result, batches, labels), **numbers(evidence, before)}
-                    verdict = decide(before, evidence).adapt
-                    rows.add({**keys, "way": way, "before": first, "after": after, "accepted": verdict})
+                    result = adapted(network, batches, ways[way])
+                    try:
+                        after, accepted = there.numbers(result)
+                    except NotFiniteError:
+                        after, accepted = {}, False
+                    rows.add({**keys, "way": way, "before": there.before, "after": after, "accepted": accepted})
             print(name, folder, flush=True)
 
 

@@ -41,15 +41,16 @@ PUBLIC = ("espnetv2_05", "espnetv2_10", "espnetv2_15", "espnetv2_20", "espnet_q3
 TARGETS = {
     "camvid": ("0001TP",), "cracks": ("drone", "concrete"), "discs": ("drishti",), "vessels": ("chase",), "field": (),
 }  # fmt: skip
-#: Changes of a source's own unseen images: none, and shifts of one kind.
-SHIFTS: dict[str, A.BasicTransform | None] = {
-    "unshifted": None,
-    "fog": A.RandomFog(fog_coef_range=(0.5, 0.5), alpha_coef=0.1, p=1),
-    "dark": A.RandomBrightnessContrast((-0.4, -0.4), (-0.3, -0.3), p=1),
-    "white balance": A.RGBShift((30, 30), (0, 0), (-30, -30), p=1),
-    "blur": A.GaussianBlur((7, 7), (2.0, 2.0), p=1),
-    "noise": A.GaussNoise((0.12, 0.12), p=1),
+#: Changes of a source's own unseen images, by a strength from 1 to 5.
+SHIFTS: dict[str, Callable[[int], A.BasicTransform]] = {
+    "fog": lambda level: A.RandomFog(fog_coef_range=(level / 6, level / 6), alpha_coef=0.1, p=1),
+    "dark": lambda level: A.RandomBrightnessContrast((-0.13 * level,) * 2, (-0.1 * level,) * 2, p=1),
+    "blur": lambda level: A.GaussianBlur((0, 0), (0.7 * level,) * 2, p=1),
+    "white balance": lambda level: A.RGBShift((10 * level,) * 2, (0, 0), (-10 * level,) * 2, p=1),
+    "noise": lambda level: A.GaussNoise((0.04 * level,) * 2, p=1),
+    "contrast": lambda level: A.RandomBrightnessContrast((0, 0), (0.2 * level,) * 2, p=1),
 }
+STRENGTHS = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,10 @@ def folders(root: Path, name: str) -> Iterator[tuple[str, list[Path], A.BasicTra
         for domain in TARGETS[group]:
             yield domain, sorted((root / group / domain / "images").iterdir()), None
         unseen = [file for domain in sources for file in parts(root / group, domain)[1]]
+        yield "unshifted", unseen, None
         for shift, change in SHIFTS.items():
-            yield shift, unseen, change
+            for strength in STRENGTHS:
+                yield f"{shift} {strength}", unseen, change(strength)
 
 
 def opened(name: str, networks: Path) -> tuple[nn.Module, Tensor, tuple[int, int]]:

@@ -28,6 +28,7 @@ NETWORKS = {
     "unet-camvid": ("camvid", ("Seq05VD", "0016E5", "0006R0"), "Unet", 11),
     "fpn-cracks": ("cracks", ("asphalt",), "FPN", 2),
     "deeplabv3plus-cracks": ("cracks", ("asphalt",), "DeepLabV3Plus", 2),
+    "segformer-cracks": ("cracks", ("asphalt",), "Segformer", 2),
     "fpn-discs": ("discs", ("refuge",), "FPN", 3),
     "unet-discs": ("discs", ("refuge",), "Unet", 3),
     "fpn-vessels": ("vessels", ("drive",), "FPN", 2),
@@ -62,7 +63,9 @@ def encoder_weights(wheels: Path) -> dict[str, Tensor]:
 
 
 def build(head: str, classes: int, weights: dict[str, Tensor]) -> nn.Module:
-    """A head on the encoder with ImageNet weights."""
+    """A head on the encoder with ImageNet weights; SegFormer, on its own encoder, from random ones."""
+    if head == "Segformer":
+        return smp.Segformer("mit_b0", encoder_weights=None, classes=classes)
     model: nn.Module = getattr(smp, head)("tu-tf_efficientnet_lite0", encoder_weights=None, classes=classes)
     own = model.encoder.state_dict()
     pairs = list(zip(own.items(), weights.items(), strict=False))  # the wheel ends with a head that an encoder lacks

@@ -88,6 +88,7 @@ class AdaptConfig(ObjectiveSettings):
         at_most=LARGEST_SIDE, value="W,H",
     )  # fmt: skip
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
+    precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
     seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
     device: str = option("auto", "cpu, cuda, or auto")
 
@@ -164,7 +165,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
-    from seg.adaptation.flow import Flow, batch_norm_normalises, colours_of
+    from seg.adaptation.flow import PROBE_IMAGES, Flow, batch_norm_normalises, colours_of, in_precision, share_that_bf16_moves
     from seg.adaptation.images import ImageFolder, Labels
     from seg.adaptation.predictions import STAGES, Predictions
     from seg.adaptation.result import Result, write_result
@@ -197,10 +198,15 @@ def adapt(config: AdaptConfig) -> Result:
         statistics = None
         if config.takes_statistics_first():
             statistics = partial(re_estimated, bn_alpha=config.bn_alpha)
-        outcome = Flow(
+        if config.precision == "bf16":
+            moved = share_that_bf16_moves(trained.network, folder.spread_batches(PROBE_IMAGES, 4))
+            print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
+        flow = Flow(
             trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,
             config.seed, prepare, statistics, config.accept,
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        with in_precision(config.precision, device):
+            outcome = flow.run()
         settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
         rows = {stage: predictions.rows[stage] for stage in STAGES}
         result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped)

@@ -77,6 +77,12 @@ def mixed(
     return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(variance, new_variance.to(variance), share) + apart
 
 
+def moments(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance (divided by the number), (C,) float32, of (B, C, …) features."""
+    # batch norm's own pass: many times as fast on a CPU as torch.var_mean over several dimensions
+    return torch.batch_norm_update_stats(features.float(), None, None, 0.0)  # type: ignore[return-value]
+
+
 def tracking(model: nn.Module) -> list[_BatchNorm]:
     """The batch norm layers that have stored statistics."""
     return [layer for layer in batch_norms(model) if layer.running_mean is not None]
@@ -115,8 +121,7 @@ class _Mixture:
         layer.training = self.share == 1.0 and not single
         if self.share in (0.0, 1.0) or single:
             return
-        dims = [0, *range(2, features.ndim)]
-        variance, mean = torch.var_mean(features.float(), dims, correction=0)
+        mean, variance = moments(features)
         self.stored = layer.running_mean, layer.running_var  # type: ignore[assignment]
         layer.running_mean, layer.running_var = mixed(*self.stored, mean, variance, self.share)  # type: ignore
 

@@ -238,6 +238,23 @@ def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
         flags.enabled = True
 
 
+def in_precision(name: str, device: torch.device) -> torch.autocast:
+    """A context in which networks compute in a precision, float32 or bf16; weights stay as they are."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
+
+
+@torch.no_grad()
+def share_that_bf16_moves(network: nn.Module, batches: Sequence[Tensor]) -> float:
+    """The share of the pixels, 0 to 1, of (B, 3, H, W) batches whose class in bf16 is another than in float32."""
+    forward, moved, number = plain_forward(network.eval()), 0, 0
+    for images in batches:
+        plain = forward(images).argmax(1)
+        with in_precision("bf16", images.device):
+            other = forward(images).argmax(1)
+        moved, number = moved + int((plain != other).sum()), number + plain.numel()
+    return moved / number
+
+
 def batch_norm_normalises(network: nn.Module) -> bool:
     """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
     layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
-from dem_apps.test_time_methods.normalisation import GATHERED_SHARE, mixed, tracking
+from dem_apps.test_time_methods.normalisation import GATHERED_SHARE, mixed, moments, tracking
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
 
@@ -89,8 +89,7 @@ class _Sums:
             return
         # without any, a layer in eval() normalises by its own batch
         layer.running_mean = layer.running_var = None  # type: ignore[assignment]
-        dims = [0, *range(2, features.ndim)]
-        variance, mean = (part.double() for part in torch.var_mean(features.float(), dims, correction=0))
+        mean, variance = (part.double() for part in moments(features))
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
 
     def statistics(self, sums: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from dem_apps.runtime.settings import parse_config
 from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import Verdict
 from seg.adaptation.flow import batch_norm_normalises
-from seg.adaptation.predictions import Row
+from seg.adaptation.predictions import Predictions, Row
 from seg.models.description import Description
 from seg.models.trained import open_trained
 
@@ -269,6 +269,21 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, accepted: No
     own = adapter(as_seen(config, "6")).argmax(1)[0].numpy()
     np.testing.assert_array_equal(own, predicted(config, "6"))
     assert not moved(str(config.weights), Path(str(config.out)))
+
+
+def test_bf16_says_what_it_changes(config: AdaptConfig, accepted: None, monkeypatch, capsys) -> None:
+    types, write = set(), Predictions.write
+
+    def noted(self: Predictions, stage: str, index: int, logits: torch.Tensor, *others: Any) -> None:
+        types.add(logits.dtype)
+        write(self, stage, index, logits, *others)
+
+    monkeypatch.setattr(Predictions, "write", noted)
+    adapt(replace(config, precision="bf16"))
+    assert types == {torch.bfloat16}
+    assert float(re.findall(r"bf16: ([\d.]+) % of the pixels", capsys.readouterr().out)[0]) < 10
+    (file,) = (Path(str(config.out)) / "adapted").iterdir()
+    assert {value.dtype for value in torch.load(file, weights_only=True).values()} == {torch.float32, torch.int64}
 
 
 def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp_path: Path, capsys) -> None:
