@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = {"torch", "torchvision", "numpy"}
 #: Extras of their own, and packages that come with optuna and transformers.
 NOT_NAMED = {
-    "rasterio", "ray", "sqlalchemy", "transformers", "huggingface-hub", "onnx", "onnxruntime", "onnxscript",
+    "rasterio", "ray", "sqlalchemy", "transformers", "onnx", "onnxruntime", "onnxscript",
 }  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class DeepLabV2(SegmentationNetwork):
     ``depth`` is 3 to 5, and an ``output_stride`` of 4 needs a ResNet-like encoder. Raises InputError.
     """
 
-    heads = ("main", "aux")
+    name, heads = "deeplabv2", ("main", "aux")
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ _STAGES = ((3, 64, 1, 1), (4, 128, 2, 1), (23, 256, 1, 2), (3, 512, 1, 4))
 class AdventDeepLabV2(SegmentationNetwork):
     """ADVENT's network, with its random start and parameters named as in :class:`seg.models.deeplabv2.DeepLabV2`."""
 
-    heads = ("main", "aux")
+    name, heads = "deeplabv2-advent", ("main", "aux")
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import new_folder
-from seg.models.description import write_description, write_json
+from seg.models.description import write_description
+from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import SmpNetwork
-from seg.models.trained import CONFIG_FILE, OUR_KEY, OUR_VERSION, WEIGHTS_FILE, open_run
-from seg.models.trained_network import TrainedNetwork, Training
+from seg.models.trained import open_run
+from seg.models.trained_network import TrainedNetwork
 from seg.models.transformers_network import TransformersNetwork
-from seg.models.weights_file import weights_content
 
 ONNX_FILE = "model.onnx"
 #: Largest difference from the network's logits, relative to the largest logit.
@@ -28,9 +28,9 @@ _OPSET = 18
 
 def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
     """Write a run's network into a new folder, and as ONNX for images of a (width, height), and print what it is."""
-    trained, training = open_run(run, checkpoint)
+    trained, _ = open_run(run, checkpoint)
     with new_folder(out, "--out") as folder:
-        lines = [f"{out} for {_write_folder(trained, training, folder)}"]
+        lines = [f"{out} for {_write_folder(trained, folder)}"]
         if onnx:
             width, height = size or trained.description.size or (512, 512)
             difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))
@@ -40,23 +40,16 @@ def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple
     print("\n".join(lines))
 
 
-def _write_folder(trained: TrainedNetwork, training: Training, folder: Path) -> str:
+def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     """Weights and description of a run's network; returns the library that reads them."""
     model, reader = trained.network, "dem-apps (seg.load)"
     if isinstance(model, SmpNetwork):
         reader = "segmentation-models-pytorch"
-        model.save_pretrained(folder)
     elif isinstance(model, TransformersNetwork):
         reader = "transformers"
-        model.save_pretrained(folder, trained.class_set.names)
-    else:
-        bands = {} if trained.description.pixels.is_rgb else {"bands": trained.description.channels}
-        document = {
-            OUR_KEY: OUR_VERSION, **training.config.model.architecture(), **bands,
-            "num_classes": trained.num_classes, "align_corners": trained.description.align_corners,
-        }  # fmt: skip
-        write_json(folder / CONFIG_FILE, document)
-        (folder / WEIGHTS_FILE).write_bytes(weights_content(model.state_dict()))
+        model.name_classes(trained.class_set.names)
+    assert isinstance(model, SegmentationNetwork)  # of every run
+    model.save_pretrained(folder, config={"align_corners": trained.description.align_corners})
     write_description(trained.description, folder)
     return reader
 

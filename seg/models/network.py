@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any, ClassVar
 
+from huggingface_hub import PyTorchModelHubMixin
 from torch import nn
 
+from dem_apps.errors import passed_on
 
-class SegmentationNetwork(nn.Module):
+#: Says of a ``config.json`` that a network here wrote it, and in which version of the format.
+OUR_KEY, OUR_VERSION = "dem_apps_network", 1
+_CARD = """---
+{{ card_data }}
+---
+
+A network for semantic segmentation. `seg.load(FOLDER)` of dem-apps opens this folder.
+"""
+
+
+class SegmentationNetwork(
+    nn.Module, PyTorchModelHubMixin, library_name="dem-apps", tags=["semantic-segmentation"], model_card_template=_CARD
+):  # fmt: skip
     """(B, 3, H, W) images, RGB in ImageNet's normalisation or bands in the run's → logits (B, C, h, w) by head.
 
-    ``encoder`` is the part that learns at the plain rate and may start from pretrained weights.
+    ``encoder`` is the part that learns at the plain rate and may start from pretrained weights. huggingface_hub's mixin
+    brings ``save_pretrained(folder)``, ``from_pretrained(folder)`` of the class, and ``push_to_hub(name)``.
+
+    >>> import tempfile, torch, seg
+    >>> network = seg.build_model("deeplabv2", encoder="resnet18", num_classes=4).eval()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     network.save_pretrained(folder)
+    ...     again = type(network).from_pretrained(folder)
+    >>> images = torch.rand(1, 3, 64, 96)
+    >>> torch.equal(again(images)["main"], network(images)["main"])
+    True
     """
 
+    #: Its key in :data:`seg.models.NETWORKS`, for ``config.json``; not used where a library saves in its own format.
+    name: ClassVar[str] = ""
     #: The keys of the logits: ``main``, which is scored and exported, and ``aux`` where there is an auxiliary head.
     heads: ClassVar[tuple[str, ...]] = ("main",)
     encoder: nn.Module
+
+    def save_pretrained(self, save_directory: str | Path, *, config: Any = None, **options: Any) -> str | None:
+        """As the mixin does; ``config.json`` says what :func:`seg.build_model` takes, and ``config`` besides."""
+        arguments: Any = self._hub_mixin_config
+        own = {OUR_KEY: OUR_VERSION, "name": self.name, **(arguments or {}), "weights": None, **(config or {})}
+        return super().save_pretrained(save_directory, config=own, **options)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> Any:
+        with passed_on(model_id), redirect_stdout(io.StringIO()):  # the mixin says that it loads
+            return super()._from_pretrained(model_id=model_id, **{"strict": True, **options}).eval()
 
 
 def parameter_groups(model: nn.Module, lr: float, head_factor: float, repeats: str = "none") -> list[dict[str, Any]]:

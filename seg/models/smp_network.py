@@ -82,13 +82,17 @@ class SmpNetwork(SegmentationNetwork):
         )
         return {"main": logits[:, :, :rows, :columns]}
 
-    def save_pretrained(self, folder: Path) -> None:
-        """Write the library's own network with these weights."""
+    def _save_pretrained(self, save_directory: Path) -> None:
+        # the library's own network with these weights
         with torch.device("meta"):
             library = self._library(**self._arguments | {"encoder_weights": None})
         library.load_state_dict(self.state_dict(), assign=True)
-        library.save_pretrained(folder)
-        (folder / "README.md").unlink(missing_ok=True)  # claims MIT for any weights
+        library.save_pretrained(save_directory)
+        (save_directory / "README.md").unlink()  # claims MIT for any weights
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> SmpNetwork:
+        return network_of_folder(model_id, config or {}, **options).eval()
 
 
 def check_encoder(encoder: str) -> None:
@@ -142,12 +146,12 @@ def network_of_config(config: Mapping[str, Any], num_classes: int, where: str, b
         return SmpNetwork(library(**{**config, **changed, "aux_params": None, "activation": None}))
 
 
-def network_of_folder(folder: Path, config: Mapping[str, Any]) -> SmpNetwork:
-    """The network of a folder of the library's ``save_pretrained``, with its weights."""
-    _library_class(config, str(folder))
-    with passed_on(str(folder)), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) -> SmpNetwork:
+    """The network of a folder of the library's ``save_pretrained``, with its weights; ``options`` are of its reader."""
+    _library_class(config, folder)
+    with passed_on(folder), redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the error says
-        return SmpNetwork(smp.from_pretrained(str(folder), encoder_weights=None))
+        return SmpNetwork(smp.from_pretrained(folder, encoder_weights=None, **options))
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:

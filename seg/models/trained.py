@@ -1,7 +1,7 @@
 """Opens trained networks by SPEC, for commands and for ``seg.load``.
 
-A SPEC is a run folder, one of segmentation-models-pytorch's or transformers' ``save_pretrained`` (extra ``hf``), one of
-``seg.export_model``, or ``package.module:function`` with a file of weights.
+A SPEC is a run folder, one of ``save_pretrained`` of segmentation-models-pytorch, transformers (extra ``hf``) or a
+network here, as ``seg.export_model`` writes it, or ``package.module:function`` with a file of weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from seg.models.description import (
     write_description,
     write_json,
 )
-from seg.models.network import SegmentationNetwork
+from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
 from seg.models.smp_network import SmpNetwork
 from seg.models.trained_network import TrainedNetwork, Training
 from seg.models.transformers_network import TransformersNetwork
@@ -51,8 +51,6 @@ from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, loa
 #: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-#: Says of a ``config.json`` that :mod:`seg.export_model` wrote it, and in which version of the format.
-OUR_KEY, OUR_VERSION = "dem_apps_network", 1
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 #: Fields of a description that a function may return: not the bands, nor the last two.
 _FACTS = [each.name for each in dataclasses.fields(Description)[:-2] if each.name != "pixels"]
@@ -184,8 +182,8 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
 
 
 def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
-    """A network of :func:`seg.build_model`, as :mod:`seg.export_model` writes it."""
-    where = folder / CONFIG_FILE
+    """A network of :func:`seg.build_model` that is no other library's."""
+    where, config = folder / CONFIG_FILE, {"align_corners": True, **config}
     required(config, str(where), num_classes=int, align_corners=bool, name=str)
     if config[OUR_KEY] != OUR_VERSION:
         raise InputError(f"{where}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
@@ -194,8 +192,8 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
 
     def write(new: Path) -> None:
-        _copy((CONFIG_FILE, *DESCRIPTION_FILES), folder, new)
-        (new / WEIGHTS_FILE).write_bytes(weights_content(network.state_dict()))
+        network.save_pretrained(new, config={"align_corners": config["align_corners"]})
+        _copy(DESCRIPTION_FILES, folder, new)
 
     description = read_description(folder, align_corners=config["align_corners"])
     return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
@@ -217,7 +215,7 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
                 f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write "
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
             )
-        network = smp_network.network_of_folder(folder, config)
+        network = smp_network.network_of_folder(str(folder), config)
 
     def write(new: Path) -> None:
         network.save_pretrained(new)

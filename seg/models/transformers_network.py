@@ -32,13 +32,18 @@ class TransformersNetwork(SegmentationNetwork):
         """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
         return {"main": self.network(images).logits}
 
-    def save_pretrained(self, folder: Path, names: tuple[str, ...] = ()) -> None:
-        """Write the library's folder; ``names`` of the classes become its own."""
-        if names:
-            self.network.config.id2label = dict(enumerate(names))
-            self.network.config.label2id = {name: index for index, name in enumerate(names)}
-        with _library(str(folder)):
-            self.network.save_pretrained(folder)
+    def name_classes(self, names: tuple[str, ...]) -> None:
+        """The outputs' names, as the library's ``config.json`` has them."""
+        self.network.config.id2label = dict(enumerate(names))
+        self.network.config.label2id = {name: index for index, name in enumerate(names)}
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        with _library(str(save_directory)):
+            self.network.save_pretrained(save_directory)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> TransformersNetwork:
+        return network_of_folder(Path(model_id))
 
 
 def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -> TransformersNetwork:

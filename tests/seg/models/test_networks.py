@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from seg.models import NETWORKS
 from seg.models.deeplabv2 import AtrousHead
 from seg.models.network import parameter_groups
 from seg.models.smp_network import SMP_NETWORKS
+from seg.models.trained import open_trained
 from seg.train import train
 
 #: ``pretrained`` is whatever a folder describes: test_start_from.py.
@@ -46,6 +49,25 @@ def test_it_is_trained_scored_and_saved(name, tiny_config, tmp_path):
     assert scores["protocol"]["network"] == config.model.architecture()
     again = dataclasses.replace(config, model=dataclasses.replace(config.model, start_from=str(run)), run_dir=None)
     assert train(dataclasses.replace(again, run_dir=str(tmp_path / "again"), max_steps=1)).is_dir()
+
+
+@pytest.mark.parametrize("name", [*OWN, "unet"])
+@torch.no_grad()
+def test_a_saved_network_comes_back_bit_for_bit(name, tmp_path, monkeypatch):
+    """By the class, by ``seg.load``, and from what is uploaded."""
+    images, uploaded = torch.randn(2, 3, 64, 96), tmp_path / "uploaded"
+    network = build_model(name, ENCODERS.get(name, "resnet18"), num_classes=5).train()
+    network(images)  # moves the statistics
+    network.eval().save_pretrained(tmp_path / "saved")
+    hub = Mock()
+    hub.create_repo.return_value.repo_id = "me/mine"
+    hub.upload_folder.side_effect = lambda folder_path, **_: shutil.copytree(folder_path, uploaded)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", lambda **_: hub)
+    again = type(network).from_pretrained(tmp_path / "saved")
+    again.push_to_hub("me/mine")
+    assert {file.name for file in uploaded.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    for each in (again, open_trained(str(tmp_path / "saved")).network, open_trained(str(uploaded)).network):
+        assert torch.equal(each(images)["main"], network(images)["main"])
 
 
 def test_one_head_without_batch_norm_trains_with_what_there_is(tiny_config, tmp_path):
