@@ -14,12 +14,7 @@ from dem_apps.errors import passed_on
 
 #: Says of a ``config.json`` that a network here wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
-_CARD = """---
-{{ card_data }}
----
-
-A network for semantic segmentation. `seg.load(FOLDER)` of dem-apps opens this folder.
-"""
+_CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.load` of dem-apps opens its folder.\n"
 
 
 class SegmentationNetwork(
