@@ -165,11 +165,10 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
-    from seg.adaptation.flow import PROBE_IMAGES, Flow, batch_norm_normalises, colours_of, in_precision, share_that_bf16_moves
+    from seg.adaptation.flow import Flow, batch_norm_normalises, colours_of, in_precision, share_that_bf16_moves
     from seg.adaptation.images import ImageFolder, Labels
     from seg.adaptation.predictions import STAGES, Predictions
     from seg.adaptation.result import Result, write_result
-    from seg.models.adaptive_batch_norm import re_estimated
     from seg.models.trained import open_trained
 
     config = _with_demo(config)
@@ -195,15 +194,12 @@ def adapt(config: AdaptConfig) -> Result:
                 options["source_images"] = batches
         predictions = Predictions(part, folder, classes, labels, trained.description.align_corners)
         make = partial(TestTimeAdapter, trained.network, method, **options)
-        statistics = None
-        if config.takes_statistics_first():
-            statistics = partial(re_estimated, bn_alpha=config.bn_alpha)
         if config.precision == "bf16":
-            moved = share_that_bf16_moves(trained.network, folder.spread_batches(PROBE_IMAGES, 4))
+            moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
             print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
         flow = Flow(
             trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,
-            config.seed, prepare, statistics, config.accept,
+            config.seed, prepare, config.takes_statistics_first(), config.bn_alpha, config.accept,
         )  # fmt: skip
         with in_precision(config.precision, device):
             outcome = flow.run()

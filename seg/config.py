@@ -22,8 +22,8 @@ LOSSES = ("none", *OBJECTIVE_NAMES)
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
 BN_ALPHA_HELP = (
-    "share of the new images' batch norm statistics, 1: theirs alone; default: 0.3, or 0.1 where batches are adapted "
-    "to one by one"
+    "share of the new images' batch norm statistics, 1: theirs alone; default: of 0.3, 0.5 and 1 the one of the most "
+    "stable predictions, or 0.1 where batches are adapted to one by one"
 )
 LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
 LAYOUT_CHOICES = (AUTO, *LAYOUTS)

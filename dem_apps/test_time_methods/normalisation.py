@@ -18,9 +18,8 @@ NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 #: the stored ones move (``train()``); the stored ones (``eval()``).
 BATCH_NORM = ("batch", "moving", "stored")
 
-#: The default share of the images' own statistics: where they are gathered once, through layers that use the images'
-#: own; and of each batch's, gathered through layers that mix already, where less does as much (docs/adaptation.md).
-GATHERED_SHARE, BATCH_SHARE = 0.3, 0.1
+#: The default share of a batch's statistics, which are gathered through layers that mix already (docs/adaptation.md).
+BATCH_SHARE = 0.1
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -80,7 +79,7 @@ def mixed(
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (divided by the number), (C,) float32, of (B, C, …) features."""
     # batch norm's own pass: many times as fast on a CPU as torch.var_mean over several dimensions
-    return torch.batch_norm_update_stats(features.float(), None, None, 0.0)  # type: ignore[return-value]
+    return torch.batch_norm_update_stats(features.float(), None, None, 0.0)
 
 
 def tracking(model: nn.Module) -> list[_BatchNorm]:

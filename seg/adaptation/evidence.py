@@ -10,15 +10,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
+from dem_apps.test_time_methods.network import find_logits
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
 #: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]
+
+
+def plain_forward(network: nn.Module) -> Forward:
+    """A network in ``eval()`` mode as a function from images to logits."""
+    return lambda images: find_logits(network(images))
+
+
 #: The second size at which images are predicted, as a factor of each side.
 SCALE = 0.75
 
@@ -44,6 +52,13 @@ class Evidence:
         """Mean stability over the classes with at least ``least_share`` of the reference's pixels; a lost one is 0."""
         counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
         return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
+
+    def worth_on(self, reference: Evidence) -> float:
+        """:meth:`stability_on` times the effective number of classes: the higher, the better of two adaptations.
+
+        Stability alone is high where few classes are left, and the number of classes where predictions are noise.
+        """
+        return self.stability_on(reference) * self.effective_classes
 
 
 @dataclass(frozen=True)

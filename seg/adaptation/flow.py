@@ -6,6 +6,7 @@ Shapes: B images, C classes, h × w the logits' resolution.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import put_values
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, tracking
 from seg.adaptation.decision import LabelScore, label_score
-from seg.adaptation.evidence import Evidence, Forward, Probe
+from seg.adaptation.evidence import Evidence, Forward, Probe, plain_forward
 from seg.adaptation.predictions import REFUSED, Predictions
-from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess, plain_forward
+from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess
+from seg.models.adaptive_batch_norm import re_estimated
 from seg.models.trained_network import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.
@@ -49,6 +51,7 @@ class Outcome:
     planned: int = 0  #: to be learnt from
     stopped: str = ""  #: why learning ended early, as a clause; empty otherwise
     refused: dict[str, Tensor] | None = None  #: weights of an adaptation that was not accepted
+    share: float | None = None  #: of the images' batch norm statistics, where they are taken once
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class Flow:
     batch_size: int = 4
     seed: int = 0
     prepare: Forward | None = None  #: changes images before the network sees them
-    #: the network with statistics of batches of images, which everything else stands on
-    statistics: Callable[[nn.Module, Sequence[Tensor]], nn.Module] | None = None
+    statistics: bool = False  #: whether a share of the images' statistics is taken once, which the rest stands on
+    bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
 
     def run(self) -> Outcome:
@@ -79,12 +82,21 @@ class Flow:
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
-        if self.statistics is not None and tracking(network):
-            put_values(network, self.statistics(network, probe.batches).state_dict())
+        score, share = self._scorer(), None
+        if self.statistics and tracking(network):
+
+            def worth(other: nn.Module) -> float:
+                if score is not None:
+                    return score(plain_forward(other)).after
+                return probe.look(plain_forward(other)).worth_on(before)
+
+            adapted, share = re_estimated(network, probe.batches, self.bn_alpha, worth)
+            put_values(network, adapted.state_dict())
         adapter = self.make()
         if self.mode == "episodic":
             return self._adapt_to_each(adapter, probe, before)
-        return self._adapt_to_all(WatchedAdapter(adapter, probe, before, self._scorer(), self.accept), first)
+        watched = WatchedAdapter(adapter, probe, before, score, self.accept)
+        return dataclasses.replace(self._adapt_to_all(watched, first), share=share)
 
     def _scorer(self) -> Scorer | None:
         if self.predictions.labels is None:

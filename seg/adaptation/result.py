@@ -66,7 +66,9 @@ class Result:
             why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
             why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
             return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{self._kept}"
-        done = f" up to batch {used.step} of {outcome.planned}" if used.step else " by new batch norm statistics alone"
+        share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")
+        done = f" by {share}these images' batch norm statistics alone"
+        done = f" up to batch {used.step} of {outcome.planned}" if used.step else done
         if not outcome.stopped and used.step == outcome.batches and self.settings["method"] != "bn":
             done = ""
         elif not outcome.stopped and used.step:
@@ -146,6 +148,7 @@ class Result:
             "batches": outcome.batches,
             "planned_batches": outcome.planned,
             "stopped": outcome.stopped,
+            "share_of_statistics": outcome.share,
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
             "labels": score and {**asdict(score), "gain": score.gain},

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from dem_apps.test_time_methods.network import find_logits
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, Verdict, decide, decide_with_labels
-from seg.adaptation.evidence import Evidence, Forward, Probe
-from seg.models.adaptive_batch_norm import re_estimated
+from seg.adaptation.evidence import Evidence, Forward, Probe, plain_forward
+from seg.models.adaptive_batch_norm import SHARES, re_estimated
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], LabelScore]
@@ -31,11 +30,6 @@ class Check:
     score: LabelScore | None = None  #: on labelled images, where there are any
 
 
-def plain_forward(network: nn.Module) -> Forward:
-    """A network in ``eval()`` mode as a function from images to logits."""
-    return lambda images: find_logits(network(images))
-
-
 def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     """A copy of the adapted network in ``eval()`` mode, with stored statistics that fit its weights.
 
@@ -45,7 +39,8 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     network = adapter.predictor
     with torch.no_grad():
         if adapter.batch_norm != "stored" and tracking(network):
-            network = re_estimated(network, probe.batches, adapter.bn_alpha)
+            share = SHARES[0] if adapter.bn_alpha is None else adapter.bn_alpha
+            network = re_estimated(network, probe.batches, share).network
         return copy.deepcopy(network).eval()
 
 
@@ -126,7 +121,7 @@ class WatchedAdapter:
         return check
 
     def _worth(self, check: Check) -> float:
-        """The mIoU, or the stability where there are no labels."""
+        """The mIoU, or that of the evidence where there are no labels."""
         if check.score is not None:
             return check.score.after
-        return 0.0 if check.evidence is None else check.evidence.stability_on(self.before)
+        return 0.0 if check.evidence is None else check.evidence.worth_on(self.before)

@@ -67,7 +67,7 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         unlabelled.pixels = pixels
         own = settings.target == training.config.target
         images = "target images" if own else f"training images of {settings.target.root}"
-        adapted = re_estimated_on(unlabelled, trained.network, device, config.bn_alpha)
+        adapted = re_estimated_on(unlabelled, trained.network, device, config.bn_alpha).network
         trained, training = trained.with_statistics(adapted, images)
     processes.wait_for_everyone()  # until all have seen that nothing is overwritten
     result = evaluate(

@@ -136,7 +136,8 @@ def _with_statistics_of(
         return description.normalised(*seen(image, description.pixels, trained.size))
 
     process = (processes.process_index, processes.num_processes)
-    network = re_estimated(trained.network, spread_batches(read, len(files), trained.device, process), bn_alpha)
+    batches = spread_batches(read, len(files), trained.device, process)
+    network = re_estimated(trained.network, batches, bn_alpha).network
     return dataclasses.replace(run, trained=trained.with_statistics(network, "the exported images")[0])
 
 

@@ -1,14 +1,17 @@
 """AdaBN (Li et al., 2016, arXiv:1603.04779) by a share: running statistics mixed with those of target images.
 
-It changes no weight and needs no label, so it serves any trained network that has batch normalisation.
+It changes no weight and needs no label, so it serves any trained network that has batch normalisation. How large a
+share serves differs: all of the images' statistics where they look quite different, a third where not. Without labels
+it is seen by how steady predictions of how many classes are (docs/adaptation.md).
+
 Shapes: B batch, C channels of a layer, h × w its features.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,22 +19,40 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
-from dem_apps.test_time_methods.normalisation import GATHERED_SHARE, mixed, moments, tracking
+from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
+from seg.adaptation.evidence import Probe, plain_forward
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
+#: The shares among which the best is taken, the smallest where little is known.
+SHARES = (0.3, 0.5, 1.0)
+#: Images on which the shares are compared.
+_COMPARED_ON = 16
+
+
+class Estimated(NamedTuple):
+    """A copy of a network, in ``eval()`` mode, with a share of the statistics of images."""
+
+    network: nn.Module
+    share: float
 
 
 @torch.no_grad()
-def re_estimated(model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | None = None) -> nn.Module:
-    """A copy of a network, in ``eval()`` mode, with a share of the running statistics of (B, 3, H, W) batches.
+def re_estimated(
+    model: nn.Module,
+    batches: Iterable[Tensor],
+    bn_alpha: float | None = None,
+    worth: Callable[[nn.Module], float] | None = None,
+) -> Estimated:
+    """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
-    The share is ``bn_alpha``; 1 is AdaBN as published, and None the default. In the pass every layer normalises by its
-    batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled in
-    float64; one that gets a single pixel keeps its own. The copy has the same parameter objects. Raises InputError: a
-    network without batch normalisation, or no image.
+    The share is ``bn_alpha``; 1 is AdaBN as published. None is that of ``SHARES`` whose network has the highest
+    ``worth``, by default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images. In the pass every layer
+    normalises by its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all
+    processes, pooled in float64; one that gets a single pixel keeps its own. The copy has the same parameter objects.
+    Raises InputError: a network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = copy.deepcopy(model, parameters).eval()
@@ -39,19 +60,39 @@ def re_estimated(model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | 
     layers = tracking(adapted)
     parts = [_Sums(layer) for layer in layers]
     hooks = [layer.register_forward_pre_hook(part.add) for layer, part in zip(layers, parts, strict=True)]
-    count = 0
+    count, first = 0, list[Tensor]()
     for images in batches:
         adapted(images)
         count += 1
+        if sum(map(len, first)) < _COMPARED_ON:
+            first.append(images)
     for hook in hooks:
         hook.remove()
     joined = summed_over_processes(*(part.sums for part in parts), parts[0].sums.new_tensor([count]))
     if not float(joined[-1]):
         raise InputError("--batch-norm-after: there is no image to re-estimate running statistics on")
-    share = GATHERED_SHARE if bn_alpha is None else bn_alpha
-    for layer, part, sums in zip(layers, parts, joined, strict=False):
-        layer.running_mean, layer.running_var = part.statistics(sums, share)
-    return adapted
+
+    def take(share: float) -> nn.Module:
+        for layer, part, sums in zip(layers, parts, joined, strict=False):
+            layer.running_mean, layer.running_var = part.statistics(sums, share)
+        return adapted
+
+    share = bn_alpha
+    if share is None:
+        take(0.0)
+        worth = worth or _worth(adapted, first)
+        worths = summed_over_processes(joined[-1].new_tensor([worth(take(each)) for each in SHARES]))[0]
+        share = SHARES[int(worths.argmax())]
+    return Estimated(take(share), share)
+
+
+def _worth(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], float]:
+    """What another network is worth on batches, beside the network; 0 without any."""
+    if not batches:
+        return lambda other: 0.0
+    probe = Probe(batches, 32)
+    before = probe.look(plain_forward(network))
+    return lambda other: probe.look(plain_forward(other)).worth_on(before)
 
 
 def check_there_are_statistics(model: nn.Module, name: str = "the network") -> None:
@@ -65,7 +106,7 @@ def check_there_are_statistics(model: nn.Module, name: str = "the network") -> N
 
 def re_estimated_on(
     dataset: SegmentationDataset, model: nn.Module, device: torch.device, bn_alpha: float | None = None
-) -> nn.Module:
+) -> Estimated:
     """:func:`re_estimated` on every image of a data set, as it is read, shared out over the processes."""
     process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
     batches = spread_batches(lambda index: dataset[index].normalised(), len(dataset), device, process)

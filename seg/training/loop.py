@@ -87,9 +87,8 @@ def _train(config: TrainConfig) -> Path:
     )  # fmt: skip
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
-        state.re_estimate = partial(
-            re_estimated_on, pair.target_train, device=accelerator.device, bn_alpha=config.bn_alpha
-        )
+        device, share = accelerator.device, config.bn_alpha
+        state.re_estimate = lambda model: re_estimated_on(pair.target_train, model, device, share).network
     run = _open(config, pair, state, path, saved)
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:

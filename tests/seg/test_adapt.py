@@ -192,18 +192,19 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here
 
 def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
     result = adapt(replace(config, method="bn"))
-    assert result.answer.startswith("Adapted by new batch norm statistics alone: the test says so.")
+    assert result.answer.startswith("Adapted by all of these images' batch norm statistics alone: the test says so.")
     before = replace(result.outcome.before, images=3)
     few = replace(
         result,
-        outcome=replace(result.outcome, before=before),
+        outcome=replace(result.outcome, before=before, share=0.3),
         rows={
             "before": {"0.png": Row(np.array([50, 30, 20, 0]), 0.5, None)},
             "after": {"0.png": Row(np.array([39, 31, 21, 9]), 0.5, None)},
         },
     )
     assert few.answer == (
-        "Adapted by new batch norm statistics alone: the test says so, on 3 images only, which is weak evidence. "
+        "Adapted by a share of 0.3 of these images' batch norm statistics alone: the test says so, on 3 images only, "
+        "which is weak evidence. "
         "Largest changes: class 0 from 50.0 % of the pixels to 39.0 %."
     )
 

@@ -60,7 +60,7 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
     for name in ("last", "selected", "best"):
         loaded = open_run(runs[1], name)[0]
         assert loaded.training.re_estimated_on == "target images"
-        expected = dict(re_estimated(loaded.network, [batch], 1.0).named_buffers())
+        expected = dict(re_estimated(loaded.network, [batch], 1.0).network.named_buffers())
         for buffer, value in loaded.network.named_buffers():
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
         state = load_checkpoint(runs[0] / "checkpoints", name)

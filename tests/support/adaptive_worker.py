@@ -35,5 +35,9 @@ def run(_index: int, folder: str, rank: int) -> None:
     """Estimate together and save; the entry of a spawned process, whose first argument is its index."""
     with in_group(folder, rank):
         model = network()
-        states = [re_estimated(model, [batches()[k] for k in share[rank]]).state_dict() for share in SHARES]
+        found = [re_estimated(model, [batches()[k] for k in share[rank]], 0.3) for share in SHARES]
+        shares = [re_estimated(model, [batches()[k] for k in share[rank]]).share for share in SHARES]
+    states = [
+        {**each.network.state_dict(), "share": torch.tensor(share)} for each, share in zip(found, shares, strict=True)
+    ]
     torch.save(states, Path(folder) / f"{rank}.pt")

@@ -23,7 +23,7 @@ def test_statistics_are_those_of_all_pixels_of_all_images():
     first = [model[0](images) for images in batches()]
     by_batch = [nn.functional.batch_norm(features, None, None, training=True) for features in first]
     second = [model[4](features.relu()) for features in by_batch]  # without dropout
-    adapted = re_estimated(model.train(), batches(), 1.0)
+    adapted = re_estimated(model.train(), batches(), 1.0).network
     for layer, features in ((adapted[1], first), (adapted[5], second)):
         rows = np.concatenate([pixels(part) for part in features])
         np.testing.assert_allclose(layer.running_mean.numpy(), rows.mean(0), rtol=1e-5, atol=1e-5)
@@ -46,15 +46,43 @@ def test_what_cannot_be_is_one_sentence(model, images, sentence):
         re_estimated(model, images)
 
 
+def test_the_share_whose_network_is_worth_most_is_taken():
+    worth = {0.3: 0.1, 0.5: 0.3, 1.0: 0.2}
+    asked: list[float] = []
+
+    def worth_of(adapted: nn.Module) -> float:
+        asked.append(sorted(worth)[len(asked)])
+        return worth[asked[-1]]
+
+    adapted, share = re_estimated(network(), batches(), worth=worth_of)
+    assert (asked, share) == ([0.3, 0.5, 1.0], 0.5)
+    expected = re_estimated(network(), batches(), 0.5).network.state_dict()
+    for name, value in adapted.state_dict().items():
+        torch.testing.assert_close(value, expected[name])
+
+
+def test_a_change_that_statistics_undo_gets_all_of_them_and_unshifted_images_few():
+    """A network of stripes, whose stored statistics are of unshifted images; shifted ones are pale."""
+    torch.manual_seed(0)
+    model = network().eval()
+    images = [torch.randn(4, 3, 48, 64).cumsum(3) for _ in range(2)]
+    with torch.no_grad():
+        model = re_estimated(model, images, 1.0).network
+    assert re_estimated(model, images).share == 0.3
+    assert re_estimated(model, [0.1 * each + 20 for each in images]).share == 1.0
+
+
 @pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 def test_processes_agree_with_one_that_has_all_batches(tmp_path):
     """This process is the first of two."""
     other = torch.multiprocessing.spawn(run, (str(tmp_path), 1), join=False)
     run(0, str(tmp_path), 0)
     other.join()
-    expected = re_estimated(network(), batches()).state_dict()
-    for part in (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)):
-        assert len(part) == len(SHARES)
+    expected = re_estimated(network(), batches(), 0.3).network.state_dict()
+    parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    assert len(parts[0]) == len(SHARES)
+    assert [each.pop("share") for each in parts[0]] == [each.pop("share") for each in parts[1]]
+    for part in parts:
         for actual in part:
             assert list(actual) == list(expected)
             for name, value in expected.items():
