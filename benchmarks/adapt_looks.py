@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from dem_apps.test_time_methods.normalisation import GATHERED_SHARE, mixed, tracking
 from seg.adaptation.decision import decide, mean_iou
 from seg.adaptation.evidence import Evidence, Probe
 from seg.data.style import lab
@@ -39,7 +38,9 @@ from seg.models.adaptive_batch_norm import re_estimated
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
-#: Way: share of the statistics, passes, and arguments of the adapter that learns, if one does.
+Row = dict[str, float]
+#: Way: share of the statistics, passes, and arguments of the adapter that learns, if one does. Those that learn begin
+#: with the default's statistics.
 Way = tuple[float | None, int, dict[str, Any] | None]
 STATISTICS: dict[str, Way] = {f"share {share}": (share, 1, None) for share in (0.3, 0.5, 1.0)}
 #: τ and α of DEM* for balanced averages, from docs/results/dem_star_balanced.yaml.
@@ -52,9 +53,10 @@ def _tent(objective: str, reduction: str, lr: float, passes: int = 1, **options:
 
 
 LEARNING: dict[str, Way] = {
+    "default share": (None, 1, None),
     **{
         f"{objective} {reduction} {lr:g}": _tent(objective, reduction, lr)
-        for lr in (1e-4, 1e-3, 1e-2)
+        for lr in (1e-3, 1e-2, 1e-4)
         for objective in ("entropy", "adadem")
         for reduction in ("mean", "balanced")
     },
@@ -69,13 +71,10 @@ WAYS = {"statistics": STATISTICS, "learning": LEARNING}
 LEARNT_ON = ("Seq05VD", "0001TP", "0016E5", "0006R0", "drone", "concrete", "drishti", "chase", "unshifted", "fog 3")
 
 
-def adapted(network: nn.Module, batches: Sequence[Tensor], whole: nn.Module, way: Way) -> nn.Module:
-    """A network adapted in one way, in ``eval()`` mode; ``whole`` has all of the folder's statistics."""
+def adapted(network: nn.Module, batches: Sequence[Tensor], way: Way) -> nn.Module:
+    """A network adapted in one way, in ``eval()`` mode."""
     share, passes, learning = way
-    result = copy.deepcopy(network)
-    for layer, other in zip(tracking(result), tracking(whole), strict=True):
-        stored, new = (layer.running_mean, layer.running_var), (other.running_mean, other.running_var)
-        layer.running_mean, layer.running_var = mixed(*stored, *new, GATHERED_SHARE if share is None else share)
+    result = copy.deepcopy(network if share is None else re_estimated(network, batches, share).network)
     if learning is not None:
         adapter = TestTimeAdapter(result, batch_norm="stored", **learning)
         try:
@@ -148,6 +147,86 @@ def styled_source(
     return list(tensor.split(BATCH)), [label for _, label in chosen]
 
 
+#: What a row's numbers say, the higher the better; ``worth`` is what the default's share and best state go by.
+SIGNS: dict[str, Callable[[Row], float]] = {
+    "worth": lambda row: _times(row, "stability") * _times(row, "classes"),
+    "stability": lambda row: _times(row, "stability"),
+    "classes": lambda row: _times(row, "classes"),
+    "entropy": lambda row: -_times(row, "entropy"),
+    "info_max": lambda row: _more(row, "info_max"),
+    "snd": lambda row: _more(row, "snd"),
+    "kept": lambda row: row["after kept"],
+    "styled": lambda row: _more(row, "styled"),
+}
+
+
+def _times(row: Row, name: str) -> float:
+    return row[f"after {name}"] / row[f"before {name}"]
+
+
+def _more(row: Row, name: str) -> float:
+    return row[f"after {name}"] - row[f"before {name}"]
+
+
+def print_tables(rows: CsvRows) -> None:
+    """The choice of the share, the acceptance of ``seg.adapt``, and each number as a sign of harm."""
+    found: dict[tuple[str, str], dict[str, Row]] = {}
+    for key, row in rows.rows.items():
+        if row["after miou"] not in ("", None):
+            numbers = {name: float(value) for name, value in row.items() if name[:5] in ("befor", "after") and value}
+            found.setdefault(key[:2], {})[key[2]] = numbers | {"accepted": float(row["accepted"] == "True")}
+    shares = {pair: {way: row for way, row in ways.items() if way in STATISTICS} for pair, ways in found.items()}
+    shares = {pair: ways for pair, ways in shares.items() if len(ways) == len(STATISTICS)}
+    groups = {
+        "public": [pair for pair in shares if pair[0] not in NETWORKS],
+        "ours, shifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] != "unshifted"],
+        "ours, unshifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] == "unshifted"],
+    }
+    picked = {f"most {name}": sign for name, sign in SIGNS.items() if name not in ("kept", "styled")}
+    for title in (*STATISTICS, "best by labels", *picked):
+        print(f"{title:16}", end="")
+        for group, pairs in groups.items():
+            changes = []
+            for pair in pairs:
+                ways = shares[pair]
+                if title in picked:
+                    row = max(ways.values(), key=picked[title])
+                else:
+                    row = ways.get(title) or max(ways.values(), key=lambda each: _more(each, "miou"))
+                changes.append(_more(row, "miou"))
+            if changes:
+                print(f" {group} {np.mean(changes):+.1f} (worst {min(changes):+.1f}, ", end="")
+                print(f"{sum(change < -0.5 for change in changes)} of {len(changes)} lose 0.5);", end="")
+        print()
+    defaults = [max(ways.values(), key=SIGNS["worth"]) for ways in shares.values()]
+    print("default share:", _rates([(bool(row["accepted"]), _more(row, "miou")) for row in defaults]))
+    everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
+    print("all rows:", _rates([(bool(row["accepted"]), _more(row, "miou")) for _, row in everything]))
+    names = sorted({name for name, _ in everything})
+    for title, sign in SIGNS.items():
+        known = [(name, row) for name, row in everything if title != "styled" or "after styled" in row]
+        chosen_on = [(sign(row), _more(row, "miou")) for name, row in known if names.index(name) % 2 == 0]
+        other = [(sign(row), _more(row, "miou")) for name, row in known if names.index(name) % 2]
+        limit = max((value for value, _ in chosen_on), key=lambda value: _balance(chosen_on, value))
+        print(f"{title} from {limit:.3f} on: {_rates([(value >= limit, gain) for value, gain in other])}")
+
+
+def _balance(rows: Sequence[tuple[float, float]], limit: float) -> float:
+    """Harms refused and gains accepted, as shares, added."""
+    harms, gains = [v for v, gain in rows if gain < -0.5], [v for v, gain in rows if gain > 0.5]
+    return float(np.mean([v < limit for v in harms or [0.0]]) + np.mean([v >= limit for v in gains or [0.0]]))
+
+
+def _rates(rows: Sequence[tuple[bool, float]]) -> str:
+    """Of (accepted, change of mIoU): harms that were accepted and gains that were refused, by more than 0.5."""
+    harms, gains = [ok for ok, gain in rows if gain < -0.5], [ok for ok, gain in rows if gain > 0.5]
+    accepted = [gain for ok, gain in rows if ok]
+    return (
+        f"{sum(harms)} of {len(harms)} harms accepted, {len(gains) - sum(gains)} of {len(gains)} gains refused; "
+        f"of {len(accepted)} accepted {sum(gain < -0.5 for gain in accepted)} harm"
+    )
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -178,15 +257,17 @@ def main() -> None:
             if name in NETWORKS and options.ways == "statistics":
                 styled = styled_source(options.photographs, name, files, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
-                there, whole = Folder(batches, labels, network, styled), re_estimated(network, batches, 1.0)
+                there = Folder(batches, labels, network, styled)
+                start = re_estimated(network, batches).network if options.ways == "learning" else network
                 for way in missing:
-                    result = adapted(network, batches, whole, ways[way])
+                    result = adapted(start, batches, ways[way])
                     try:
                         after, accepted = there.numbers(result)
                     except NotFiniteError:
                         after, accepted = {}, False
                     rows.add({**keys, "way": way, "before": there.before, "after": after, "accepted": accepted})
             print(name, folder, flush=True)
+    print_tables(rows)
 
 
 if __name__ == "__main__":

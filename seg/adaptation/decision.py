@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from dem_apps.report.intervals import LEVEL
 from seg.adaptation.evidence import Evidence
 
-#: Least stability after / before: on photographs a share of the statistics that harmed had 0.96, and those that gained
-#: 0.98 to 1.12 (docs/adaptation.md).
-LEAST_STABILITY = 0.97
+#: Least worth after / before: on photographs a share of the statistics that harmed had 0.96, and those that gained
+#: 0.98 or more (docs/adaptation.md).
+LEAST_WORTH = 0.97
 #: Least effective number of classes after / before: small classes are lost before stability shows it.
 LEAST_CLASSES = 0.93
 #: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
@@ -77,8 +77,9 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
         return Verdict(False, f"signs of harm: it predicts fewer classes ({classes} after)")
     if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
         return Verdict(True, f"no sign of harm: it predicts lost classes again ({classes} after)")
-    if new < LEAST_STABILITY * old:
-        return Verdict(False, f"signs of harm: its predictions are less stable under mirroring and resizing ({steady})")
+    if after.worth_on(before) < LEAST_WORTH * before.worth_on(before):
+        why = "its predictions are less stable under mirroring and resizing, or of fewer classes"
+        return Verdict(False, f"signs of harm: {why} ({steady}; {classes} after)")
     if after.entropy < LEAST_ENTROPY * before.entropy:
         certain = f"mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after"
         return Verdict(False, f"signs of harm: it is certain everywhere ({certain})")

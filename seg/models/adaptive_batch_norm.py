@@ -26,8 +26,8 @@ from seg.data.statistics import spread_batches
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
-#: The shares among which the best is taken, the smallest where little is known.
-SHARES = (0.3, 0.5, 1.0)
+#: The shares among which the best is taken, and how many times as much it has to be worth as the first.
+SHARES, LEAST_GAIN = (0.3, 0.5, 1.0), 1.03
 #: Images on which the shares are compared.
 _COMPARED_ON = 16
 
@@ -49,10 +49,10 @@ def re_estimated(
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
     The share is ``bn_alpha``; 1 is AdaBN as published. None is that of ``SHARES`` whose network has the highest
-    ``worth``, by default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images. In the pass every layer
-    normalises by its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all
-    processes, pooled in float64; one that gets a single pixel keeps its own. The copy has the same parameter objects.
-    Raises InputError: a network without batch normalisation, or no image.
+    ``worth``, by default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images, or the first share where
+    none is clearly higher. In the pass every layer normalises by its batch, as in training. A layer's mean and variance
+    are those of all its inputs' pixels, of all processes, pooled in float64; one that gets a single pixel keeps its
+    own. The copy has the same parameter objects. Raises InputError: a network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = copy.deepcopy(model, parameters).eval()
@@ -82,7 +82,8 @@ def re_estimated(
         take(0.0)
         worth = worth or _worth(adapted, first)
         worths = summed_over_processes(joined[-1].new_tensor([worth(take(each)) for each in SHARES]))[0]
-        share = SHARES[int(worths.argmax())]
+        best = int(worths.argmax())
+        share = SHARES[best if worths[best] >= LEAST_GAIN * worths[0] else 0]
     return Estimated(take(share), share)
 
 

