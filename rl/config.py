@@ -15,6 +15,7 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
+from dem_apps.runtime.trackers import check_tracker, tracker_option
 
 LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
 #: Most steps of all evaluations, as a share of the training's, if every episode has full length.
@@ -81,6 +82,7 @@ class TrainConfig(ObjectiveSettings):
         None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
     )
     resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
+    tracker: str | None = tracker_option()
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
@@ -89,6 +91,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
     from rl.envs.make import episode_limit
     from rl.training.entries import DEFAULT_WEIGHT, check_entry, find_entry
 
+    check_tracker(config.tracker)
     import_environments(config.import_modules)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None

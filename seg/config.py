@@ -10,6 +10,7 @@ from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
+from dem_apps.runtime.trackers import check_tracker, tracker_option
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO
 from seg.methods import METHODS
@@ -224,31 +225,11 @@ class TrainConfig(ObjectiveSettings):
 
     #: What ``--help`` lists; ``--help all`` lists the rest.
     COMMON: ClassVar[tuple[str, ...]] = (
-        "loss",
-        "reduction",
-        "method",
-        "seed",
-        "max_steps",
-        "batch_size",
-        "precision",
-        "device",
-        "eval_every",
-        "selection",
-        "maps",
-        "run_dir",
-        "resume",
-        "classes",
-        "source.root",
-        "source.size",
-        "target.root",
-        "target.size",
-        "model.name",
-        "model.encoder",
-        "model.encoder_weights",
-        "model.start_from",
-        "optimizer.lr",
+        "loss", "reduction", "method", "seed", "max_steps", "batch_size", "precision", "device", "eval_every",
+        "selection", "maps", "run_dir", "resume", "classes", "source.root", "source.size", "target.root",
+        "target.size", "model.name", "model.encoder", "model.encoder_weights", "model.start_from", "optimizer.lr",
         "weights.target_main",
-    )
+    )  # fmt: skip
 
     # the options of the objectives follow the loss
     loss: str = option(
@@ -296,6 +277,7 @@ class TrainConfig(ObjectiveSettings):
         None, "folder of this run; default: a new one under runs/", value="DIR", group="run folder"
     )
     resume: bool = option(False, "continue the run in --run-dir")
+    tracker: str | None = tracker_option()
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
@@ -314,6 +296,7 @@ class TrainConfig(ObjectiveSettings):
     def check(self) -> None:
         """What parsing could not check. Raises InputError: naming the flag and what would be right."""
         check_settings(self)
+        check_tracker(self.tracker)
         if self.demo != DemoConfig() and not self.uses_demo():
             given = "source" if self.source.root is not None else "target"
             raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")

@@ -1,7 +1,8 @@
 """The run folder: everything that one training command writes. Its reader is ``run_reader``.
 
 ``config.yaml`` (resolved settings), ``environment.json`` (versions, device, …), ``metrics_info.json`` (what the metrics
-are), ``metrics.jsonl`` (an object with ``step`` a line), TensorBoard events, ``checkpoints/``, the application's own.
+are), ``metrics.jsonl`` (an object with ``step`` a line), TensorBoard events, ``checkpoints/``, the application's own,
+and ``tracker.json`` (what opens the run of ``--tracker`` again).
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import Any
 import torch
 import yaml
 from filelock import FileLock, Timeout
-from torch.utils.tensorboard import SummaryWriter
 
 from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
@@ -32,6 +32,7 @@ from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import read_config, read_metrics
+from dem_apps.runtime.trackers import Trackers
 
 _LOCK = "run.lock"
 #: What a folder holds whose run was killed before it had its ``config.yaml``.
@@ -57,7 +58,7 @@ class RunFolder:
         with self._writing():
             self._drop_metrics_after(start_step or 0)  # the run repeats later steps
             self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
-            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
+            self._trackers = Trackers(path, start_step)
 
     @classmethod
     def create(
@@ -87,20 +88,18 @@ class RunFolder:
         return run
 
     def log(self, step: int, **values: float | str) -> None:
-        """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
+        """Append one line to ``metrics.jsonl``; numbers go to the trackers as well."""
         # JSON has no NaN
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         with self._writing():
             self._metrics.write(json.dumps({"step": step, **finite}) + "\n")
             self._metrics.flush()
-            for name, value in values.items():
-                if isinstance(value, (int, float)):
-                    self._tensorboard.add_scalar(name, value, step)
+            self._trackers.log({k: v for k, v in values.items() if isinstance(v, (int, float))}, step)
 
     def log_image(self, name: str, image_hwc: Any, step: int) -> None:
-        """Show an (H, W, 3) uint8 image in TensorBoard."""
+        """Show an (H, W, 3) uint8 image in the trackers."""
         with self._writing():
-            self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
+            self._trackers.log_image(name, image_hwc, step)
 
     def write_json(self, name: str, document: dict[str, Any]) -> Path:
         """Write ``document`` as ``name`` in the folder, in one step."""
@@ -113,7 +112,6 @@ class RunFolder:
         """See :func:`dem_apps.runtime.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
         with self._writing():
             os.fsync(self._metrics.fileno())
-            self._tensorboard.flush()
             file = save_checkpoint(self.checkpoints, name, state)
         if name == "last":
             self.saved_step = state["step"]
@@ -121,7 +119,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        for file in (self._metrics, self._tensorboard):
+        for file in (self._metrics, self._trackers):
             with suppress(NotWritten), self._writing():  # a full disk has been reported by the write itself
                 file.close()
         self._lock.release()

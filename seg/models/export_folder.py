@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import new_folder
 from seg.models.description import write_description
-from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import SmpNetwork
 from seg.models.trained import open_run
 from seg.models.trained_network import TrainedNetwork
@@ -42,16 +42,13 @@ def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple
 
 def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     """Weights and description of a run's network; returns the library that reads them."""
-    model, reader = trained.network, "dem-apps (seg.load)"
-    if isinstance(model, SmpNetwork):
-        reader = "segmentation-models-pytorch"
-    elif isinstance(model, TransformersNetwork):
-        reader = "transformers"
+    model: Any = trained.network
+    if isinstance(model, TransformersNetwork):
         model.name_classes(trained.class_set.names)
-    assert isinstance(model, SegmentationNetwork)  # of every run
     model.save_pretrained(folder, config={"align_corners": trained.description.align_corners})
     write_description(trained.description, folder)
-    return reader
+    names = {SmpNetwork: "segmentation-models-pytorch", TransformersNetwork: "transformers"}
+    return names.get(type(model), "dem-apps (seg.load)")
 
 
 def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> float:

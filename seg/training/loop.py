@@ -110,8 +110,8 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
     device = torch_device(device_name)
     if precision == "fp16" and device.type == "cpu":
         raise InputError("--precision: fp16 needs a GPU; on a CPU use bf16 or float32")
-    # a second training in one process, such as a notebook's, may have another precision
-    AcceleratorState._reset_state()
+    # a second training in one process, such as a notebook's, may have another precision and device
+    AcceleratorState._reset_state(reset_partial_state=world_size() == 1)
     return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
 
 
@@ -155,16 +155,9 @@ def build_state(
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
     counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
     return TrainState(
-        predict,
-        optimizer,
-        method,
-        source_weights,
-        schedule,
-        counts,
-        weights.warm_up,
-        config.relative_weights(),
+        predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, config.relative_weights(),
         weights.back_off,
-    )
+    )  # fmt: skip
 
 
 def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

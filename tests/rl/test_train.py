@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 from stable_baselines3 import PPO
+from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
 
 import rl.evaluate
@@ -120,8 +121,10 @@ def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     Path("cartpole.yaml").write_text("CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 1000, n_steps: 64}")
     arguments = ["--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml", "--algo", "a2c"]
-    arguments += ["--eval-freq", "800", "--eval-episodes", "1"]
+    arguments += ["--eval-freq", "800", "--eval-episodes", "1", "--tracker", "wandb"]
+    tracker = fake_wandb(monkeypatch)
     rl.train.main([*arguments, "--run-dir", "whole"])
+    assert_like_tensorboard(tracker, Path("whole"))
     genuine, calls = StackedEnvs.step_wait, iter(range(1, 9999))
 
     def interrupted(envs: StackedEnvs) -> Any:
@@ -235,6 +238,7 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
         (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
         (["--hyperparameters.policy_kwargs", "open('x')"], "policy_kwargs: 'open('x')' is not an expression"),
         (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
+        (["--tracker", "comet_ml"], "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
         (["--resume", "--run-dir", "nowhere"], "nowhere: not a run folder"),
         (["--run-dir", "tests"], "tests: holds other files"),
     ],

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
+from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
 from support.same_state import contents, same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -168,10 +169,11 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )
-def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here):
-    run = tmp_path / "run"
-    process = train_here(*flags, "--run-dir", str(run), *tiny_flags)
+def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here, monkeypatch):
+    run, tracker = tmp_path / "run", fake_wandb(monkeypatch)
+    process = train_here(*flags, "--run-dir", str(run), *tiny_flags, "--tracker", "wandb")
     assert process.returncode == 0, process.stderr
+    assert_like_tensorboard(tracker, run)
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]
     own = {"advent": {"discriminator"}, "self-training": {"self_training"}}
@@ -225,6 +227,7 @@ def _prefixed(flags: list[str]) -> list[str]:
         (("--config", "/nowhere.yaml"), "--config: /nowhere.yaml: cannot be read (no such file)"),
         (("--max-steps", "0"), "--max-steps: expected 1 or more, got 0"),
         (("--resume",), "--resume: needs --run-dir"),
+        (("--tracker", "comet_ml"), "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, train_here):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.fake_tracker import assert_like_tensorboard, fake_wandb
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo, read_metrics_info
@@ -141,6 +142,25 @@ def test_two_writers_are_refused_until_the_first_is_killed(ran: Path) -> None:
     assert steps(ran) == [1, 2, 3, 4]
 
 
+def test_a_tracker_goes_on_in_its_run_and_one_that_fails_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, path = fake_wandb(monkeypatch), tmp_path / "run"
+    run = RunFolder.create(path, CONFIG | {"tracker": "wandb"}, 3, "cpu")
+    run.log(1, loss=0.5, alarm="no number")
+    run.close()
+    assert_like_tensorboard(kind, path)
+    run = RunFolder.resume(path, 1)
+    kind.return_value.log.side_effect = OSError("no connection")
+    for step in (2, 3):
+        run.log(step, loss=0.25)
+    run.close()
+    first, second = (call.kwargs for call in kind.call_args_list)
+    assert second == first | {"id": "of-the-server", "resume": "allow"}
+    assert capsys.readouterr().err.count("--tracker: no connection; the run goes on without it") == 1
+    assert steps(path) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
 @pytest.mark.parametrize(
     ("number", "sentence"),
@@ -158,7 +178,7 @@ def test_a_disk_that_fails_is_one_sentence(
         raise OSError(number, os.strerror(number), str(ran / "x"))
 
     if where == "tensorboard":
-        monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
+        monkeypatch.setattr(run._trackers.tensorboard.writer, "add_scalar", fail)
     else:
         target = {"metrics": "run_folder.json.dumps", "checkpoint": "checkpoint.write_atomically"}[where]
         monkeypatch.setattr(f"dem_apps.runtime.{target}", fail)

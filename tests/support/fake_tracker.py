@@ -1,0 +1,31 @@
+"""A tracker in place of wandb's that keeps what it gets, and TensorBoard's scalars to compare it with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands for accelerate's tracker class, and says that wandb alone is installed; called, it gives one tracker."""
+    kind = Mock(requires_logging_directory=False)
+    kind.return_value.configure_mock(name="wandb", **{"tracker.id": "of-the-server"})
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "wandb", kind)
+    monkeypatch.setattr("dem_apps.runtime.trackers.find_spec", lambda name: name == "wandb" or None)
+    return kind
+
+
+def assert_like_tensorboard(kind: Mock, run: Path) -> None:
+    """The tracker got every scalar of every step that TensorBoard has, and was closed."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    shown = {(name, each.step): each.value for name in events.Tags()["scalars"] for each in events.Scalars(name)}
+    logged = [(call.kwargs["step"], call.args[0]) for call in kind.return_value.log.call_args_list]
+    assert {
+        (name, step): pytest.approx(value, nan_ok=True) for step, line in logged for name, value in line.items()
+    } == shown
+    assert shown
+    kind.return_value.finish.assert_called()
