@@ -55,16 +55,17 @@ def _tent(objective: str, reduction: str, lr: float, passes: int = 1, **options:
 LEARNING: dict[str, Way] = {
     "default share": (None, 1, None),
     **{
-        f"{objective} {reduction} {lr:g}": _tent(objective, reduction, lr)
-        for lr in (1e-3, 1e-2, 1e-4)
+        f"{objective} balanced {lr:g}": _tent(objective, "balanced", lr)
+        for lr in (1e-2, 1e-1, 1e-3)
         for objective in ("entropy", "adadem")
-        for reduction in ("mean", "balanced")
     },
-    "dem* balanced 0.001": _tent("dem", "balanced", 1e-3, **DEM_STAR),
-    "entropy balanced 0.001, 4 passes": _tent("entropy", "balanced", 1e-3, 4),
-    "adadem balanced 0.001, 4 passes": _tent("adadem", "balanced", 1e-3, 4),
-    "sar 0.001": (None, 1, {"method": "sar", "objective": "entropy", "reduction": "balanced", "lr": 1e-3}),
-    "cotta 0.001": (None, 1, {"method": "cotta", "lr": 1e-3}),
+    "entropy mean 0.01": _tent("entropy", "mean", 1e-2),
+    "adadem mean 0.01": _tent("adadem", "mean", 1e-2),
+    "dem* balanced 0.01": _tent("dem", "balanced", 1e-2, **DEM_STAR),
+    "entropy balanced 0.01, 4 passes": _tent("entropy", "balanced", 1e-2, 4),
+    "adadem balanced 0.01, 4 passes": _tent("adadem", "balanced", 1e-2, 4),
+    "sar 0.01": (None, 1, {"method": "sar", "objective": "entropy", "reduction": "balanced", "lr": 1e-2}),
+    "cotta 0.01": (None, 1, {"method": "cotta", "lr": 1e-2}),
 }
 WAYS = {"statistics": STATISTICS, "learning": LEARNING}
 #: Folders on which ways that learn are tried.
