@@ -223,6 +223,8 @@ class WeightConfig(AdversarialWeights, PseudoLabelWeights):
 class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
+    #: Added to the refusal of another setting beside ``--resume``, with the run folder.
+    INSTEAD_OF_RESUMING: ClassVar[str] = "; a new run goes on from its weights by --model.start-from {}"
     #: What ``--help`` lists; ``--help all`` lists the rest.
     COMMON: ClassVar[tuple[str, ...]] = (
         "loss", "reduction", "method", "seed", "max_steps", "batch_size", "precision", "device", "eval_every",

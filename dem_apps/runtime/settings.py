@@ -263,6 +263,6 @@ def _resumed(config: Any, given: Namespace) -> Any:
         if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(
                 f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
-                "a resumed run keeps its settings"
+                f"a resumed run keeps its settings{getattr(config, 'INSTEAD_OF_RESUMING', '').format(run_dir)}"
             )
     return dataclasses.replace(saved, resume=True, run_dir=config.run_dir, **mine)

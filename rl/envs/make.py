@@ -8,6 +8,7 @@ normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8).
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,8 @@ from rl.fast.compact_normalize import CompactNormalize
 
 #: Of SB3's NatureCNN.
 _SMALLEST_PICTURE = 36
+#: Ids in an error.
+_SHOWN = 5
 #: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
@@ -41,7 +44,9 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
     try:
-        env = gym.make(env_id) if render_mode is None else gym.make(env_id, render_mode=render_mode)
+        # what gymnasium's checker says was said in training
+        given = {} if render_mode is None else {"render_mode": render_mode, "disable_env_checker": True}
+        env = gym.make(env_id, **given)
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
     if family.innermost is not None:
@@ -256,8 +261,12 @@ def check_env_id(env_id: str) -> None:
         import_modules([module], where)
         if register:
             load(family.module)()
-    if name not in gym.registry:
-        raise InputError(
-            f"--env: unknown environment '{env_id}'{nearest(name, gym.registry, prefix=own + colon)}; --import MODULE "
-            f"registers your own, as does --env MODULE:{name}"
-        )
+    if name in gym.registry:
+        return
+    hint = f"{nearest(name, gym.registry)}; --import MODULE registers your own, as does --env MODULE:{name}"
+    if own:
+        made_by = {known: spec.entry_point for known, spec in gym.registry.items()}  # a class, or module:name
+        package = own.partition(".")[0]
+        ids = [known for known, by in made_by.items() if re.split("[.:]", getattr(by, "__module__", by))[0] == package]
+        hint = nearest(name, ids, prefix=own + colon) or f"; {own} has {', '.join(ids[:_SHOWN]) or 'none'}"
+    raise InputError(f"--env: unknown environment '{env_id}'{hint}")

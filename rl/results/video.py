@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -60,6 +61,9 @@ def record_episodes(
 
 
 def _rendering_env(env_id: str, wrapper: Wrappers) -> gym.Env:
+    # pictures need no window and no sound, of whose absence SDL, under pygame, complains on the terminal
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(driver, "dummy")
     try:
         env = make_env(env_id, wrapper, render_mode="rgb_array")
     except (gym.error.Error, TypeError) as error:
