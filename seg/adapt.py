@@ -183,7 +183,7 @@ def adapt(config: AdaptConfig) -> Result:
         labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
         found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([Path(str(config.images))])}"
         notes = (*trained.description.notes, *(labels.notes if labels else ()))
-        print(*notes, f"adapting: {found}, results in {out}", sep="\n", flush=True)
+        print(*notes, f"network:  {trained.spec}", f"adapting: {found}, results in {out}", sep="\n", flush=True)
         method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
         if config.source is not None:
             source = ImageFolder(Path(config.source), trained.description, size, device)

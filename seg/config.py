@@ -28,11 +28,30 @@ BN_ALPHA_HELP = (
 )
 LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
 LAYOUT_CHOICES = (AUTO, *LAYOUTS)
+CHECKPOINTS = ("auto", "last", "selected", "best")
+#: Runs of docs/results/seg_selection.csv in which a label-free score chose a better checkpoint than the last, and in
+#: which a worse one; elsewhere it chose the last. ``benchmarks/seg_selection.py --from-csv`` counts them.
+RECORD_RUNS, RECORD = 57, {"im": (13, 1), "entropy": (0, 14), "snd": (0, 52)}
+_BETTER, _WORSE = (", ".join(map(str, counts)) for counts in zip(*RECORD.values(), strict=True))
+RECORDS = f"by {', '.join(RECORD)} better than last in {_BETTER} of {RECORD_RUNS} runs, worse in {_WORSE}"
+CHECKPOINT_HELP = (
+    "auto: best, chosen by the target's validation labels, where it has any, else last; selected: chosen without "
+    f"labels, {RECORDS}"
+)
 #: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
 LEAST_TILE = 64
 TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
 OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 PRECISIONS = ("float32", "bf16", "fp16")
+
+
+def chosen_by(checkpoint: str, criterion: str) -> str:
+    """What chose a checkpoint, and how the label-free score ``criterion`` fared where it did."""
+    better, worse = RECORD[criterion]
+    record = f"better than last in {better} of {RECORD_RUNS} runs, worse in {worse}"
+    return {"selected": f"label-free score {criterion}; {record}", "best": "target labels"}.get(
+        checkpoint, "end of training"
+    )
 
 
 @dataclass(frozen=True)
@@ -270,7 +289,9 @@ class TrainConfig(ObjectiveSettings):
         BATCH_NORM_AFTER,
     )  # fmt: skip
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
-    selection: Literal["entropy", "im", "snd"] = option("im", "label-free score that chooses the checkpoint 'selected'")
+    selection: Literal["entropy", "im", "snd"] = option(
+        "im", f"label-free score that chooses the checkpoint 'selected', for --checkpoint selected ({RECORDS})"
+    )
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", at_least=0, at_most=1, value="FROM,TO"
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import check_paths, option, parse_config
+from seg.config import CHECKPOINT_HELP, CHECKPOINTS
 from seg.data.files import LARGEST_SIDE
 
 
@@ -24,9 +24,7 @@ class ExportModelConfig:
 
     run: str = option("", "run folder", value="RUN", group="what is read and written", needed=True, exists=True)
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
-    checkpoint: Literal["auto", "last", "selected", "best"] = option(
-        "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
-    )
+    checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
     onnx: bool = option(False, "write model.onnx as well, compared with the network (extra onnx)", group="ONNX")
     size: list[int] | None = option(
         None, "width and height of its images; default: the run's target size, else 512,512",

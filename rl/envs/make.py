@@ -44,9 +44,9 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
     try:
-        # what gymnasium's checker says was said in training
-        given = {} if render_mode is None else {"render_mode": render_mode, "disable_env_checker": True}
-        env = gym.make(env_id, **given)
+        # drawn without the checker, whose warnings are of training
+        drawn: dict[str, Any] = {"render_mode": render_mode, "disable_env_checker": True} if render_mode else {}
+        env = gym.make(env_id, **drawn)
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
     if family.innermost is not None:
@@ -266,7 +266,7 @@ def check_env_id(env_id: str) -> None:
     hint = f"{nearest(name, gym.registry)}; --import MODULE registers your own, as does --env MODULE:{name}"
     if own:
         made_by = {known: spec.entry_point for known, spec in gym.registry.items()}  # a class, or module:name
-        package = own.partition(".")[0]
-        ids = [known for known, by in made_by.items() if re.split("[.:]", getattr(by, "__module__", by))[0] == package]
+        homes = {known: re.split("[.:]", str(getattr(by, "__module__", by)))[0] for known, by in made_by.items()}
+        ids = [known for known, home in homes.items() if home == own.partition(".")[0]]
         hint = nearest(name, ids, prefix=own + colon) or f"; {own} has {', '.join(ids[:_SHOWN]) or 'none'}"
     raise InputError(f"--env: unknown environment '{env_id}'{hint}")

@@ -80,9 +80,10 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         settings, trained.network, training.checkpoint, training.step, config.scales, config.flip,
         training.re_estimated_on, cut,
     )  # fmt: skip
-    title = f"{config.run}, checkpoint {training.checkpoint} ({how['chosen_by']}), step {training.step}"
-    title += f", {len(dataset)} images{left_out([dataset.image_folder])}"
+    title = f"{config.run}, {training.described}, {len(dataset)} images{left_out([dataset.image_folder])}"
     console().print(score_table(result, title))
+    if training.checkpoint == "best" and settings.target.root == training.config.target.root:
+        print("optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them")
     print(f"batch norm:  {how['batch_norm']}")
     if writer is not None:
         print(f"predictions: {config.save_predictions}")

@@ -185,5 +185,4 @@ def _summary(run: RunPictures) -> str:
     assert own is not None  # of every run
     entropy = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
     statistics = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
-    how = f"checkpoint {own.checkpoint}, step {own.step:,}; batch norm statistics {statistics}"
-    return f"{run.folder}: {run.title} ({how}), {entropy}"
+    return f"{run.folder}: {run.title}, {own.described}, batch norm statistics {statistics}; {entropy}"

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from dem_apps.runtime.settings import option, section
-from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP, LAYOUT_CHOICES, LAYOUT_HELP, LEAST_TILE, OVERLAP_HELP, TILE_HELP
+from seg.config import (
+    BATCH_NORM_AFTER,
+    BN_ALPHA_HELP,
+    CHECKPOINT_HELP,
+    CHECKPOINTS,
+    LAYOUT_CHOICES,
+    LAYOUT_HELP,
+    LEAST_TILE,
+    OVERLAP_HELP,
+    TILE_HELP,
+)
 
-CHECKPOINTS = ("auto", "last", "selected", "best")
 RAW_FORMATS = ("png16", "npz")
 
 
@@ -24,7 +32,7 @@ class ExportConfig:
         "", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True, exists=True
     )
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
-    checkpoint: str = option("auto", "auto: selected where there is one, else last", CHECKPOINTS, group="network")
+    checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS, group="network")
     size: list[int] | str | None = option(
         "auto",
         "size that the network sees; run: its target size; null: the image's; auto: run, with --tile null",
@@ -63,9 +71,7 @@ class EvaluateConfig:
     """Score a run on the target's validation set."""
 
     run: str = option("", "run folder to score", value="RUN", group="what is scored", needed=True, exists=True)
-    checkpoint: Literal["auto", "last", "selected", "best"] = option(
-        "auto", "which of its checkpoints; auto: selected, else last; best was chosen with target labels"
-    )
+    checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
     scales: list[float] = option(
         [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", above=0, at_most=16,
         value="X,X", group="how",

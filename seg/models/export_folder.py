@@ -28,9 +28,9 @@ _OPSET = 18
 
 def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
     """Write a run's network into a new folder, and as ONNX for images of a (width, height), and print what it is."""
-    trained, _ = open_run(run, checkpoint)
+    trained, training = open_run(run, checkpoint)
     with new_folder(out, "--out") as folder:
-        lines = [f"{out} for {_write_folder(trained, folder)}"]
+        lines = [f"{out} for {_write_folder(trained, folder)}: {training.described}"]
         if onnx:
             width, height = size or trained.description.size or (512, 512)
             difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
+from seg.config import chosen_by
 from seg.data.labels import ClassSet
 from seg.models.description import Description, PlainLogits
 from seg.models.smp_network import preprocessing
@@ -62,8 +63,10 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
     if source.is_file():
         return _in_file(source, model), None, Description()
     if not (source / "config.json").is_file():
-        _, classes, _, state = read_run(source)
-        return fitted(state["model"], model), classes, Description()
+        config, classes, checkpoint, state = read_run(source)
+        found = fitted(state["model"], model)
+        note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint, config.selection)})"
+        return dataclasses.replace(found, notes=(*found.notes, note)), classes, Description()
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))
     network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network

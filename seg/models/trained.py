@@ -62,6 +62,7 @@ def load(
     spec: str | Path,
     weights: str | Path | None = None,
     *,
+    checkpoint: str = "auto",
     device: str = "auto",
     size: tuple[int, int] | str | None = "auto",
     tile: int | None = None,
@@ -72,6 +73,8 @@ def load(
     Args:
         spec: see :mod:`seg.models.trained`.
         weights: file for ``package.module:function``.
+        checkpoint: of a run, ``last``, ``selected`` or ``best``; ``auto`` is best where target labels chose one, else
+            last.
         device: ``cpu``, ``cuda``, or ``auto``.
         size: (width, height) that the network sees; ``own`` is its folder's, a run's target size; None is
             the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
@@ -87,7 +90,8 @@ def load(
     >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
     (64, 96)
     """
-    trained = open_trained(str(spec), None if weights is None else str(weights)).seeing(size, tile, tile_overlap)
+    trained = open_trained(str(spec), None if weights is None else str(weights), checkpoint)
+    trained = trained.seeing(size, tile, tile_overlap)
     trained.network.to(torch_device(device))
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
@@ -127,10 +131,10 @@ def build_network(
 
 
 def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
-    """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is selected, else last."""
+    """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     if checkpoint == "auto":
-        checkpoint = "selected" if (run / "checkpoints" / "selected.pt").is_file() else "last"
+        checkpoint = "best" if (run / "checkpoints" / "best.pt").is_file() else "last"
     state = load_checkpoint(run / "checkpoints", checkpoint)
     required(state, f"{run}, checkpoint {checkpoint}", model=dict)
     return config, load_classes(classes_of_run(run, config.classes)), checkpoint, state
@@ -178,7 +182,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
         settings = to_dict(dataclasses.replace(config, run_dir=None, resume=False))
         (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
-    return TrainedNetwork(str(run), network, len(classes), description, write, training), training
+    return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training), training
 
 
 def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
-from seg.config import TrainConfig
+from seg.config import TrainConfig, chosen_by
 from seg.data.files import LARGEST_SIDE, find_images
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
@@ -44,6 +44,12 @@ class Training:
     checkpoint: str
     step: int
     re_estimated_on: str | None = None  #: the images of AdaBN statistics, if there are such
+
+    @property
+    def described(self) -> str:
+        """Which checkpoint it is, and what chose it."""
+        chosen = chosen_by(self.checkpoint, self.config.selection)
+        return f"checkpoint {self.checkpoint} ({chosen}), step {self.step:,}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dem_apps.runtime.checkpoint import fitting
+from seg.config import chosen_by
 
 #: A collapse: predictions in one class beyond this share, or a mean entropy below this share of log C.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
@@ -22,12 +23,11 @@ class CheckpointSelector:
         self.criterion = criterion
         self._kept: dict[str, dict[str, Any]] = {}
         self._previous: float | None = None
-        self._current: float | None = None
 
-    def update(self, step: int, result: dict[str, Any]) -> list[str]:
-        """The checkpoints to replace by the current one: ``selected``, and with target labels ``best``."""
-        self._previous, self._current = self._current, result["label_free"][self.criterion]
-        scores = {"selected": self._current, "best": result["miou"]}
+    def update(self, step: int, result: dict[str, Any], alarm: str | None) -> list[str]:
+        """The checkpoints to replace: ``selected``, without an ``alarm``, and with target labels ``best``."""
+        self._previous = result["label_free"][self.criterion]
+        scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
         improved = [
             name
             for name, score in scores.items()
@@ -38,7 +38,7 @@ class CheckpointSelector:
         return improved
 
     def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
-        """A sentence when predictions collapse: into one class, certainty as the score falls, or rare classes.
+        """Before :meth:`update`, a sentence when predictions collapse: into one class, in certainty, or rare classes.
 
         A target that holds that much more of a class raises the last one too; frequencies:
         docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's share of the source's labels seen.
@@ -46,11 +46,12 @@ class CheckpointSelector:
         share = result["label_free"]["largest_class_share"]
         if share > _ONE_CLASS:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
-        falls = self._previous is not None and self._current is not None and self._current < self._previous
+        current = result["label_free"][self.criterion]
+        falls = self._previous is not None and current < self._previous
         if falls and result["mean_entropy_normalised"] < _NO_ENTROPY:
             return (
                 f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score "
-                f"'{self.criterion}' falls ({self._previous:.4f} to {self._current:.4f})"
+                f"'{self.criterion}' falls ({self._previous:.4f} to {current:.4f})"
             )
         swollen = {
             name: share
@@ -64,13 +65,12 @@ class CheckpointSelector:
 
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
-        by = {"last": "end of training", "selected": f"label-free score {self.criterion}", "best": "target labels"}
         rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
         return {
             name: {
                 "step": row["step"],
                 "miou": row["miou"],
-                "chosen_by": by[name],
+                "chosen_by": chosen_by(name, self.criterion),
                 "used_target_labels": name == "best",
             }
             for name, row in rows.items()
@@ -78,9 +78,9 @@ class CheckpointSelector:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"chosen": dict(self._kept), "current": self._current}
+        return {"chosen": dict(self._kept), "current": self._previous}
 
     def restore(self, state: Any) -> None:
         """Continue from a :meth:`state`; raises an InputError for anything else."""
         with fitting("--resume: the checkpoint's 'choice'"):
-            self._kept, self._current = dict(state["chosen"]), state["current"]
+            self._kept, self._previous = dict(state["chosen"]), state["current"]

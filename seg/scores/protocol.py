@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from dem_apps.objectives.flags import given_options
-from seg.config import TrainConfig
+from seg.config import TrainConfig, chosen_by
 from seg.methods import METHODS
 from seg.models.batch_norm import describe, statistics
 from seg.models.tiles import Tiling
@@ -41,7 +41,6 @@ def protocol(
     ``scales``, ``flip`` and ``cut`` are of :func:`seg.scores.evaluation.predicted`, ``re_estimated_on`` is of AdaBN.
     """
     whose = batch_norm_statistics(config, model, step, re_estimated_on)
-    chosen_by = {"selected": f"label-free score {config.selection}", "best": "target labels"}
     settings = (
         "method", "loss", "reduction", "balance", "least_share", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
@@ -65,7 +64,7 @@ def protocol(
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
         "checkpoint": checkpoint,
-        "chosen_by": chosen_by.get(checkpoint, "end of training"),
+        "chosen_by": chosen_by(checkpoint, config.selection),
         "used_target_labels": checkpoint == "best" or bool(config.target.labelled_part),
         "labelled_part": config.target.labelled_part or 0.0,
         "labelled_use": config.target.labelled_use if config.target.labelled_part else None,

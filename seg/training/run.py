@@ -92,8 +92,8 @@ class TrainingRun:
         """Score on the target's validation set, log it, keep the state and the checkpoints that are worth it."""
         step = self.state.step
         result = self._scores(write_maps)
-        improved = self.selector.update(step, result)
         alarm = self.selector.alarm(result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True)))
+        improved = self.selector.update(step, result, alarm)
         self.scored = True
         if alarm is not None:
             self.state.ease()
