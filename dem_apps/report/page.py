@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -14,10 +14,12 @@ from dem_apps.errors import InputError
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
-from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of
+from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of, values_of
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
+#: Scores in the first table, and arms in the title; the other scores are folded.
+_SCORES, _ARMS = 6, 4
 #: How a page begins that may be replaced by a newer one.
 GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 
@@ -26,8 +28,8 @@ GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 class Section:
     """A part of a page: its heading, what kind of content it has, and the content.
 
-    ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
-    ``table`` is a Table, ``charts`` are data URIs, ``gallery`` is a Gallery, ``colours`` are names and #rrggbb.
+    ``text`` and ``notes`` (in a box) are sentences, ``facts`` names and values, ``table`` and ``folded`` (behind a
+    click) a Table, ``charts`` are data URIs, ``gallery`` is a Gallery, ``colours`` are names and #rrggbb.
     """
 
     heading: str
@@ -56,10 +58,16 @@ def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None,
 
 
 def render_runs(runs: Sequence[Run], baseline: Run | None = None, tail: Sequence[str] = ()) -> bytes:
-    """The page of runs; runs of different applications stand below each other."""
-    kinds = dict.fromkeys(run.info.heading for run in runs)
-    parts = [_sections([run for run in runs if run.info.heading == kind], baseline, tail) for kind in kinds]
-    return render(runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared", [s for part in parts for s in part])
+    """The page of runs; those of different applications or tasks stand below each other and are not compared."""
+    kinds: dict[str, list[Run]] = {}
+    for run in runs:
+        kinds.setdefault(run.kind, []).append(run)
+    sections = [section for members in kinds.values() for section in _sections(members, baseline, tail)]
+    if len(kinds) > 1:
+        several = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
+        sections.insert(0, Section("", "notes", [several]))
+    arms = [group.name for group in grouped(runs)]
+    return render(", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared", sections)
 
 
 def render(title: str, sections: Sequence[Section]) -> bytes:
@@ -83,7 +91,7 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) ->
     certainty = [reliability_chart(shown, info.reliability), histogram_chart(shown, info.histogram)]
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
     return [
-        Section(info.heading, "text", [f"{run.name}: {run.info.summary}" for run in shown if run.info.summary]),
+        Section(runs[0].kind, "text", [": ".join(filter(None, (run.name, run.info.summary))) for run in shown]),
         Section("Summary", "text", _summary(scores, groups, reference)),
         Section("", "facts", [] if several else _facts(runs[0])),
         Section("Missing", "notes", [f"{run.name}: {sentence}" for run in runs for sentence in run.missing]),
@@ -93,9 +101,13 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) ->
         Section("", "colours", next(filter(None, (run.colours for run in runs)), []) if pictures else []),
         Section("", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []),
         Section("Videos", "videos", videos),
-        Section("Scores", "table", _scores_table(scores, groups, reference) if scores else None),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference)),
+        Section("More scores", "folded", _scores_table(scores[_SCORES:], groups, reference)),
         Section("Classes", "table", class_table(groups, tail)),
-        Section("Curves", "charts", curve_charts(groups, info.metrics)),
+        Section("Curves", "charts", curve_charts(groups, [each for each in info.metrics if not each.label_free])),
+        Section(
+            "Label-free curves", "charts", curve_charts(groups, [each for each in info.metrics if each.label_free])
+        ),
         Section("Certainty", "charts", [chart for chart in certainty if chart]),
         *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),
     ]
@@ -108,6 +120,9 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group)
     first, control = scores[0], groups[0].runs[0].info.control
     lines = []
     for group in groups:
+        if not values_of(first, group):
+            lines.append(f"{group.name}: without {first.title}")
+            continue
         cell = compared(first, group, reference)
         verdict = "not significant" if "[" in cell.small else "one seed says little"
         verdict = "95 % CI excludes 0" if cell.strong else verdict
@@ -118,8 +133,10 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group)
     return lines
 
 
-def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> Table:
+def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> Table | None:
     """Arms as rows; of one arm, and of a few, scores as rows."""
+    if not scores:
+        return None
     table = comparison_table(scores, groups, reference)
     if len(groups) > 5:
         return table
@@ -131,7 +148,11 @@ def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: G
 def _differences(groups: Sequence[Group]) -> Table | None:
     if len(groups) < 2:
         return None
-    rows = differing([flat(group.runs[0].config) for group in groups])
+    first = [group.runs[0] for group in groups]
+    named = {key for run in first for key in run.info.settings}  # a run does not name those that it makes no use of
+    rows = differing(
+        [{k: v for k, v in flat(run.config).items() if k not in named - set(run.info.settings)} for run in first]
+    )
     rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
     rows["seeds"] = [", ".join(group.seeds) for group in groups]
     cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
@@ -145,7 +166,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [*facts, ("steps", f"{steps:,}"), ("state", "finished" if run.evaluation else "not finished")]
 
 
-def _made(run: Run) -> list[tuple[str, str]]:
+def pairs_table(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, without headings."""
+    return Table("", [], [(name, [Cell(value)]) for name, value in pairs])
+
+
+def _made(run: Run) -> Table:
     """Command, settings, protocol and environment of a run."""
     words = run.environment.get("command")
     command = ""
@@ -154,4 +180,4 @@ def _made(run: Run) -> list[tuple[str, str]]:
         command = f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
     where = {"folder": str(run.path), **run.environment}
     documents = {"settings": run.config, "protocol": run.evaluation.get("protocol", {}), "environment": where}
-    return [("command", command), *flat(documents).items()]
+    return pairs_table([("command", command), *flat(documents).items()])

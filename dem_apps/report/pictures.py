@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
@@ -51,12 +51,16 @@ def find_pictures(run: Run) -> list[Picture]:
 
 
 def gallery(pictures: Sequence[Picture]) -> Gallery:
-    """Pictures by image and view."""
+    """Pictures by image and view; one that is the same in every run stands once."""
     images: dict[str, dict[View, list[Shown]]] = {}
     for picture in pictures:
         alt = f"{picture.view.name} of {picture.image}, {picture.run}"
         shown = Shown(picture.run, _uri(picture), alt)
         images.setdefault(picture.image, {}).setdefault(picture.view, []).append(shown)
+    for views in images.values():
+        for view, shots in views.items():
+            if len(shots) > 1 and len({shot.uri for shot in shots}) == 1:
+                views[view] = [replace(shots[0], caption=", ".join(shot.caption for shot in shots))]
     return [(name, list(views.items())) for name, views in images.items()]
 
 

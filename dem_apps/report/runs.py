@@ -39,6 +39,12 @@ class Run:
         return self.config.get("seed")
 
     @property
+    def kind(self) -> str:
+        """The kind of run, and its task; runs of one kind are compared."""
+        task = flat(self.config).get(self.info.task)
+        return f"{self.info.heading}: {task}" if task else self.info.heading
+
+    @property
     def colours(self) -> list[tuple[str, str]]:
         """Names and #rrggbb of the classes, where the run has ``classes.json``."""
         file = self.path / "classes.json"

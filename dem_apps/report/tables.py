@@ -46,14 +46,14 @@ def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
 
 def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline: Group | None) -> Table:
     """A row per group and a column per score: mean ± standard deviation over seeds, and the difference."""
-    note = "Mean ± sample standard deviation over seeds."
+    note = "Mean ± sample standard deviation over seeds." if any(len(group.runs) > 1 for group in groups) else ""
     if baseline is not None and len(groups) > 1:
         note += (
             f" Small: difference to the baseline “{baseline.name}” with its 95 % CI (Student's t over seeds that both "
             "have, else Welch's); bold where it excludes 0. Nothing corrects for the number of comparisons."
         )
     titles = [f"{score.title} ({score.note})" if score.warning else score.title for score in scores]
-    table = Table("Final scores", ["arm", "seeds", *titles], note=note)
+    table = Table("Final scores", ["arm", "seeds", *titles], note=note.strip())
     for group in groups:
         cells = [compared(score, group, baseline) for score in scores]
         table.rows.append((group.name, [Cell(str(len(group.runs))), *cells]))
@@ -94,15 +94,17 @@ def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
     info = groups[0].runs[0].info
     if not info.classes:
         return None
-    main = info.classes[0]
-    names = list(dict.fromkeys(name for group in groups for run in group.runs for name in run.by_class(main.key)))
-    if not names:
+    runs = [run for group in groups for run in group.runs]
+    known = [each for each in info.classes if any(set(run.by_class(each.key).values()) - {None} for run in runs)]
+    if not known:
         return None
+    main = known[0]  # without labels there is no IoU
+    names = list(dict.fromkeys(name for run in runs for name in run.by_class(main.key)))
     tails = tail_classes(groups, tail)
     single = groups[0].runs[0] if len(groups) == 1 and len(groups[0].runs) == 1 else None
-    more = [score for score in info.classes[1:] if single is not None and single.by_class(score.key)]
+    more = known[1:] if single is not None else []
     header = [main.title, *(score.title for score in more)] if single else [group.name for group in groups]
-    table = Table(f"{main.title.removesuffix(' %')} by class, %", ["class", *header])
+    table = Table(f"{main.title} by class", ["class", *header])
     for name in names:
         cells = [
             Cell(spread(main, [v for run in group.runs if (v := run.by_class(main.key).get(name)) is not None]))
@@ -112,7 +114,7 @@ def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
             found = [(score, single.by_class(score.key).get(name)) for score in more]
             cells += [Cell(spread(score, [] if value is None else [value])) for score, value in found]
         table.rows.append((f"{name} (tail)" if name in tails else name, cells))
-    if tails & set(names):
+    if tails & set(names) and main == info.classes[0]:
         means = [list(group.by_seed(lambda run: tail_mean(run, tails)).values()) for group in groups]
         table.rows.append(
             ("mean over tail classes", [*(Cell(spread(main, each)) for each in means), *([Cell("")] * len(more))])

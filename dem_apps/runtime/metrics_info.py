@@ -24,6 +24,7 @@ class Metric:
     unit: str = ""
     note: str = ""
     scale: float = 1.0
+    label_free: bool = False  #: known without labels, and drawn apart from what labels say
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class MetricsInfo:
     heading: str  #: the kind of run; runs of one heading are compared with each other
     summary: str = ""  #: of this run, in a few words
     settings: tuple[str, ...] = ()  #: those that a page names first
+    task: str = ""  #: the setting that names the task; runs of two tasks are not compared
     control: str = ""  #: what a run has to be compared with, in words
     metrics: tuple[Metric, ...] = ()
     scores: tuple[Score, ...] = ()  #: the first is the one that a page begins with

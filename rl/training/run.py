@@ -88,7 +88,12 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
         return RunFolder.resume(Path(config.run_dir), step)
     env = config.env.replace("/", "-").replace(":", "-")
     path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
-    return RunFolder.create(path, to_dict(config), config.seed, config.device, described_metrics())
+    info = described_metrics(_in_words(config))
+    return RunFolder.create(path, to_dict(config), config.seed, config.device, info)
+
+
+def _in_words(config: TrainConfig) -> str:
+    return f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef})"
 
 
 def _resume_command(config: TrainConfig, run: RunFolder) -> str:
@@ -104,9 +109,8 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
         if model.not_fast is not None:
             update = f"SB3's own (the fast one cannot serve: {model.not_fast})"
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
-    algo = config.algo.upper()
     print(
-        f"{algo} with the entropy term '{config.loss}' (ent_coef {config.ent_coef}), seed {config.seed}\n"
+        f"{_in_words(config)}, seed {config.seed}\n"
         f"  on      {config.env}, {model.n_envs} environments, {config.timesteps:,} steps, {config.device}, {threads}\n"
         f"  update  {update}"
     )

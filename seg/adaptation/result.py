@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.table import Table as RichTable
 
-from dem_apps.report.page import Section, render
+from dem_apps.report.page import Section, pairs_table, render
 from dem_apps.report.pictures import Gallery, Picture, gallery
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
@@ -24,7 +24,7 @@ from dem_apps.test_time_methods.network import put_values
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
-from seg.adaptation.predictions import REFUSED, STAGES, Predictions, Row
+from seg.adaptation.predictions import REFUSED, Predictions, Row
 from seg.data.labels import ClassSet
 from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
@@ -115,12 +115,15 @@ class Result:
         return sorted(table, key=lambda row: -row["before"])
 
     def shown_shares(self) -> list[list[str]]:
-        """The same in per cent, for people; without classes that are never predicted."""
+        """The same in per cent, below headings; once where nothing changed, and without classes never predicted."""
         shown = [row for row in self.shares() if row["before"] or row["after"]]
-        return [
-            [row["class"], *(f"{100 * row[stage]:.1f}" for stage in self.rows), f"{100 * row['difference']:+.1f}"]
-            for row in shown
+        if not self.adapted:
+            return [["class", "share %"], *([row["class"], f"{100 * row['before']:.1f}"] for row in shown)]
+        rows = [
+            [f"{100 * row[stage]:.1f}" for stage in self.rows] + [f"{100 * row['difference']:+.1f}"] for row in shown
         ]
+        texts = [[row["class"], *cells] for row, cells in zip(shown, rows, strict=True)]
+        return [["class", "before %", "after %", "difference"], *texts]
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
@@ -172,9 +175,9 @@ class Result:
 def shares_table(rows: list[list[str]]) -> RichTable:
     """For a terminal."""
     table = RichTable(title="predicted share of the pixels")
-    for heading in ("class", "before %", "after %", "difference"):
+    for heading in rows[0]:
         table.add_column(heading, justify="left" if heading == "class" else "right")
-    for row in rows:
+    for row in rows[1:]:
         table.add_row(*row)
     return table
 
@@ -204,21 +207,20 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     labels = "Decided without labels. With a few labelled images, --labels gives a score with its 95 % CI."
     if result.score:
         labels = f"With labels: {result.score.sentence}."
-    shares = Table("Predicted share of the pixels, %", ["class", *STAGES, "difference"])
-    shares.rows.extend((name, list(map(Cell, texts))) for name, *texts in result.shown_shares())
+    header, *rows = result.shown_shares()
+    shares = Table("Predicted share of the pixels", header, [(name, list(map(Cell, texts))) for name, *texts in rows])
+    shown = "Before and after" if result.adapted else "Before and refused" if result.refused else "Predictions"
     colours = zip(result.classes.names, result.classes.colors, strict=True)
     sections = [
         Section("Answer", "notes", [result.answer, labels]),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
-        Section(
-            "Before and refused" if result.refused else "Before and after", "gallery", _gallery(predictions, result)
-        ),
+        Section(shown, "gallery", _gallery(predictions, result)),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
         Section("", "text", [f"At most {_IMAGES} images, evenly from the folder."]),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
-        Section("Settings", "folded", list(flat(result.settings).items())),
+        Section("Settings", "folded", pairs_table(flat(result.settings).items())),
     ]
     return render("Adapted" if result.adapted else "Not adapted", sections)
 
@@ -230,7 +232,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     if outcome.planned:
         facts.append(("objective", f"{settings['loss']}, {settings['reduction']}, learning rate {settings['lr']:g}"))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
-    facts.append(("mean entropy", "{before:.3f} → {after:.3f}".format(**result.mean_entropy)))
+    shown = "{before:.3f} → {after:.3f}" if result.adapted else "{before:.3f}"
+    facts.append(("mean entropy", shown.format(**result.mean_entropy)))
     return facts
 
 

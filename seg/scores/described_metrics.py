@@ -6,18 +6,19 @@ import dataclasses
 import math
 
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score, View
+from seg.config import chosen_by
 
 _OBJECTIVE = "values of different objectives cannot be compared"
 METRICS = (
     Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1"),
     Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1"),
-    Metric("val/mean_entropy", "validation", "Mean entropy on the target", "entropy / log C"),
-    Metric("target/entropy", "training", "Mean entropy on the target", "entropy / log C"),
+    Metric("val/mean_entropy", "validation", "Mean entropy on the target", "entropy / log C", label_free=True),
+    Metric("target/entropy", "training", "Mean entropy on the target", "entropy / log C", label_free=True),
     Metric("val/calibration_error", "calibration error"),
-    Metric("label_free/im", "label-free: information maximisation"),
-    Metric("label_free/entropy", "label-free: entropy", unit="minus entropy / log C"),
-    Metric("label_free/snd", "label-free: soft neighbourhood density", unit="nats"),
-    Metric("label_free/largest_class_share", "share of pixels in the largest class"),
+    Metric("label_free/im", "information maximisation", label_free=True),
+    Metric("label_free/entropy", "entropy", unit="minus entropy / log C", label_free=True),
+    Metric("label_free/snd", "soft neighbourhood density", unit="nats", label_free=True),
+    Metric("label_free/largest_class_share", "share of pixels in the largest class", label_free=True),
     Metric("source/cross_entropy_main", "main", "Source cross-entropy", "nats"),
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats"),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
@@ -33,8 +34,8 @@ METRICS = (
 )
 SCORES = (
     Score("miou", "mean IoU %, last", "higher", "end of training", scale=100, digits=2),
-    Score("checkpoints.selected.miou", "mean IoU %, selected", "higher", "label-free score", scale=100, digits=2),
     Score("checkpoints.best.miou", "mean IoU %, best", "higher", "chosen with target labels", True, 100, 2),
+    Score("checkpoints.selected.miou", "mean IoU %, selected", "higher", scale=100, digits=2),
     Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", "lower"),
@@ -46,10 +47,10 @@ SCORES = (
 )
 CLASSES = (
     Score("per_class_iu", "IoU %", scale=100, digits=1),
-    Score("per_class_entropy", "entropy / log C"),
-    Score("predicted_share", "predicted %", scale=100, digits=1),
+    Score("predicted_share", "predicted share %", scale=100, digits=1),
     Score("per_class_label_share", "in target %", scale=100, digits=1),
     Score("source_label_share", "in source %", scale=100, digits=1),
+    Score("per_class_entropy", "entropy / log C"),
 )
 VIEWS = (
     View("image"),
@@ -62,16 +63,19 @@ VIEWS = (
 )
 
 
-def described_metrics(num_classes: int, summary: str = "") -> MetricsInfo:
+def described_metrics(
+    num_classes: int, summary: str = "", uses_target: bool = True, selection: str = "im"
+) -> MetricsInfo:
     """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
+    notes = {"checkpoints.selected.miou": chosen_by("selected", selection)}
     return MetricsInfo(
         heading="Segmentation",
         summary=summary,
-        settings=("method", "loss", "reduction"),
-        control="a run with --method minent --loss none, and to source only",
+        settings=("method", "loss", "reduction") if uses_target else ("method",),
+        control="a run with --method minent --loss none, and to source only" if uses_target else "",
         metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
-        scores=SCORES,
+        scores=tuple(dataclasses.replace(score, note=notes.get(score.key, score.note)) for score in SCORES),
         classes=CLASSES,
         class_share="per_class_label_share",
         views=VIEWS,

@@ -180,8 +180,11 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        info = described_metrics(len(pair.classes), in_words(config, state.predict.model))
-        path = path or new_run_dir("seg", config.method, config.loss, str(config.seed))
+        uses_target = METHODS[config.method].uses_target
+        summary = in_words(config, state.predict.model)
+        info = described_metrics(len(pair.classes), summary, uses_target, config.selection)
+        loss = [config.loss] if uses_target else []
+        path = path or new_run_dir("seg", config.method, *loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step)
         else:

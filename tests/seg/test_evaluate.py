@@ -21,6 +21,7 @@ from seg.data.pixel_format import normalised
 from seg.evaluate import main
 from seg.inference.evaluate_run import PredictionWriter
 from seg.models.predictor import upsampled
+from seg.models.trained import load
 from seg.scores.evaluation import evaluate, predicted
 
 CPU = torch.device("cpu")
@@ -143,16 +144,21 @@ def command(run_here):
     return call
 
 
-def test_the_command_scores_the_selected_checkpoint_and_says_so(run, command, tmp_path):
+def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, command, tmp_path):
     out, before = tmp_path / "new" / "scores.json", sorted(run.rglob("*"))
     status, stdout, stderr = command("--run", run, "--out", out, "--save-predictions", tmp_path / "predictions")
     assert (status, stderr) == (0, "")
     document = json.loads(out.read_text())
-    assert (document["checkpoint"], document["protocol"]["step"]) == ("selected", 1)
-    assert "label-free score im" in " ".join(stdout.split())
+    assert (document["checkpoint"], document["protocol"]["step"]) == ("best", 0)
+    assert "checkpoint best (target labels), step 0" in " ".join(stdout.split())
+    assert "optimistic:  these images' labels chose the checkpoint" in stdout
     assert f"{100 * document['miou']:.2f}" in stdout
     assert len(list((tmp_path / "predictions").glob("*_leftImg8bit_pred_labelIds.png"))) == 4
     assert sorted(run.rglob("*")) == before
+    (run / "checkpoints" / "best.pt").rename(tmp_path / "best.pt")  # as of a target without labels
+    assert "checkpoint last (end of training), step 2" in repr(load(run))
+    assert "label-free score im; better than last in 13 of 57 runs" in repr(load(run, checkpoint="selected"))
+    (tmp_path / "best.pt").rename(run / "checkpoints" / "best.pt")
     again = tmp_path / "last.json"
     assert "holds predictions already" in command("--run", run, "--save-predictions", tmp_path / "predictions")[2]
     assert command("--run", run, "--out", again, "--checkpoint", "last")[0] == 0

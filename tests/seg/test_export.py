@@ -108,10 +108,10 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
         assert float(row["mean_entropy"]) == pytest.approx(entropy[here].mean() / math.log(19), abs=2e-6)
 
 
-def test_the_selected_checkpoint_sees_the_runs_target_size_by_default(draw, tmp_path):
+def test_the_last_checkpoint_is_exported_at_the_runs_target_size_by_default(draw, tmp_path):
     draw("a.png", (40, 24))
-    run = write_run(tmp_path / "run", 0, ("last", "selected"), target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_run(run, "selected")[0], read_image(tmp_path / "images" / "a.png")
+    run = write_run(tmp_path / "run", 0, ("selected", "last"), target=TargetDataConfig(size=[32, 16]))
+    trained, image = open_run(run, "last")[0], read_image(tmp_path / "images" / "a.png")
     for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))

@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
+from support.report_runs import page, text_of
 from support.same_state import contents, same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
@@ -157,6 +158,8 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
     process = train_here("--resume", str(run))
     assert process.returncode == 0, process.stderr
     assert (metrics(run), (run / "eval.json").read_text()) == before
+    longer = train_here("--resume", str(run), "--max-steps", "12")
+    assert f"; a new run goes on from its weights by --model.start-from {run}" in longer.stderr
 
 
 @pytest.mark.parametrize(
@@ -192,6 +195,10 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     assert done.returncode == 0, done.stderr
     assert "4 validation images without labels (scores are those that need none)" in done.stdout
     assert "label-free score 'im'" in done.stdout
+    assert "label-free score     ┃" in done.stdout
+    assert "other commands take last" in done.stdout
+    assert "IoU" not in done.stdout
+    assert "IoU" not in text_of(page(run))
     scores = json.loads((run / "eval.json").read_text())
     assert scores["miou"] is None
     assert {name: row["miou"] for name, row in scores["checkpoints"].items()} == {"last": None, "selected": None}

@@ -38,8 +38,10 @@ def write_run(
     return path
 
 
-def seg_run(path: Path, miou: float = 0.3, loss: str = "entropy", seed: int = 0, finished: bool = True) -> Path:
-    config = {"method": "minent", "loss": loss, "seed": seed, "max_steps": 20, "source": {}, "target": {}}
+def seg_run(
+    path: Path, miou: float = 0.3, loss: str = "entropy", seed: int = 0, finished: bool = True, method: str = "minent"
+) -> Path:
+    config = {"method": method, "loss": loss, "seed": seed, "max_steps": 20, "source": {}, "target": {}}
     lines = [
         {"step": 10, "val/miou": miou / 2, "label_free/im": 0.2, "target/entropy": 1.0},
         {"step": 10, "alarm": "99.0 % of the pixels are predicted as one class"},
@@ -56,7 +58,9 @@ def seg_run(path: Path, miou: float = 0.3, loss: str = "entropy", seed: int = 0,
         "checkpoints": {"last": {"step": 20, "miou": miou}, "best": {"step": 10, "miou": miou + 0.01}},
         "protocol": {"upsampling": "bilinear"},
     }
-    run = write_run(path, config, lines, evaluation if finished else None, described_by_seg(19))
+    run = write_run(
+        path, config, lines, evaluation if finished else None, described_by_seg(19, uses_target=method != "source")
+    )
     for image in ("a", "b"):
         for view in ("image", "prediction", "entropy", "label", "wrong", "confidently-wrong"):
             write_picture(run / "entropy_maps" / image / f"{view}.png", f"{view}{image}{path}")

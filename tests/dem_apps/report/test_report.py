@@ -19,6 +19,7 @@ from dem_apps.report.__main__ import main
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.runs import grouped, read_runs
 from dem_apps.runtime.metrics_info import FILE
+from seg.scores.described_metrics import METRICS
 
 
 def test_a_seg_run(tmp_path: Path) -> None:
@@ -32,7 +33,42 @@ def test_a_seg_run(tmp_path: Path) -> None:
         assert shown in text, shown
     alts = re.findall(r'alt="([^"]+)"', source)
     assert {"image of a, a", "wrong of b, a", "confidently-wrong of a, a"} <= set(alts)
-    assert alts.count("chart") == 5  # two curves share the heading of the entropy
+    assert alts.count("chart") == 5
+    assert text.index("Curves") < text.index("Label-free curves")
+    drawn = [{metric.label_free for metric in METRICS if metric.chart == each.chart} for each in METRICS if each.chart]
+    assert all(len(kinds) == 1 for kinds in drawn)  # no label-free curve beside one that labels give
+
+
+def test_source_only_names_no_loss(tmp_path: Path) -> None:
+    runs = [seg_run(tmp_path / "source", method="source"), seg_run(tmp_path / "control", loss="none")]
+    text = text_of(page(*runs))
+    assert "method source minent loss – none" in text
+    text = text_of(page(runs[0]))
+    assert "method source seed 0" in text
+    assert "The effect of training" not in text
+
+
+def test_a_picture_that_is_the_same_in_all_runs_stands_once(tmp_path: Path) -> None:
+    runs = [seg_run(tmp_path / name, loss=name) for name in ("none", "adadem")]
+    for run in runs:
+        write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
+    alts = re.findall(r'alt="([^"]+)"', source := page(*runs))
+    assert ("image of a, none" in alts, "image of a, adadem" in alts, "image of b, adadem" in alts) == (
+        True,
+        False,
+        True,
+    )
+    assert "none, adadem</figcaption>" in source
+
+
+def test_runs_of_two_tasks_are_not_compared(tmp_path: Path) -> None:
+    runs = [rl_run(tmp_path / env, env=env) for env in ("CartPole-v1", "my_envs-Corridor-v0")]
+    text = text_of(page(*runs))
+    assert "2 different tasks, whose scores cannot be compared: Reinforcement learning: CartPole-v1; Reinf" in text
+    assert "difference to" not in text
+    scores = text[text.index("Final scores") : text.index("More scores")]
+    assert scores.count("return") + scores.count("success") + scores.count("steps to the goal") == 6
+    assert "length, best policy, greedy 5.0" in text
 
 
 def test_several_runs_are_compared_over_seeds(tmp_path: Path) -> None:
@@ -45,6 +81,7 @@ def test_several_runs_are_compared_over_seeds(tmp_path: Path) -> None:
     assert "none: mean IoU %, last 21.00 ± 1.00" in text
     assert "loss none adadem" in text
     assert "seeds 0, 1, 2 0, 1, 2" in text
+    assert text.startswith("none, ours none, ours")
     assert "Pictures are of the first run of each arm." in text
     assert [group.name for group in grouped(read_runs(runs))] == ["none", "ours"]
 

@@ -152,6 +152,14 @@ def forget() -> None:
     gym.registry.pop("Corridor-v0", None)
 
 
+def test_an_unknown_environment_of_a_module_is_suggested_out_of_it(my_envs: list[str]) -> None:
+    for env_id, hint in (("my_envs:Coridor-v0", r"; did you mean 'my_envs:Corridor-v0'\?$"),
+                         ("my_envs:CartPol-v1", "; my_envs has Corridor-v0$"),
+                         ("json:CartPol-v1", "; json has none$")):  # fmt: skip
+        with pytest.raises(InputError, match=f"unknown environment '{env_id}'{hint}"):
+            check_env_id(env_id)
+
+
 UNKNOWN = r"unknown environment 'Corridor-v0'.*--import MODULE registers your own"
 IN_A_FILE = r"stands in a file, which cannot have the code of my_envs run"
 
