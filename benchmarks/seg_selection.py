@@ -4,8 +4,8 @@
 
 It reads runs of ``seg.benchmark`` with ``configs/seg/demo_weights.yaml`` and ``demo_benchmark.yaml``, writes the scores
 of every checkpoint as CSV and prints, per criterion: the rank correlation (Spearman) with mIoU over the checkpoints of
-a run (mean over runs), over the last checkpoints of all runs of a seed (mean over seeds), and the mIoU of the selected
-checkpoint.
+a run (mean over runs), over the last checkpoints of all runs of a seed (mean over seeds), the mIoU of the selected
+checkpoint, and the runs in which it is better and worse than the last (``RECORD`` in seg.config), alarms or not.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ def main() -> None:
     last = [max(run, key=lambda row: int(row["step"])) for run in runs]
     seeds = [group for group in groups(last, "seed") if len(group) > 2]
     print(f"{len(runs)} runs, {len(rows)} checkpoints\n")
-    print(
-        "| criterion | correlation over a run's checkpoints | over a seed's last checkpoints | mIoU of the selected |"
-    )
-    print("|---|---|---|---|")
+    print("| criterion | correlation within a run | over a seed's last | mIoU of the selected | better, worse |")
+    print("|---|---|---|---|---|")
     for criterion in CRITERIA:
         within = statistics.mean(correlation(run, criterion) for run in runs)
         across = statistics.mean(correlation(group, criterion) for group in seeds)
-        chosen = statistics.mean(float(max(run, key=lambda row: float(row[criterion]))["miou"]) for run in runs)
-        print(f"| `{criterion}` | {within:.2f} | {across:.2f} | {100 * chosen:.2f} |")
+        chosen = [float(max(run, key=lambda row: float(row[criterion]))["miou"]) for run in runs]
+        gains = [ours - float(row["miou"]) for ours, row in zip(chosen, last, strict=True)]
+        beside = f"{sum(gain > 0 for gain in gains)}, {sum(gain < 0 for gain in gains)}"
+        print(f"| `{criterion}` | {within:.2f} | {across:.2f} | {100 * statistics.mean(chosen):.2f} | {beside} |")
     for title, rule in (("the last checkpoint", lambda row: int(row["step"])),
                         ("the best, by labels", lambda row: float(row["miou"]))):  # fmt: skip
         miou = statistics.mean(float(max(run, key=rule)["miou"]) for run in runs)
-        print(f"| {title} | | | {100 * miou:.2f} |")
+        print(f"| {title} | | | {100 * miou:.2f} | |")
 
 
 if __name__ == "__main__":

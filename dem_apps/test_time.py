@@ -100,13 +100,9 @@ class TestTimeAdapter:
         own = self._method.parameters
         with _gradients():
             network = AdaptedNetwork(
-                model,
-                own if own is None or parameters is None else parameters,
-                skip,
-                batch_norm or self._method.batch_norm,
-                logits_of or find_logits,
-                bn_alpha,
-            )
+                model, own if own is None or parameters is None else parameters, skip,
+                batch_norm or self._method.batch_norm, logits_of or find_logits, bn_alpha,
+            )  # fmt: skip
             try:
                 self._learner = Learner(
                     network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed

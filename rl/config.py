@@ -102,14 +102,12 @@ def resolve(config: TrainConfig) -> TrainConfig:
     filled_in = config.eval_freq is not None and config.final_episodes is not None
     limit = None if filled_in else episode_limit(config.env, entry.get("env_wrapper"))
     return dataclasses.replace(
-        config,
-        timesteps=timesteps,
-        hyperparameters=entry,
+        config, timesteps=timesteps, hyperparameters=entry,
         ent_coef=config.ent_coef if config.ent_coef is not None else weight,
         eval_freq=config.eval_freq or _eval_freq(timesteps, config.eval_episodes, limit),
         final_episodes=config.final_episodes or _final_episodes(timesteps, config.eval_episodes, limit),
         goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
-    )
+    )  # fmt: skip
 
 
 def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:

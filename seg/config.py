@@ -38,20 +38,14 @@ CHECKPOINT_HELP = (
     "auto: best, chosen by the target's validation labels, where it has any, else last; selected: chosen without "
     f"labels, {RECORDS}"
 )
-#: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
-LEAST_TILE = 64
-TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
-OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 PRECISIONS = ("float32", "bf16", "fp16")
 
 
 def chosen_by(checkpoint: str, criterion: str) -> str:
     """What chose a checkpoint, and how the label-free score ``criterion`` fared where it did."""
     better, worse = RECORD[criterion]
-    record = f"better than last in {better} of {RECORD_RUNS} runs, worse in {worse}"
-    return {"selected": f"label-free score {criterion}; {record}", "best": "target labels"}.get(
-        checkpoint, "end of training"
-    )
+    score = f"label-free score {criterion}; better than last in {better} of {RECORD_RUNS} runs, worse in {worse}"
+    return {"selected": score, "best": "target labels"}.get(checkpoint, "end of training")
 
 
 @dataclass(frozen=True)

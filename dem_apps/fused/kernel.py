@@ -73,17 +73,10 @@ def pass_settings(
 ) -> ctypes.Structure:
     """The kernel's settings for logits of ``shape`` (O, C, I) with ``strides`` in elements, and at most ``threads``."""
     return _Settings(
-        *shape,
-        *strides,
-        calibrator=_CALIBRATORS[spec.calibrator],
-        norm=_NORMS[spec.norm],
-        delta_of_entropy=spec.delta == "entropy",
-        per_class=grouped,
-        threads=threads,
-        tau=spec.tau,
-        alpha=spec.alpha,
+        *shape, *strides, calibrator=_CALIBRATORS[spec.calibrator], norm=_NORMS[spec.norm],
+        delta_of_entropy=spec.delta == "entropy", per_class=grouped, threads=threads, tau=spec.tau, alpha=spec.alpha,
         delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
-    )
+    )  # fmt: skip
 
 
 def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> ctypes.Structure:

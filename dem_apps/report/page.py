@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
 from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of, values_of
 from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.metrics_info import Score
+from dem_apps.runtime.metrics_info import Metric, Score
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
@@ -28,12 +28,12 @@ GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 class Section:
     """A part of a page: its heading, what kind of content it has, and the content.
 
-    ``text`` and ``notes`` (in a box) are sentences, ``facts`` names and values, ``table`` and ``folded`` (behind a
-    click) a Table, ``charts`` are data URIs, ``gallery`` is a Gallery, ``colours`` are names and #rrggbb.
+    ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
+    ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``colours`` #rrggbb.
     """
 
     heading: str
-    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "videos", "colours", "folded"]
+    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "videos", "colours", "folded", "more"]
     content: Any
 
 
@@ -88,6 +88,9 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) ->
     videos = [video for run in shown for video in embed_videos(run)]
     first_of_arm = pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups)
     scores = scores_of(runs)
+    curves: dict[str, list[Metric]] = {"Curves": [], "Label-free curves": []}
+    for metric in info.metrics:
+        curves["Label-free curves" if metric.label_free else "Curves"].append(metric)
     certainty = [reliability_chart(shown, info.reliability), histogram_chart(shown, info.histogram)]
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
     return [
@@ -102,12 +105,9 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) ->
         Section("", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []),
         Section("Videos", "videos", videos),
         Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference)),
-        Section("More scores", "folded", _scores_table(scores[_SCORES:], groups, reference)),
+        Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
         Section("Classes", "table", class_table(groups, tail)),
-        Section("Curves", "charts", curve_charts(groups, [each for each in info.metrics if not each.label_free])),
-        Section(
-            "Label-free curves", "charts", curve_charts(groups, [each for each in info.metrics if each.label_free])
-        ),
+        *(Section(name, "charts", curve_charts(groups, drawn)) for name, drawn in curves.items()),
         Section("Certainty", "charts", [chart for chart in certainty if chart]),
         *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),
     ]
@@ -119,10 +119,7 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group)
         return []
     first, control = scores[0], groups[0].runs[0].info.control
     lines = []
-    for group in groups:
-        if not values_of(first, group):
-            lines.append(f"{group.name}: without {first.title}")
-            continue
+    for group in (group for group in groups if values_of(first, group)):
         cell = compared(first, group, reference)
         verdict = "not significant" if "[" in cell.small else "one seed says little"
         verdict = "95 % CI excludes 0" if cell.strong else verdict
@@ -166,12 +163,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [*facts, ("steps", f"{steps:,}"), ("state", "finished" if run.evaluation else "not finished")]
 
 
-def pairs_table(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Names and values, without headings."""
-    return Table("", [], [(name, [Cell(value)]) for name, value in pairs])
-
-
-def _made(run: Run) -> Table:
+def _made(run: Run) -> list[tuple[str, str]]:
     """Command, settings, protocol and environment of a run."""
     words = run.environment.get("command")
     command = ""
@@ -180,4 +172,4 @@ def _made(run: Run) -> Table:
         command = f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
     where = {"folder": str(run.path), **run.environment}
     documents = {"settings": run.config, "protocol": run.evaluation.get("protocol", {}), "environment": where}
-    return pairs_table([("command", command), *flat(documents).items()])
+    return [("command", command), *flat(documents).items()]

@@ -176,18 +176,11 @@ def environment(seed: int, device: str) -> dict[str, Any]:
     """Versions, device, seed and git commit: what repeats a run elsewhere."""
     device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
     return {
-        "command": sys.argv,
-        "seed": seed,
-        "device": device,
-        "device_name": device_name,
-        "cpu_count": os.cpu_count(),
-        "torch_threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: _version(name) for name in _PACKAGES},
-        "git_commit": git_commit(),
+        "command": sys.argv, "seed": seed, "device": device, "device_name": device_name, "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(), "python": platform.python_version(), "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES}, "git_commit": git_commit(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
+    }  # fmt: skip
 
 
 def git_commit() -> str | None:

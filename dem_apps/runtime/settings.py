@@ -34,20 +34,10 @@ _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, 
 
 
 def option(
-    default: Any,
-    help: str,
-    choices: Iterable[str] = (),
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    value: str | None = None,
-    group: str | None = None,
-    flag_only: str | None = None,
-    needed: bool = False,
-    exists: bool = False,
-) -> Any:
+    default: Any, help: str, choices: Iterable[str] = (), *, at_least: float | None = None,
+    at_most: float | None = None, above: float | None = None, below: float | None = None, value: str | None = None,
+    group: str | None = None, flag_only: str | None = None, needed: bool = False, exists: bool = False,
+) -> Any:  # fmt: skip
     """A dataclass field with its line of help.
 
     Args:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from rich.table import Column
 from rich.table import Table as RichTable
 
-from dem_apps.report.page import Section, pairs_table, render
+from dem_apps.report.page import Section, render
 from dem_apps.report.pictures import Gallery, Picture, gallery
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
@@ -117,13 +118,10 @@ class Result:
     def shown_shares(self) -> list[list[str]]:
         """The same in per cent, below headings; once where nothing changed, and without classes never predicted."""
         shown = [row for row in self.shares() if row["before"] or row["after"]]
-        if not self.adapted:
-            return [["class", "share %"], *([row["class"], f"{100 * row['before']:.1f}"] for row in shown)]
-        rows = [
-            [f"{100 * row[stage]:.1f}" for stage in self.rows] + [f"{100 * row['difference']:+.1f}"] for row in shown
-        ]
-        texts = [[row["class"], *cells] for row, cells in zip(shown, rows, strict=True)]
-        return [["class", "before %", "after %", "difference"], *texts]
+        columns = ("before", "after", "difference") if self.adapted else ("before",)
+        texts = [[f"{100 * row[column]:{'+' * (column == 'difference')}.1f}" for column in columns] for row in shown]
+        rows = [[row["class"], *cells] for row, cells in zip(shown, texts, strict=True)]
+        return [["class", *(f"{column} %" for column in columns)], *rows]
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
@@ -174,9 +172,9 @@ class Result:
 
 def shares_table(rows: list[list[str]]) -> RichTable:
     """For a terminal."""
-    table = RichTable(title="predicted share of the pixels")
-    for heading in rows[0]:
-        table.add_column(heading, justify="left" if heading == "class" else "right")
+    first, *numbers = rows[0]
+    columns = [Column(heading, justify="right") for heading in numbers]
+    table = RichTable(first, *columns, title="predicted share of the pixels")
     for row in rows[1:]:
         table.add_row(*row)
     return table
@@ -220,7 +218,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         Section("", "text", [f"At most {_IMAGES} images, evenly from the folder."]),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
-        Section("Settings", "folded", pairs_table(flat(result.settings).items())),
+        Section("Settings", "folded", list(flat(result.settings).items())),
     ]
     return render("Adapted" if result.adapted else "Not adapted", sections)
 

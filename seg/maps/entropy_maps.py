@@ -121,11 +121,8 @@ def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8]) -> NDArray[
 
 
 def wrong_pixels(
-    image: NDArray[np.uint8],
-    label: NDArray[np.uint8],
-    prediction: Prediction,
-    coloured: NDArray[np.uint8],
-) -> dict[str, NDArray[np.uint8]]:
+    image: NDArray[np.uint8], label: NDArray[np.uint8], prediction: Prediction, coloured: NDArray[np.uint8],
+) -> dict[str, NDArray[np.uint8]]:  # fmt: skip
     """The image in light grey, (H, W, 3), with wrong pixels in ``coloured``: all, and those below :data:`CERTAIN`."""
     grey = Image.fromarray(image).convert("L").resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
     black, white = _FADED

@@ -39,12 +39,9 @@ class Row:
 
 
 def map_pictures(
-    image: NDArray[np.uint8],
-    label: NDArray[np.uint8] | None,
-    logits: Tensor,
-    classes: ClassSet,
+    image: NDArray[np.uint8], label: NDArray[np.uint8] | None, logits: Tensor, classes: ClassSet,
     valid: NDArray[np.bool_] | None = None,
-) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
+) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:  # fmt: skip
     """The tiles of one image by name, as reports read them, and its panel.
 
     Of an image (H, W, 3), train ids (H', W') and logits (C, H', W'); tiles that show errors need a label. Where
@@ -68,12 +65,9 @@ def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Co
 
 
 def panel(
-    image: NDArray[np.uint8],
-    prediction: NDArray[np.uint8],
-    entropy: NDArray[np.uint8],
-    caption: str,
+    image: NDArray[np.uint8], prediction: NDArray[np.uint8], entropy: NDArray[np.uint8], caption: str,
     legend: Sequence[tuple[str, Colour]] = (),
-) -> Image.Image:
+) -> Image.Image:  # fmt: skip
     """Image | prediction | entropy with titles and the colour bar, see :func:`comparison`."""
     return comparison(image, [Row("image", prediction, entropy, caption)], legend)
 
@@ -127,12 +121,9 @@ def _tile_size(width: int, height: int) -> tuple[int, int]:
 
 
 def _draw_row(
-    canvas: Image.Image,
-    tiles: tuple[NDArray[np.uint8], ...],
-    titles: tuple[tuple[str, ImageFont.FreeTypeFont], ...],
-    top: int,
-    cell: tuple[int, int],
-) -> None:
+    canvas: Image.Image, tiles: tuple[NDArray[np.uint8], ...], titles: tuple[tuple[str, ImageFont.FreeTypeFont], ...],
+    top: int, cell: tuple[int, int],
+) -> None:  # fmt: skip
     """Three tiles, each in the middle of its cell, with their titles above."""
     draw = ImageDraw.Draw(canvas)
     size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])

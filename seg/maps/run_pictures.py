@@ -86,13 +86,9 @@ class RunPictures:
     label_ids: bool = False  #: whether label ids are written as well
 
     def write(
-        self,
-        name: Path,
-        image: NDArray[np.uint8],
-        prediction: entropy_maps.Prediction,
-        pixels: NDArray[np.int64],
+        self, name: Path, image: NDArray[np.uint8], prediction: entropy_maps.Prediction, pixels: NDArray[np.int64],
         place: Georeference | None = None,
-    ) -> panels.Row:
+    ) -> panels.Row:  # fmt: skip
         """Write one image's files, whose names begin with ``name``, GeoTIFF with a ``place``; returns its row."""
         classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)

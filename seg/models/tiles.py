@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.config import LEAST_TILE
+from seg.inference.settings import LEAST_TILE
 from seg.models.description import Description
 
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.

@@ -63,22 +63,15 @@ VIEWS = (
 )
 
 
-def described_metrics(
-    num_classes: int, summary: str = "", uses_target: bool = True, selection: str = "im"
-) -> MetricsInfo:
+def described_metrics(num_classes: int, summary: str = "", adapts: bool = True, selection: str = "im") -> MetricsInfo:
     """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
     notes = {"checkpoints.selected.miou": chosen_by("selected", selection)}
     return MetricsInfo(
-        heading="Segmentation",
-        summary=summary,
-        settings=("method", "loss", "reduction") if uses_target else ("method",),
-        control="a run with --method minent --loss none, and to source only" if uses_target else "",
+        heading="Segmentation", summary=summary, settings=("method", "loss", "reduction") if adapts else ("method",),
+        control="a run with --method minent --loss none, and to source only" if adapts else "",
         metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
         scores=tuple(dataclasses.replace(score, note=notes.get(score.key, score.note)) for score in SCORES),
-        classes=CLASSES,
-        class_share="per_class_label_share",
-        views=VIEWS,
-        reliability="reliability",
+        classes=CLASSES, class_share="per_class_label_share", views=VIEWS, reliability="reliability",
         histogram="entropy_histogram",
-    )
+    )  # fmt: skip

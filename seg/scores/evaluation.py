@@ -32,17 +32,10 @@ OnSample = Callable[[int, Sample, Tensor], None]
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module,
-    dataset: SegmentationDataset,
-    classes: ClassSet,
-    device: torch.device,
-    *,
-    align_corners: bool = True,
-    scales: Sequence[float] = (1.0,),
-    flip: bool = False,
-    cut: Tiling | None = None,
+    model: nn.Module, dataset: SegmentationDataset, classes: ClassSet, device: torch.device, *,
+    align_corners: bool = True, scales: Sequence[float] = (1.0,), flip: bool = False, cut: Tiling | None = None,
     on_sample: OnSample | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
 
     With torch.distributed initialised each process, with the same weights, scores every n-th image, and all return the
@@ -79,14 +72,9 @@ def evaluate(
 
 
 def predicted(
-    model: nn.Module,
-    image: Tensor,
-    size: tuple[int, int],
-    align_corners: bool = True,
-    scales: Sequence[float] = (1.0,),
-    flip: bool = False,
-    cut: Tiling | None = None,
-) -> tuple[Tensor, Tensor]:
+    model: nn.Module, image: Tensor, size: tuple[int, int], align_corners: bool = True,
+    scales: Sequence[float] = (1.0,), flip: bool = False, cut: Tiling | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The main head's logits of plain (B, 3, height, width) images, (B, C, h, w), and those to score, (B, C, H, W).
 
     The second are the first at ``size``. With other ``scales`` than 1 (bilinear, corners not aligned), or with

@@ -27,15 +27,9 @@ def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_e
 
 
 def protocol(
-    config: TrainConfig,
-    model: nn.Module,
-    checkpoint: str,
-    step: int,
-    scales: Sequence[float] = (1.0,),
-    flip: bool = False,
-    re_estimated_on: str | None = None,
-    cut: Tiling | None = None,
-) -> dict[str, Any]:
+    config: TrainConfig, model: nn.Module, checkpoint: str, step: int, scales: Sequence[float] = (1.0,),
+    flip: bool = False, re_estimated_on: str | None = None, cut: Tiling | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The settings that a score depends on, to compare it with another; ``config`` has the target that was scored.
 
     ``scales``, ``flip`` and ``cut`` are of :func:`seg.scores.evaluation.predicted`, ``re_estimated_on`` is of AdaBN.

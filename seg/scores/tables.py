@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 
 def score_table(result: dict[str, Any], title: str) -> Table:
     """The scores of :func:`seg.scores.evaluation.evaluate` for a terminal; without labels those that need none."""
-    table = Table(title=title, caption=result.get("numbering"))
     labelled = result["miou"] is not None
-    table.add_column("class" if labelled else "label-free score")
-    table.add_column("IoU %" if labelled else "value", justify="right")
+    first, second = ("class", "IoU %") if labelled else ("label-free score", "value")
+    table = Table(first, Column(second, justify="right"), title=title, caption=result.get("numbering"))
     if labelled:
         for name, iou in result["per_class_iu"].items():
             table.add_row(name, _shown(iou, 1, 100))
@@ -30,11 +29,10 @@ def score_table(result: dict[str, Any], title: str) -> Table:
 
 def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
     """A run's checkpoints side by side: by name ``step``, ``miou`` and ``chosen_by``."""
-    taken = "best" if "best" in rows else "last"
-    table = Table(title="checkpoints", caption=f"other commands take {taken}, or what --checkpoint names")
-    labelled = any(row["miou"] is not None for row in rows.values())
-    for heading in ("checkpoint", "step", *(["mean IoU %"] if labelled else []), "chosen by"):
-        table.add_column(heading, justify="right" if heading in ("step", "mean IoU %") else "left")
+    labelled, taken = any(row["miou"] is not None for row in rows.values()), "best" if "best" in rows else "last"
+    numbers = [Column(name, justify="right") for name in ("step", *(["mean IoU %"] if labelled else []))]
+    caption = f"other commands take {taken}, or what --checkpoint names"
+    table = Table("checkpoint", *numbers, "chosen by", title="checkpoints", caption=caption)
     for name, row in rows.items():
         miou = [_shown(row["miou"], 2, 100)] if labelled else []
         table.add_row(name, str(row["step"]), *miou, row["chosen_by"])

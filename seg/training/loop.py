@@ -116,14 +116,9 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
 
 
 def build_state(
-    config: TrainConfig,
-    num_classes: int,
-    accelerator: Accelerator,
-    resumed: bool = False,
-    classes: ClassSet | None = None,
-    own: Path | None = None,
-    bands: int = 3,
-) -> TrainState:
+    config: TrainConfig, num_classes: int, accelerator: Accelerator, resumed: bool = False,
+    classes: ClassSet | None = None, own: Path | None = None, bands: int = 3,
+) -> TrainState:  # fmt: skip
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
     Where ``resumed``, a checkpoint will bring the weights, and those of ``--model.start-from`` are not read; else its

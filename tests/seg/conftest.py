@@ -57,13 +57,9 @@ def run_command():
 
     def run(module: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=cwd,
-        )
+            [sys.executable, "-m", module, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
+            text=True, timeout=300, cwd=cwd,
+        )  # fmt: skip
 
     return run
 

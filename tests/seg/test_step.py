@@ -17,15 +17,12 @@ from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch
 
 BASE = TrainConfig(
-    method="minent",
-    loss="entropy",
-    reduction="mean",
-    max_steps=10,
+    method="minent", loss="entropy", reduction="mean", max_steps=10,
     model=dataclasses.replace(MODEL, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, head_factor=10.0, horizon=20),
     weights=WeightConfig(target_main=0.3, target_aux=0.1, adversarial_main=0.2, adversarial_aux=0.05, relative=False),
     discriminator=DiscriminatorConfig(lr=1e-3, channels=4),
-)
+)  # fmt: skip
 
 
 def weighted(**weights: float) -> TrainState:

@@ -21,12 +21,9 @@ from seg.scores.described_metrics import described_metrics as described_by_seg
 
 
 def write_run(
-    path: Path,
-    config: dict[str, Any],
-    lines: list[dict[str, Any]],
-    evaluation: dict[str, Any] | None,
+    path: Path, config: dict[str, Any], lines: list[dict[str, Any]], evaluation: dict[str, Any] | None,
     info: MetricsInfo,
-) -> Path:
+) -> Path:  # fmt: skip
     """A run folder; without ``evaluation`` one that has not finished."""
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(yaml.safe_dump(config))
@@ -48,18 +45,16 @@ def seg_run(
         {"step": 20, "val/miou": miou, "label_free/im": 0.4, "target/entropy": 0.5},
     ]
     evaluation = {
-        "miou": miou,
-        "per_class_iu": {"road": 0.9, "pole": 0.25, "train": None},
-        "per_class_label_share": {"road": 0.97, "pole": 0.025, "train": 0.005},
-        "pixel_accuracy": 0.8,
+        "miou": miou, "per_class_iu": {"road": 0.9, "pole": 0.25, "train": None},
+        "per_class_label_share": {"road": 0.97, "pole": 0.025, "train": 0.005}, "pixel_accuracy": 0.8,
         "reliability": {"pixels": [0, 30, 70], "confidence": [None, 0.5, 0.9], "accuracy": [None, 0.4, 0.7]},
         "entropy_histogram": {"edges": [0.0, 0.5, 1.0], "wrong": [10, 20], "right": [60, 10]},
         "label_free": {"im": 0.4, "largest_class_share": 0.5},
         "checkpoints": {"last": {"step": 20, "miou": miou}, "best": {"step": 10, "miou": miou + 0.01}},
         "protocol": {"upsampling": "bilinear"},
-    }
+    }  # fmt: skip
     run = write_run(
-        path, config, lines, evaluation if finished else None, described_by_seg(19, uses_target=method != "source")
+        path, config, lines, evaluation if finished else None, described_by_seg(19, adapts=method != "source")
     )
     for image in ("a", "b"):
         for view in ("image", "prediction", "entropy", "label", "wrong", "confidently-wrong"):

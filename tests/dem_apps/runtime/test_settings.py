@@ -156,20 +156,12 @@ def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> 
         parse("--help")
     shown = " ".join(capsys.readouterr().out.split())
     for line in (
-        "Train something.",
-        "settings:",
-        "--loss {none,entropy,adadem} objective (default: adadem)",
-        "--optimizer {adamw,sgd} optimiser (default: adamw)",
-        "--checkpoint {last,best} which checkpoint",
-        "--max-steps N steps (default: 100)",
-        "--learning-rate X step size (default: 0.1)",
-        "--hyperparameters HYPERPARAMETERS of the algorithm",
-        "--classes N,N ids to keep",
-        "how much is said:",
-        "--verbose 100 % more lines",
-        "source:",
-        "--source.root ROOT folder of the data",
-    ):
+        "Train something.", "settings:", "--loss {none,entropy,adadem} objective (default: adadem)",
+        "--optimizer {adamw,sgd} optimiser (default: adamw)", "--checkpoint {last,best} which checkpoint",
+        "--max-steps N steps (default: 100)", "--learning-rate X step size (default: 0.1)",
+        "--hyperparameters HYPERPARAMETERS of the algorithm", "--classes N,N ids to keep", "how much is said:",
+        "--verbose 100 % more lines", "source:", "--source.root ROOT folder of the data",
+    ):  # fmt: skip
         assert f" {line} " in shown, line
 
 

@@ -178,13 +178,8 @@ def test_expressions_of_the_zoo_are_read_and_never_run() -> None:
     assert hyperparameter("ent_coef", "lin_0.001")(0.5) == pytest.approx(0.0005)
     assert hyperparameter("n_steps", 128.0) == 128
     for text in (
-        "dict(a=open('x'))",
-        "__import__('os')",
-        "dict(a=nn.Sequential)",
-        "dict(**{})",
-        "[i for i in (1,)]",
-        "(",
-    ):
+        "dict(a=open('x'))", "__import__('os')", "dict(a=nn.Sequential)", "dict(**{})", "[i for i in (1,)]", "(",
+    ):  # fmt: skip
         with pytest.raises(InputError, match=r"policy_kwargs: .* is not an expression of numbers"):
             hyperparameter("policy_kwargs", text)
     with pytest.raises(InputError, match="expected a mapping"):

@@ -26,12 +26,8 @@ from rl.fast.ppo import FastPPO
 
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
-    ("adadem", {}),
-    ("cadf", {}),
-    ("dem", {"tau": 0.8, "alpha": 1.2}),
-    ("adadem-norm", {}),
-    ("adadem-mec", {}),
-]
+    ("adadem", {}), ("cadf", {}), ("dem", {"tau": 0.8, "alpha": 1.2}), ("adadem-norm", {}), ("adadem-mec", {}),
+]  # fmt: skip
 TABLE = "entropy_objective.0.class_marginals"
 
 
