@@ -34,8 +34,8 @@ METRICS = (
 )
 SCORES = (
     Score("miou", "mean IoU %, last", "higher", "end of training", scale=100, digits=2),
-    Score("checkpoints.best.miou", "mean IoU %, best", "higher", "chosen with target labels", True, 100, 2),
     Score("checkpoints.selected.miou", "mean IoU %, selected", "higher", scale=100, digits=2),
+    Score("checkpoints.best.miou", "mean IoU %, best", "higher", "chosen with target labels", True, 100, 2),
     Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", "lower"),
