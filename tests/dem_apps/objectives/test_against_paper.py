@@ -14,35 +14,17 @@ from dem_apps.fused.build_kernel import load_kernel
 
 C = 7
 CASES: list[tuple[str, dict[str, Any]]] = [
-    ("entropy", {}),
-    ("entropy", {"balance": 0.0}),
-    ("cadf", {}),
-    ("dem", {}),
-    ("dem", {"tau": 0.5}),
-    ("dem", {"tau": 1.3, "alpha": 1.4}),
-    ("dem", {"tau": 0.7, "alpha": 0.0}),
-    ("adadem", {}),
-    ("adadem", {"momentum": 1.0}),
-    ("adadem", {"momentum": 0.01}),
-    ("adadem", {"alpha": 0.5}),
-    ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}),
-    ("adadem", {"norm": "linf"}),
-    ("adadem", {"balance": 0.2}),
-    ("adadem", {"delta": "entropy"}),
-    ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}),
-    ("adadem", {"delta": "entropy", "norm": "linf"}),
-    ("adadem-norm", {}),
-    ("adadem-norm", {"alpha": 0.6}),
-    ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
-    ("adadem-norm", {"norm": "linf", "delta": "entropy"}),
-    ("adadem-mec", {}),
-    ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}),
-    ("robust-entropy", {}),
-    ("robust-entropy", {"eta": 0.7}),
-    ("max-squares", {}),
-    ("info-max", {"balance": 0.4}),
-    ("info-max", {}),
-]
+    ("entropy", {}), ("entropy", {"balance": 0.0}), ("cadf", {}), ("dem", {}), ("dem", {"tau": 0.5}),
+    ("dem", {"tau": 1.3, "alpha": 1.4}), ("dem", {"tau": 0.7, "alpha": 0.0}), ("adadem", {}),
+    ("adadem", {"momentum": 1.0}), ("adadem", {"momentum": 0.01}), ("adadem", {"alpha": 0.5}),
+    ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}), ("adadem", {"norm": "linf"}),
+    ("adadem", {"balance": 0.2}), ("adadem", {"delta": "entropy"}),
+    ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}), ("adadem", {"delta": "entropy", "norm": "linf"}),
+    ("adadem-norm", {}), ("adadem-norm", {"alpha": 0.6}), ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
+    ("adadem-norm", {"norm": "linf", "delta": "entropy"}), ("adadem-mec", {}),
+    ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}), ("robust-entropy", {}), ("robust-entropy", {"eta": 0.7}),
+    ("max-squares", {}), ("info-max", {"balance": 0.4}), ("info-max", {}),
+]  # fmt: skip
 # shape, class dimension, reduction, whether some elements are masked
 STEPS = [
     ((5, C, 3, 4), 1, "mean", False),
@@ -53,12 +35,9 @@ STEPS = [
     ((2, C, 9), -2, "balanced", False),
 ]
 FORMS = [
-    ("reference", torch.float64),
-    ("eager", torch.float64),
-    ("reference", torch.float32),
-    ("eager", torch.float32),
+    ("reference", torch.float64), ("eager", torch.float64), ("reference", torch.float32), ("eager", torch.float32),
     ("compiled", torch.float32),
-]
+]  # fmt: skip
 needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
 
 

@@ -39,26 +39,18 @@ def test_a_seg_run(tmp_path: Path) -> None:
     assert all(len(kinds) == 1 for kinds in drawn)  # no label-free curve beside one that labels give
 
 
-def test_source_only_names_no_loss(tmp_path: Path) -> None:
+def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_path: Path) -> None:
     runs = [seg_run(tmp_path / "source", method="source"), seg_run(tmp_path / "control", loss="none")]
-    text = text_of(page(*runs))
-    assert "method source minent loss – none" in text
-    text = text_of(page(runs[0]))
-    assert "method source seed 0" in text
-    assert "The effect of training" not in text
-
-
-def test_a_picture_that_is_the_same_in_all_runs_stands_once(tmp_path: Path) -> None:
-    runs = [seg_run(tmp_path / name, loss=name) for name in ("none", "adadem")]
     for run in runs:
         write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
-    alts = re.findall(r'alt="([^"]+)"', source := page(*runs))
-    assert ("image of a, none" in alts, "image of a, adadem" in alts, "image of b, adadem" in alts) == (
-        True,
-        False,
-        True,
-    )
-    assert "none, adadem</figcaption>" in source
+    source = page(*runs)
+    assert "method source minent loss – none" in text_of(source)
+    pictures = [f"image of {name}" for name in ("a, source", "a, control", "b, source", "b, control")]
+    assert [f'alt="{name}"' in source for name in pictures] == [True, False, True, True]
+    assert "source, control</figcaption>" in source
+    alone = text_of(page(runs[0]))
+    assert "method source seed 0" in alone
+    assert "The effect of training" not in alone
 
 
 def test_runs_of_two_tasks_are_not_compared(tmp_path: Path) -> None:
