@@ -121,7 +121,7 @@ class Result:
         columns = ("before", "after", "difference") if self.adapted else ("before",)
         texts = [[f"{100 * row[column]:{'+' * (column == 'difference')}.1f}" for column in columns] for row in shown]
         rows = [[row["class"], *cells] for row, cells in zip(shown, texts, strict=True)]
-        return [["class", *(f"{column} %" for column in columns)], *rows]
+        return [["class", *(f"{column} %" for column in (columns if self.adapted else ["share"]))], *rows]
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
