@@ -1,6 +1,6 @@
 # make demo   a fresh machine to a page: .venv, both applications, then source, control and the best recipe side by side
 # make test   the same and what the tests need, then the whole fast suite
-# make docs   the site of docs/, in build/docs
+# make docs   the site of docs/, in build/docs, and the notebooks of examples/, which are run
 # make check  format, lint, types, tests
 # make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
 
@@ -9,7 +9,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.installed-dev
-DOCS_READY := $(VENV)/.installed-docs
 LOWEST := .venv-lowest
 LOWEST_READY := $(LOWEST)/.installed
 # Cityscapes' own scores, for one test. Without its dependencies: one is the backport `typing`, older than the Python here.
@@ -33,8 +32,9 @@ demo: $(INSTALLED)
 	$(BIN)/python -m dem_apps.report $$run/source/seed0 $$run/control/seed0 $$run/best/seed0 --out $$run/report.html
 
 # Warnings are errors, a link that leads nowhere among them. Nothing is fetched.
-docs: $(DOCS_READY)
+docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/docs/test_pages.py -k ipynb
 	@echo "build/docs/index.html"
 
 # One torch thread per test process: two processes on two cores are faster than two threads in each.
@@ -68,10 +68,6 @@ $(INSTALLED): pyproject.toml
 $(READY): $(INSTALLED)
 	$(BIN)/python -m pip install -q -e ".[dev]"
 	$(BIN)/python -m pip install -q $(CITYSCAPES)
-	touch $@
-
-$(DOCS_READY): $(INSTALLED)
-	$(BIN)/python -m pip install -q -e ".[docs]"
 	touch $@
 
 $(LOWEST_READY): pyproject.toml tests/lowest_versions.py $(READY)

@@ -21,7 +21,15 @@ from seg.models.predictor import upsampled, upsampled_bands
 
 @dataclass(frozen=True)
 class PredictedImage:
-    """A prediction at the size of its image. In a notebook it shows itself."""
+    """A prediction at the size of its image. In a notebook it shows itself.
+
+    >>> from seg.data.labels import named_classes
+    >>> logits = torch.zeros(1, 2, 4, 6)
+    >>> logits[:, 1, :1] = 9.0
+    >>> image = np.zeros((4, 6, 3), np.uint8)
+    >>> PredictedImage(image, logits, named_classes(["sky", "road"]), align_corners=False).shares
+    {'sky': 0.75, 'road': 0.25}
+    """
 
     image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
     logits: Tensor  #: (1, C, h, w) float32, on the CPU

@@ -54,7 +54,14 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network to predict with, to adapt and to save."""
+    """A network to predict with, to adapt and to save; :func:`seg.load` opens one.
+
+    >>> import seg
+    >>> network = seg.build_model("unet", encoder="resnet18", num_classes=3, depth=3)
+    >>> predictor = TrainedNetwork("mine", network, 3, Description(), write=network.save_pretrained)
+    >>> [prediction.entropy.shape for prediction in predictor.each(np.zeros((2, 64, 96, 3), np.uint8))]
+    [(64, 96), (64, 96)]
+    """
 
     spec: str  #: the SPEC that was opened
     network: nn.Module  #: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``

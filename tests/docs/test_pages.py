@@ -25,17 +25,18 @@ from dem_apps.objectives import objective_options
 from dem_apps.runtime.files import cache_dir
 
 ROOT: Path = pages.ROOT
-TEXTS = {pages.named(page): page.read_text(encoding="utf-8") for page in pages.PAGES}
-COMMANDS = [command for file in (*pages.PAGES, *pages.CONFIGS) for command in pages.commands(file)]
+TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
+COMMANDS = [command for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS) for command in pages.commands(file)]
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
 #: As ``wc -w`` counts, all pages but the appendix.
 MOST_WORDS = 15_000
 MOST_HOPS = 3
 
 
-def with_blocks(language: str) -> list[str]:
-    """Pages with something to run."""
-    return [name for name, text in TEXTS.items() if any(b.language == language and b.run for b in pages.blocks(text))]
+def with_blocks(language: str) -> list[Any]:
+    """Pages with something to run; a notebook takes a minute."""
+    names = [name for name, text in TEXTS.items() if any(b.language == language and b.run for b in pages.blocks(text))]
+    return [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(".ipynb")) for name in names]
 
 
 @pytest.mark.parametrize("page", with_blocks("python"))
@@ -181,6 +182,6 @@ def test_every_page_is_in_the_index_and_in_the_menu_of_the_site() -> None:
 
 
 def test_the_pages_are_short() -> None:
-    words = {name: len(text.split()) for name, text in TEXTS.items()}
+    words = {name: len(text.split()) for name, text in TEXTS.items() if name.endswith(".md")}
     assert words.pop("docs/appendix.md") <= 5_000
     assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])

@@ -76,11 +76,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_same_seed_twice_writes_the_same_numbers(unbroken: Path, tmp_path: Path) -> None:
-    run(*SMALL, "--run-dir", tmp_path / "again")
-    assert_same_run(unbroken, tmp_path / "again")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -253,22 +248,6 @@ def test_mistakes_are_one_sentence(
     assert exit.value.code == 2
     assert sentence in error
     assert len(error.strip().splitlines()) == 1
-
-
-def test_a_used_run_folder_is_refused_by_the_command(unbroken: Path) -> None:
-    before = (unbroken / "metrics.jsonl").read_bytes()
-    done = subprocess.run(command(*SMALL, "--run-dir", unbroken), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {unbroken}: holds another run")
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert (unbroken / "metrics.jsonl").read_bytes() == before
-
-
-def test_a_resumed_run_keeps_its_settings(unbroken: Path, capsys: Any) -> None:
-    with pytest.raises(SystemExit) as exit:
-        run_command(lambda: rl.train.main(["--run-dir", str(unbroken), "--resume", "--loss", "entropy"]))
-    assert exit.value.code == 2
-    assert "was started with 'adadem', not 'entropy'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

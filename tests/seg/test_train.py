@@ -15,7 +15,7 @@ from PIL import Image
 from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
 from support.report_runs import page, text_of
-from support.same_state import contents, same
+from support.same_state import same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
@@ -254,15 +254,6 @@ def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, source, tiny_fla
     assert process.returncode == 2
     assert "the image cannot be read, it is damaged or cut short" in process.stderr
     assert process.stderr.count("\n") == 1
-
-
-def test_an_existing_run_is_never_overwritten(finished, tiny_flags, train_here):
-    run, _ = finished
-    before = contents(run)
-    process = train_here(*tiny_flags, "--run-dir", str(run))
-    assert process.returncode == 2
-    assert "holds another run, which is never overwritten" in process.stderr
-    assert contents(run) == before
 
 
 def test_the_demo_config_file_is_the_default():

@@ -1,13 +1,15 @@
 """The pages taken apart: code blocks, command lines, links and anchors.
 
-A block ``python`` is run, all blocks of a page in order and in one namespace, and a block ``sh`` by the slow test,
-unless the line before it is ``<!-- not run: why -->``. Other command lines are only parsed. A file of this repository
-is named from its root, ``seg/train.py``, and a name in it as ``seg/train.py::train``.
+Notebooks are read as pages, their code as blocks. A block ``python`` is run, all blocks of a page in order and in one
+namespace, and a block ``sh`` by the slow test, unless the line before it is ``<!-- not run: why -->``. Other command
+lines are only parsed. A file of this repository is named from its root, ``seg/train.py``, and a name in it as
+``seg/train.py::train``.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 import sys
@@ -19,6 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 #: What reads the command line, by the name it has in the commands' modules.
 READERS = ("parse_config", "parse_search", "_options")
@@ -48,6 +51,15 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def text_of(file: Path) -> str:
+    """A file's text, of a notebook as a page in Markdown."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".ipynb":
+        return text
+    cells = [("".join(cell["source"]), cell["cell_type"]) for cell in json.loads(text)["cells"]]
+    return "\n\n".join(source if kind == "markdown" else f"```python\n{source}\n```" for source, kind in cells) + "\n"
+
+
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page."""
     found = re.finditer(r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```$", text, flags=re.S | re.M)
@@ -61,7 +73,7 @@ def prose(text: str) -> str:
 
 def commands(file: Path) -> list[Command]:
     """The command lines ``python -m seg.train …`` of a page or of the comments of a YAML file."""
-    text = re.sub(r"\\\n#?\s*", " ", file.read_text(encoding="utf-8"))
+    text = re.sub(r"\\\n#?\s*", " ", text_of(file))
     found: list[Command] = []
     for match in re.finditer(r"-m (?:-- )?((?:seg|rl|dem_apps)\.\w+)([^`\n]*)", text):
         arguments: list[str] = []
