@@ -150,7 +150,7 @@ def styled_source(
 
 #: What a row's numbers say, the higher the better; ``worth`` is what the default's share and best state go by.
 SIGNS: dict[str, Callable[[Row], float]] = {
-    "worth": lambda row: _times(row, "stability") * _times(row, "classes"),
+    "worth": lambda row: _times(row, "stability") ** 2 * _times(row, "classes"),
     "stability": lambda row: _times(row, "stability"),
     "classes": lambda row: _times(row, "classes"),
     "entropy": lambda row: -_times(row, "entropy"),

@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from dem_apps.report.intervals import LEVEL
 from seg.adaptation.evidence import Evidence
 
-#: Least worth after / before: on photographs a share of the statistics that harmed had 0.96, and those that gained
-#: 0.98 or more (docs/adaptation.md).
-LEAST_WORTH = 0.97
+#: Least worth after / before, the square of the stability times the effective number of classes.
+LEAST_WORTH = 0.95
 #: Least effective number of classes after / before: small classes are lost before stability shows it.
-LEAST_CLASSES = 0.93
+LEAST_CLASSES = 0.9
 #: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
 #: stable, so that nothing else is compared with it.
 REGAINED_CLASSES = 2.0
 #: Least mean entropy after / before; below, the network is certain of nearly everything.
-LEAST_ENTROPY = 0.2
+LEAST_ENTROPY = 0.4
 _RESAMPLES = 2000
 
 

@@ -54,11 +54,12 @@ class Evidence:
         return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
 
     def worth_on(self, reference: Evidence) -> float:
-        """:meth:`stability_on` times the effective number of classes: the higher, the better of two adaptations.
+        """Square of :meth:`stability_on` times the effective number of classes: the higher, the better of two.
 
-        Stability alone is high where few classes are left, and the number of classes where predictions are noise.
+        Stability alone is high where few classes are left, and the number of classes where predictions are noise; that
+        stability counts twice keeps unshifted images from all of their statistics (docs/adaptation.md).
         """
-        return self.stability_on(reference) * self.effective_classes
+        return self.stability_on(reference) ** 2 * self.effective_classes
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from seg.data.statistics import spread_batches
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
 #: The shares among which the best is taken, and how many times as much it has to be worth as the first.
-SHARES, LEAST_GAIN = (0.3, 0.5, 1.0), 1.03
+SHARES, LEAST_GAIN = (0.3, 0.5, 1.0), 1.01
 #: Images on which the shares are compared.
 _COMPARED_ON = 16
 
