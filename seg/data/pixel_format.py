@@ -1,12 +1,12 @@
-"""The pixel format of a run: 8-bit RGB in ImageNet's normalisation, or bands with measured statistics.
+"""The pixel format of a run: 8-bit RGB in its encoder's normalisation, or bands with measured statistics.
 
 Shapes: H × W pixels, B bands.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import read_json, required
 
-#: Mean and standard deviation of ImageNet in RGB, 0 to 1: what the encoders' published weights expect.
+#: Mean and standard deviation of ImageNet in RGB, 0 to 1: what most encoders' published weights expect.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: In the folder of a run that does not see 8-bit RGB.
+#: In the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
 PIXELS_FILE = "pixels.json"
 MOST_BANDS = 512
 #: Percentiles of a band that become black and white in previews, and most pixels that they are taken of.
@@ -36,24 +36,19 @@ class PixelFormat:
 
     bands: int = 3  #: B
     dtype: str = "uint8"  #: numpy's name of the numbers that the training images hold
-    mean: tuple[float, ...] = ()  #: B numbers in the images' own units; empty for 8-bit RGB, which has ImageNet's
-    std: tuple[float, ...] = ()  #: B standard deviations
+    #: What becomes 0, B numbers: of 8-bit RGB on the scale from 0 to 1, of others in the images' own units.
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD  #: what becomes 1, likewise
     shown: tuple[int, int, int] = (0, 1, 2)  #: the bands that are displayed as red, green and blue, counted from 0
     measured_on: str = ""  #: a description of the images that mean and deviation are of
+    is_rgb: bool = False  #: whether the images are 8-bit RGB
 
     def __post_init__(self) -> None:
-        if self.is_rgb:
-            return
         numbers = (*self.mean, *self.std)
         if len(self.mean) != self.bands or len(self.std) != self.bands or not all(map(math.isfinite, numbers)):
             raise InputError(f"pixels: expected {self.bands} finite means and deviations, one for each band")
         if min(self.std) <= 0 or not all(0 <= band < self.bands for band in self.shown) or len(self.shown) != 3:
             raise InputError("pixels: expected deviations above 0, and three bands to show that there are")
-
-    @property
-    def is_rgb(self) -> bool:
-        """Whether it is 8-bit RGB in ImageNet's normalisation."""
-        return not self.mean
 
     @property
     def described(self) -> str:
@@ -65,7 +60,7 @@ class PixelFormat:
     def normalised(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
         """(H, W, B) as read → (B, H, W) float32 as the network takes it; 0, the mean, where ``valid`` is False."""
         if self.is_rgb:
-            result = normalised(values)
+            result = normalised(values, self.mean, self.std)
         else:
             mean, std = (np.asarray(numbers, np.float32) for numbers in (self.mean, self.std))
             result = torch.from_numpy(np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1), np.float32))
@@ -99,11 +94,12 @@ class PixelFormat:
         return {**asdict(self), "shown": [band + 1 for band in self.shown]}
 
 
-RGB = PixelFormat()
+#: In ImageNet's normalisation.
+RGB = PixelFormat(is_rgb=True)
 
 
 def read_format(folder: Path) -> PixelFormat:
-    """The format in a folder's file; 8-bit RGB where there is none."""
+    """The format in a folder's file; 8-bit RGB in ImageNet's normalisation where there is none."""
     file = folder / PIXELS_FILE
     if not file.is_file():
         return RGB
@@ -114,26 +110,26 @@ def read_format(folder: Path) -> PixelFormat:
         first, second, third = (int(band) - 1 for band in document["shown"])
         return PixelFormat(
             document["bands"], np.dtype(document["dtype"]).name, mean, std, (first, second, third),
-            str(document.get("measured_on", "")),
+            str(document.get("measured_on", "")), document.get("is_rgb") is True,
         )  # fmt: skip
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{file}: {error}") from error
 
 
-def normalisation_table(mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
-    """(1, 256, 3): what each of the 256 values of a channel becomes; ``mean`` and ``std`` are on the scale 0 to 1."""
+@functools.cache
+def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
+    """(1, 256, 3): what each of the 256 values of a channel becomes."""
     levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
     table = (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
     return table.astype(np.float32, copy=False)
 
 
-_IMAGENET = normalisation_table(IMAGENET_MEAN, IMAGENET_STD)
-
-
-def normalised(image_hwc: NDArray[np.uint8], table: NDArray[np.float32] = _IMAGENET) -> Tensor:
-    """(H, W, 3) uint8 → (3, H, W) float32 by a :func:`normalisation_table`."""
+def normalised(
+    image_hwc: NDArray[np.uint8], mean: tuple[float, ...] = IMAGENET_MEAN, std: tuple[float, ...] = IMAGENET_STD
+) -> Tensor:
+    """(H, W, 3) uint8 → (3, H, W) float32; mean and deviation are on the scale 0 to 1."""
     # the same numbers as by arithmetic, in a fifth of its time
-    return torch.from_numpy(np.ascontiguousarray(cv2.LUT(image_hwc, table).transpose(2, 0, 1)))
+    return torch.from_numpy(np.ascontiguousarray(cv2.LUT(image_hwc, _table(mean, std)).transpose(2, 0, 1)))
 
 
 def kind_of(dtype: str) -> str:

@@ -17,6 +17,7 @@ from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2
 from seg.models.deeplabv2_advent import build_advent_network
 from seg.models.network import SegmentationNetwork
+from seg.models.pretrained import load_encoder, weights_file
 from seg.models.smp_network import SMP_NETWORKS
 
 #: A run's copy of the ``config.json`` that describes its network, so that the folder it came from may be deleted.
@@ -73,7 +74,8 @@ def build_model(
         num_classes: C.
         output_stride: input pixels per feature of the encoder; None is the network's default.
         depth: stages of the encoder in use; None is the network's default.
-        weights: name of pretrained encoder weights such as ``imagenet``, or None for a random start.
+        weights: of the encoder: a name such as ``imagenet``, a file, or None for a random start. ImageNet's of
+            ``tu-tf_efficientnet_lite0`` to 2 are read from the package of the extra ``pretrained`` where it is installed.
         bands: of the images; pretrained weights of the first convolution are repeated over other bands than 3.
         options: of that network alone.
 
@@ -93,9 +95,15 @@ def build_model(
     if bands != 3 and "bands" not in signature.parameters:
         raise InputError(f"model: {name} sees 3 bands, and the images have {bands}; take deeplabv2, or unet")
     given |= {} if bands == 3 else {"bands": bands}
+    # the last two refuse weights themselves
+    file = None if name in ("pretrained", "deeplabv2-advent") else weights_file(encoder, weights)
+    weights = None if file is not None else weights
     try:
         signature.bind(encoder, num_classes, weights=weights, **given)
     except TypeError as error:
         own = [each for each in signature.parameters if each not in ("encoder", "num_classes", "weights", "bands")]
         raise InputError(f"model: {name} {error}; its options are {', '.join(own) or 'none'}") from error
-    return builder(encoder, num_classes, weights=weights, **given)
+    network = builder(encoder, num_classes, weights=weights, **given)
+    if file is not None:
+        load_encoder(network.encoder, encoder, file)
+    return network

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from seg.data.pixel_format import (
     PIXELS_FILE,
     RGB,
     PixelFormat,
-    normalisation_table,
     normalised,
     read_format,
 )
@@ -88,16 +86,12 @@ class Description:
         """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
         if not self.pixels.is_rgb:
             return self.pixels.normalised(image_hwc, valid)
-        result = normalised(image_hwc, self._table)
+        result = normalised(image_hwc, tuple(self.mean), tuple(self.std))
         if self.order == "bgr":
             result = result.flip(0)
         if valid is not None:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
-
-    @cached_property
-    def _table(self) -> NDArray[np.float32]:
-        return normalisation_table(self.mean, self.std)
 
     def logits(self, output: Any) -> Tensor:
         """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
@@ -151,7 +145,7 @@ def read_description(
         classes = known.get("classes") or named_classes([f"class {index}" for index in range(outputs)])
         known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
     with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
-        mean, std = _normalisation(document) if pixels.is_rgb else usual_normalisation(pixels)
+        mean, std = _normalisation(document) if pixels.is_rgb else (pixels.mean, pixels.std)
         return Description(mean, std, **known)
 
 
@@ -164,11 +158,6 @@ def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> li
             "beside its weights, with image_mean and image_std, would say another"
         )
     return notes
-
-
-def usual_normalisation(pixels: PixelFormat) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of a run: ImageNet's of 8-bit RGB, else those of the bands."""
-    return (IMAGENET_MEAN, IMAGENET_STD) if pixels.is_rgb else (pixels.mean, pixels.std)
 
 
 def write_description(description: Description, folder: Path) -> None:

@@ -20,7 +20,7 @@ _CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.
 class SegmentationNetwork(
     nn.Module, PyTorchModelHubMixin, library_name="dem-apps", tags=["semantic-segmentation"], model_card_template=_CARD
 ):  # fmt: skip
-    """(B, 3, H, W) images, RGB in ImageNet's normalisation or bands in the run's → logits (B, C, h, w) by head.
+    """(B, 3, H, W) images, RGB or bands in the run's normalisation → logits (B, C, h, w) by head.
 
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights. huggingface_hub's mixin
     brings ``save_pretrained(folder)``, ``from_pretrained(folder)`` of the class, and ``push_to_hub(name)``.

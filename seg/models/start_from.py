@@ -9,17 +9,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from seg.config import chosen_by
+from seg.config import ModelConfig, chosen_by
 from seg.data.labels import ClassSet
+from seg.data.pixel_format import RGB, PixelFormat, read_format
 from seg.models.description import Description, PlainLogits
 from seg.models.smp_network import preprocessing
 from seg.models.trained import ENCODER, only_encoder, open_trained, read_run
-from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights
+from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights, over_bands
 
 FLAG = "--model.start-from"
 _SHOWN = 4
@@ -37,11 +39,10 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     if alone:
         given |= {name: value for name, value in own.items() if not name.startswith(ENCODER)}
         notes.append(f"{FLAG}: {source} holds an encoder alone; the heads begin at random")
-    for name in _over_bands(given, own):
-        before, now = given[name].shape[1], own[name].shape[1]
+    for name, value in over_bands(given, own, ENCODER).items():
+        before, now = given[name].shape[1], value.shape[1]
         notes.append(f"{FLAG}: {name} of {source} sees {before} bands; its weights are repeated over {now}")
-        # scaled so that bands alike give what they gave before
-        given[name] = given[name][:, [band % before for band in range(now)]] * (before / now)
+        given[name] = value
     replaced = _of_other_classes(given, own)
     if replaced:
         name = min(replaced)
@@ -93,16 +94,6 @@ def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
     return different if alike and len(pairs) == 1 else set()
 
 
-def _over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
-    """Names of the encoder's convolutions that differ by the number of bands that they see and by nothing else."""
-    pairs = {name: (value, given[name]) for name, value in own.items() if name.startswith(ENCODER) and name in given}
-    return [
-        name
-        for name, (ours, theirs) in pairs.items()
-        if ours.ndim == theirs.ndim == 4 and ours.shape != theirs.shape and ours[:, 0].shape == theirs[:, 0].shape
-    ]
-
-
 def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> None:
     """Compares names in their order: colours are for display, and ids differ between data sets."""
     for output, (their, our) in enumerate(zip(theirs.names, ours.names, strict=False)):
@@ -113,18 +104,27 @@ def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> Non
             )
 
 
-def about_encoder(encoder: str, weights: str | None) -> list[str]:
-    """A note on the images of an encoder's published weights, if training here does something else with its own."""
-    found = preprocessing({"encoder_name": encoder, "encoder_weights": weights}) if weights else None
-    return _about_images(f"the '{weights}' weights of {encoder}", Description(*found.values())) if found else []
+def normalisation(model: ModelConfig) -> PixelFormat:
+    """8-bit RGB as the weights saw it that a training starts from; ImageNet's where there are none or none says."""
+    found: Any = None
+    start = None if model.start_from is None else Path(model.start_from)
+    if start is not None and (start / "config.yaml").is_file():
+        pixels = read_format(start)
+        return pixels if pixels.is_rgb else RGB
+    if start is not None and (start / "config.json").is_file():
+        description = open_trained(str(start)).description
+        if description.pixels.is_rgb and description.order == "rgb":
+            found = {"image_mean": description.mean, "image_std": description.std}
+    elif start is None and model.encoder_weights is not None:
+        found = preprocessing({"encoder_name": model.encoder, "encoder_weights": model.encoder_weights})
+    if found is None:
+        return RGB
+    return PixelFormat(mean=tuple(found["image_mean"]), std=tuple(found["image_std"]), is_rgb=True)
 
 
 def _about_images(source: str, description: Description) -> list[str]:
-    usual = Description()
-    if (description.order, description.mean, description.std) == (usual.order, usual.mean, usual.std):
+    """A note on images whose order of colours is not that of training here, which has the mean and deviation."""
+    if description.order == "rgb":
         return []
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (description.mean, description.std))
-    return [
-        f"{source} saw images as {description.order.upper()} with mean {mean} and deviation {std}; training here "
-        "normalises by ImageNet's in RGB"
-    ]
+    return [f"{source} saw images as BGR with mean {mean} and deviation {std}; training here has ImageNet's in RGB"]

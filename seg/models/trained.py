@@ -38,7 +38,6 @@ from seg.models.description import (
     Description,
     PlainLogits,
     read_description,
-    usual_normalisation,
     write_description,
     write_json,
 )
@@ -166,10 +165,9 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
     network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
     load_weights(network, state["model"], where)
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
-    mean, std = usual_normalisation(pixels)
     size = None if config.target.size is None else (config.target.size[0], config.target.size[1])
     description = Description(
-        mean, std, size=size, pixels=pixels, classes=classes, align_corners=config.model.align_corners
+        pixels.mean, pixels.std, size=size, pixels=pixels, classes=classes, align_corners=config.model.align_corners
     )
 
     def write(new: Path) -> None:

@@ -124,6 +124,22 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -
         module.load_state_dict(weights)
 
 
+def over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: str = "") -> dict[str, Tensor]:
+    """The convolutions below a name that differ from ours by their number of bands alone, repeated over ours.
+
+    They are scaled so that bands alike give what they gave before.
+    """
+    spread = {}
+    for name, value in own.items():
+        theirs = given.get(name)
+        if theirs is None or not name.startswith(below) or value.ndim != 4 or theirs.ndim != 4:
+            continue
+        before, now = theirs.shape[1], value.shape[1]
+        if before != now and value[:, 0].shape == theirs[:, 0].shape:
+            spread[name] = theirs[:, [band % before for band in range(now)]] * (before / now)
+    return spread
+
+
 def weights_content(weights: Mapping[str, Tensor], safe: bool = True, key: str | None = None) -> bytes:
     """The bytes of a file of weights: safetensors, or torch's with the weights under ``key``."""
     # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
