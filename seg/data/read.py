@@ -5,6 +5,7 @@ Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF. Shapes:
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
@@ -29,6 +30,8 @@ from seg.data.rasters import Georeference, Header
 _ORIENTATION, _PHOTOMETRIC, _SAMPLES = 0x0112, 0x0106, 0x0115
 _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
+#: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
+_ENDS, _TAIL = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND"}, 1 << 12
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
 #: Formats of photographs with EXIF, but for TIFF, which Pillow turns unasked.
@@ -90,6 +93,23 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     # Pillow turns a TIFF as its EXIF says, and rasterio does not
     upright = rgb.values.shape[:2] == header.size[::-1]
     return ImagePixels(rgb.values, *rasters.read_beside(file)) if upright else rgb
+
+
+def cut_short(file: Path) -> bool:
+    """Whether an image has no end, or cannot be read at all; of a TIFF it is not said."""
+    if rasters.is_tiff(file):
+        return False
+    with open(file, "rb") as opened:
+        begin, length = opened.read(2), opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, length - _TAIL))
+        if (end := _ENDS.get(begin)) is not None and end in opened.read():
+            return False
+    try:
+        with opened_image(file) as picture:
+            picture.load()
+    except InputError:
+        return True
+    return False
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:

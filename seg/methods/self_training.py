@@ -120,7 +120,7 @@ class SelfTraining(Method):
             label = torch.where(pasted, source_label, label)
             weight = torch.where(pasted, 1.0, weight)
         if self.settings.strong_view:
-            images = recoloured(images, generators(draws, purpose + 1))
+            images = recoloured(images, generators(draws, purpose + 1), self.network.pixels)
         logits = self.network(images, "target")
         loss = self._cross_entropy(logits, label, weight)
         objective, values = self.objectives(logits, ~pasted if valid is None else ~pasted & valid)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
 from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
+from seg.data.pixel_format import RGB, PixelFormat
 
 #: Colour jitter and blur of DACS and DAFormer: how often, and how much.
 _JITTER_PROBABILITY, _JITTER = 0.8, 0.2
@@ -54,15 +54,15 @@ def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
     return inside
 
 
-def recoloured(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+def recoloured(images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB) -> Tensor:
     """Brightness, contrast, saturation and hue jittered, and blurred, each image for itself: (B, 3, H, W) → the same.
 
-    With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022). Images of other than three
-    bands have no colours that could be jittered, and are blurred alone.
+    With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022). Images that are no RGB
+    have no colours that could be jittered, and are blurred alone.
     """
-    if images.shape[1] != len(IMAGENET_MEAN):
+    if not pixels.is_rgb:
         return torch.stack([_blurred(image, *_draws(draw)[0]) for image, draw in zip(images, draws, strict=True)])
-    mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (IMAGENET_MEAN, IMAGENET_STD))
+    mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (pixels.mean, pixels.std))
     colours = (images * std + mean).clamp(0, 1)
     jittered = torch.stack([_jittered(image, draw) for image, draw in zip(colours, draws, strict=True)])
     return (jittered - mean) / std

@@ -74,8 +74,8 @@ def build_model(
         num_classes: C.
         output_stride: input pixels per feature of the encoder; None is the network's default.
         depth: stages of the encoder in use; None is the network's default.
-        weights: of the encoder: a name such as ``imagenet``, a file, or None for a random start. ImageNet's of
-            ``tu-tf_efficientnet_lite0`` to 2 are read from the package of the extra ``pretrained`` where it is installed.
+        weights: of the encoder: a name such as ``imagenet``, a file, or None for a random start. ImageNet's are read
+            from the package of the extra ``pretrained`` where it is installed and has the encoder's.
         bands: of the images; pretrained weights of the first convolution are repeated over other bands than 3.
         options: of that network alone.
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import feed_batch_norm
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Predictor:
     accelerator: Accelerator
     batch_norm: str
     align_corners: bool = True
+    pixels: PixelFormat = RGB  #: of the images
 
     @property
     def heads(self) -> tuple[str, ...]:

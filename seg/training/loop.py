@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
@@ -21,14 +22,15 @@ from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
-from dem_apps.runtime.settings import to_dict
+from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.settings import from_dict, to_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from seg.config import OptimizerConfig, TrainConfig
+from seg.config import RANDOM_RATE, OptimizerConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import Sampler, batches, labelled_sampler
-from seg.data.pixel_format import PIXELS_FILE
+from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat
 from seg.data.style import TargetStyle, check_style
 from seg.methods import METHODS, method_class
 from seg.methods.head_objectives import HeadObjectives
@@ -38,13 +40,14 @@ from seg.models.batch_norm import set_up_batch_norm
 from seg.models.description import CLASSES_FILE
 from seg.models.network import parameter_groups
 from seg.models.predictor import Predictor
-from seg.models.start_from import about_encoder, start_from
+from seg.models.start_from import normalisation, start_from
 from seg.models.trained import build_network, classes_of_run, format_to_resume
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
+from seg.training.decided import decided
 from seg.training.optimization import MicroBatch, PolySchedule
 from seg.training.processes import leave_group
 from seg.training.repeated_sgd import RepeatedSGD
@@ -66,11 +69,17 @@ def _train(config: TrainConfig) -> Path:
     saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
         classes, pixels = classes_of_run(path, classes), format_to_resume(path)
-        saved = checkpoint_to_resume(path)
+        saved, was = checkpoint_to_resume(path), from_dict(TrainConfig, read_config(path), str(path))
+        # with what was left open and decided at the start
+        config = replace(config, source=was.source, target=was.target, model=was.model, optimizer=was.optimizer)
+    else:
+        config, lines = decided(config, accelerator.device.type)
+        for line in lines:
+            accelerator.print(line)
     with accelerator.main_process_first():
         pair = open_pair(
             config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,
-            pixels=pixels, workers=config.workers,
+            pixels=pixels, workers=config.workers, rgb=normalisation(config.model),
         )  # fmt: skip
         for line in pair.look_at_labels():
             accelerator.print(line)
@@ -83,7 +92,7 @@ def _train(config: TrainConfig) -> Path:
     seed_everything(config.seed)
     state = build_state(
         config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes,
-        own=path if config.resume else None, bands=pair.pixels.bands,
+        own=path if config.resume else None, pixels=pair.pixels,
     )  # fmt: skip
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
@@ -117,30 +126,31 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
 
 def build_state(
     config: TrainConfig, num_classes: int, accelerator: Accelerator, resumed: bool = False,
-    classes: ClassSet | None = None, own: Path | None = None, bands: int = 3,
+    classes: ClassSet | None = None, own: Path | None = None, pixels: PixelFormat = RGB,
 ) -> TrainState:  # fmt: skip
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
     Where ``resumed``, a checkpoint will bring the weights, and those of ``--model.start-from`` are not read; else its
     outputs have to mean ``classes`` as well. ``own`` is the folder of a run that is continued.
     """
-    settings, weights = config.model, config.weights
-    # the weights of start-from replace all of the encoder's; `pretrained` refuses encoder weights itself
-    replaced = settings.start_from is not None and settings.name != "pretrained"
-    network = build_network(settings, num_classes, own, None if replaced else settings.encoder_weights, bands)
+    settings, weights = config.model.decided(photographs=False), config.weights
+    # other weights replace all of the encoder's; `pretrained` refuses encoder weights itself
+    replaced = resumed or (settings.start_from is not None and settings.name != "pretrained")
+    given = None if replaced else settings.encoder_weights
+    network = build_network(settings, num_classes, own, given, pixels.bands)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if not resumed:
-        source, encoder = settings.start_from, (settings.encoder, settings.encoder_weights)
-        for note in about_encoder(*encoder) if source is None else start_from(model, Path(source), classes):
+        for note in [] if settings.start_from is None else start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
     rates = config.optimizer
-    groups = parameter_groups(model, rates.lr, rates.head_factor, rates.repeats)
-    optimizer = accelerator.prepare_optimizer(_optimizer(config.optimizer, groups))
+    lr = RANDOM_RATE if rates.lr is None else rates.lr
+    groups = parameter_groups(model, lr, rates.head_factor, rates.repeats)
+    optimizer = accelerator.prepare_optimizer(_optimizer(rates, lr, groups))
     if config.compile:
         model.compile()
-    predict = Predictor(model, accelerator, policy, settings.align_corners)
+    predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
     source_weights = {head: getattr(weights, f"seg_{head}") for head in predict.heads}
     target_weights = {head: getattr(weights, f"target_{head}") for head in predict.heads}
     make_objectives = partial(
@@ -155,12 +165,12 @@ def build_state(
     )  # fmt: skip
 
 
-def _optimizer(settings: OptimizerConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def _optimizer(settings: OptimizerConfig, lr: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     if settings.repeats == "advent":
-        return RepeatedSGD(groups, settings.lr, settings.momentum, settings.weight_decay)
+        return RepeatedSGD(groups, lr, settings.momentum, settings.weight_decay)
     if settings.name == "sgd":
-        return torch.optim.SGD(groups, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
-    return torch.optim.AdamW(groups, settings.lr, weight_decay=settings.weight_decay)
+        return torch.optim.SGD(groups, lr, settings.momentum, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(groups, lr, weight_decay=settings.weight_decay)
 
 
 def _open(
@@ -185,7 +195,7 @@ def _open(
         else:
             folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
         if saved is None:
-            if not pair.pixels.is_rgb:
+            if pair.pixels != RGB:
                 folder.write_json(PIXELS_FILE, pair.pixels.document())
             folder.write_json(CLASSES_FILE, pair.classes.document())
             if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():

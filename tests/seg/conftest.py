@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dem_apps.runtime.command import run_command as run_main
-from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.demo.demo_pair import DemoPair, write_demo_pair
 
 
@@ -38,7 +38,7 @@ def tiny_flags(tiny_pair) -> list[str]:
     """Flags that make a training run last seconds."""
     return [
         "--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root),
-        "--max-steps", "6", "--eval-every", "3", "--log-every", "1", "--maps", "2",
+        "--max-steps", "6", "--eval-every", "3", "--log-every", "1", "--maps", "2", "--model.encoder", "resnet18",
     ]  # fmt: skip
 
 
@@ -48,6 +48,7 @@ def tiny_config(tiny_pair) -> TrainConfig:
     return TrainConfig(
         max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
         source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
+        model=ModelConfig(encoder="resnet18"),
     )  # fmt: skip
 
 

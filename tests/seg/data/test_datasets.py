@@ -39,15 +39,25 @@ def test_source_labels_are_palette_indices_mapped_to_train_ids(source):
     np.testing.assert_array_equal(small.label, Image.fromarray(sample.label).resize((48, 24), Image.Resampling.NEAREST))
 
 
-def test_labels_are_all_there_or_none(tmp_path):
+def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
     for name in "ab":
         save(tmp_path / "images" / f"{name}.png", noise(0, 8, 6))
     assert SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)[0].label is None
     save(tmp_path / "labels" / "b.png", np.full((6, 8), 4, np.uint8))
-    with pytest.raises(InputError, match=r"a.png: its label .*labels/a.png is missing \(1 of 2 have none\)"):
+    half = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
+    assert [image.stem for image, _ in half.files] == ["b"]
+    assert half.notes[0].startswith("the 1 images with a label are used, the others left out: ")
+    for cut in ("images/b.jpg", "labels/a.png"):
+        label = np.full((6, 8), 4, np.uint8)
+        save(tmp_path / "labels" / "a.png", label)
+        save(tmp_path / cut, noise(0, 8, 6) if "images" in cut else label)
+        (tmp_path / cut).write_bytes((tmp_path / cut).read_bytes()[:-30])
+    (tmp_path / "images" / "b.png").unlink()
+    with pytest.raises(InputError, match=r"every image or its label is damaged or cut short: .*labels/a.png, .*images/b.jpg"):
         SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
-    save(tmp_path / "labels" / "a.png", np.full((6, 8), 4, np.uint8))
-    assert SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN).labelled
+    save(tmp_path / "labels" / "a.png", label)
+    whole = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
+    assert ([image.name for image, _ in whole.files], whole.labelled) == (["a.png"], True)
 
 
 def test_wrong_folders_are_named(tmp_path, source):

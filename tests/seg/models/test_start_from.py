@@ -23,7 +23,7 @@ from dem_apps.errors import InputError
 from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import named_classes
 from seg.models import NETWORK_FILE, build_model
-from seg.models.start_from import about_encoder, start_from
+from seg.models.start_from import normalisation, start_from
 from seg.models.trained import open_run, open_trained
 from seg.training.loop import build_state
 
@@ -133,12 +133,6 @@ def test_more_layers_of_the_same_parts_are_another_network(theirs: Path, tmp_pat
         start_from(ours(theirs, 4), tmp_path / "a.pth")
 
 
-def test_encoder_weights_that_saw_other_images_are_said() -> None:
-    (note,) = about_encoder("tu-vit_tiny_patch16_224", "imagenet")
-    assert "saw images as RGB with mean 0.5 0.5 0.5 and deviation 0.5 0.5 0.5; training here normalises by" in note
-    assert about_encoder("resnet18", "imagenet") == about_encoder("resnet18", None) == []
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -156,11 +150,27 @@ def test_what_does_not_fit_is_a_sentence(model: dict, message: str, theirs: Path
     assert not (tmp_path / "run").exists()
 
 
-def test_another_normalisation_is_said(theirs: Path) -> None:
-    document = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+@pytest.mark.parametrize(
+    ("model", "mean"),
+    [
+        ({"encoder": "tu-tf_efficientnet_lite0", "encoder_weights": "imagenet"}, 0.5),
+        ({"encoder": "tu-tf_efficientnet_lite0", "encoder_weights": None}, 0.485),
+        ({"encoder": "resnet18", "encoder_weights": "weights.pth"}, 0.485),
+        ({"name": "pretrained"}, 0.25),
+    ],
+)
+def test_images_are_normalised_as_the_weights_saw_them(model: dict, mean: float, theirs: Path) -> None:
+    document = {"image_mean": [0.25] * 3, "image_std": [0.5] * 3}
+    (theirs / "preprocessor_config.json").write_text(json.dumps(document))
+    start = str(theirs) if "name" in model else None
+    assert normalisation(ModelConfig(**model, start_from=start)).mean[0] == mean
+
+
+def test_another_order_of_colours_is_said(theirs: Path) -> None:
+    document = {"image_mean": [0.25] * 3, "image_std": [0.5] * 3, "do_flip_channel_order": True}
     (theirs / "preprocessor_config.json").write_text(json.dumps(document))
     (note,) = start_from(ours(theirs, 4), theirs)
-    assert "saw images as RGB with mean 0.5 0.5 0.5 and deviation 0.5 0.5 0.5" in note
+    assert "saw images as BGR with mean 0.25 0.25 0.25 and deviation 0.5 0.5 0.5" in note
 
 
 def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: Path) -> None:
