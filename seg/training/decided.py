@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, TrainConfig
+from seg.config import DataConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO, fitting_layouts
 from seg.data.read import read_header
@@ -19,47 +19,44 @@ from seg.data.read import read_header
 MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
 #: A side after resizing is a multiple of it, as encoders halve images five times.
 _MULTIPLE = 32
-Data = TypeVar("Data", bound=DataConfig)
+Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
 
 def decided(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
     """The settings as a run records them, and a line about each size that was chosen."""
-    source, target, lines = config.source, config.target, list[str]()
-    if not config.target.replaces_source():
-        source = _sized(config.source, "source", device, lines)
-    target = _sized(config.target, "target", device, lines)
+    source, first = (config.source, "") if config.target.replaces_source() else _sized(config.source, "source", device)
+    target, second = _sized(config.target, "target", device)
+    lines = [line for line in (first, second) if line]
     return replace(config.decided(), source=source, target=target), lines
 
 
-def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
+def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
     """The data with a size where images are large or of several sizes, and nothing says how they are to be seen."""
-    if data.root is None or data.size is not None or data.augmentation != DataConfig().augmentation:
-        return data
     sizes = Counter[tuple[int, int]]()
-    for file in _images(data):
-        with suppress(InputError):
-            sizes[read_header(file).size] += 1
+    if data.root is not None and data.size is None and data.augmentation == DataConfig().augmentation:
+        for file in _images(data):
+            with suppress(InputError):
+                sizes[read_header(file).size] += 1
     if not sizes:
-        return data  # reading the images raises the error
+        return data, ""
     width, height = sizes.most_common(1)[0][0]
     scale = math.sqrt(MOST_PIXELS[device] / (width * height))
     if scale >= 1 and len(sizes) == 1:
-        return data
+        return data, ""
     seen = [width, height]
     if scale < 1:
         seen = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in seen]
     others = f" (and {len(sizes) - 1} other sizes)" if len(sizes) > 1 else ""
-    lines.append(
+    return replace(data, size=seen), (
         f"size     {domain} images are {width}x{height}{others}, seen here at {seen[0]}x{seen[1]} to be quick on this "
         f"{'CPU' if device == 'cpu' else 'GPU'}; --{domain}.size {width},{height} keeps them"
     )
-    return replace(data, size=seen)
 
 
 def _images(data: DataConfig) -> set[Path]:
     root, found = Path(str(data.root)), set[Path]()
     for split in ("train", "val"):
-        layouts = fitting_layouts(root, split) if data.layout == AUTO else [data.layout]
-        with suppress(InputError):
-            found |= {image for image, _ in LAYOUTS[layouts[0]].pairs(root, split)} if layouts else set()
+        for layout in fitting_layouts(root, split) if data.layout == AUTO else [data.layout]:
+            with suppress(InputError):
+                found |= {image for image, _ in LAYOUTS[layout].pairs(root, split)}
     return found

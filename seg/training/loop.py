@@ -26,7 +26,7 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict, to_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from seg.config import RANDOM_RATE, OptimizerConfig, TrainConfig
+from seg.config import OptimizerConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import Sampler, batches, labelled_sampler
@@ -133,7 +133,8 @@ def build_state(
     Where ``resumed``, a checkpoint will bring the weights, and those of ``--model.start-from`` are not read; else its
     outputs have to mean ``classes`` as well. ``own`` is the folder of a run that is continued.
     """
-    settings, weights = config.model.decided(photographs=False), config.weights
+    config = config.decided()
+    settings, weights = config.model, config.weights
     # other weights replace all of the encoder's; `pretrained` refuses encoder weights itself
     replaced = resumed or (settings.start_from is not None and settings.name != "pretrained")
     given = None if replaced else settings.encoder_weights
@@ -144,8 +145,7 @@ def build_state(
     if not resumed:
         for note in [] if settings.start_from is None else start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
-    rates = config.optimizer
-    lr = RANDOM_RATE if rates.lr is None else rates.lr
+    rates, lr = config.optimizer, float(config.optimizer.lr or 0)
     groups = parameter_groups(model, lr, rates.head_factor, rates.repeats)
     optimizer = accelerator.prepare_optimizer(_optimizer(rates, lr, groups))
     if config.compile:

@@ -12,7 +12,6 @@ from dem_apps.objectives.flags import given_options
 from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair
-from seg.data.pixel_format import RGB
 from seg.data.read import first_header, left_out
 from seg.methods import METHODS
 from seg.models.batch_norm import describe
@@ -27,9 +26,7 @@ def print_summary(
     style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
     parts = config.model.architecture().items()
     network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
-    network = f"{network}, {described(config.model)}"
-    if pair.pixels.is_rgb and pair.pixels != RGB:
-        network += f", images normalised by mean {_numbers(pair.pixels.mean)}, deviation {_numbers(pair.pixels.std)}"
+    network = f"{network}, {described(config.model, pair.pixels)}"
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     print(
@@ -43,10 +40,6 @@ def print_summary(
         f"results  {path}",
         flush=True,
     )
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    return " ".join(f"{value:.3g}" for value in values)
 
 
 def in_words(config: TrainConfig, model: nn.Module) -> str:

@@ -43,7 +43,9 @@ def test_it_has_the_heads_that_it_names_and_gradients_reach_all_of_it(name):
 
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ENCODERS])
 def test_it_is_trained_scored_and_saved(name, tiny_config, tmp_path):
-    config = dataclasses.replace(tiny_config, model=ModelConfig(name, "resnet18"), maps=1, run_dir=str(tmp_path / "run"))
+    config = dataclasses.replace(
+        tiny_config, model=ModelConfig(name, "resnet18"), maps=1, run_dir=str(tmp_path / "run")
+    )
     run = train(config)
     scores = json.loads((run / "eval.json").read_text())
     assert scores["protocol"]["network"] == config.model.architecture()
