@@ -189,8 +189,8 @@ class ModelConfig:
         None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} if auto finds its weights, else resnet18"
     )
     encoder_weights: str | None = option(
-        "auto", "imagenet, another name or a file; null: random; auto: imagenet from the extra pretrained if installed, "
-        "for images other than the demo's, else random",
+        "auto", "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, for "
+        "images other than the demo's, else random",
     )  # fmt: skip
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
@@ -219,12 +219,11 @@ class ModelConfig:
             theirs = read_config(start.parent)["model"]
             own = replace(self, **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")})
         weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")
+        found = photographs and not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
         if weights == AUTO:
-            found = photographs and not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
             weights = "imagenet" if found else None
-            if found and own.encoder is None:
-                name = own.name or ("fpn" if own.output_stride is None else None)
-                own = replace(own, encoder=PRETRAINED, name=name)
+        if found and own.encoder is None and weights == "imagenet":
+            own = replace(own, encoder=PRETRAINED, name=own.name or ("fpn" if own.output_stride is None else None))
         return replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18", encoder_weights=weights)
 
     def architecture(self) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""Two folders of photographs and nothing else said: what ``seg.train`` finds, decides and says."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support.pictures import noise, save
+
+from seg import evaluate, load, train
+from seg.config import PRETRAINED, package_file
+from seg.data.labels import load_classes
+
+IDS = np.repeat(np.array([[0, 1, 2]], np.uint8), 400, 0).repeat(200, 1)
+ROOTS = (("source.root", "mine"), ("target.root", "theirs"))
+COLOURS = np.array([[0, 0, 0], [0, 128, 255], [255, 0, 0]], np.uint8)
+MASKS = {
+    "colours": (COLOURS[IDS], "are pictures in 3 colours", ("colors", tuple(map(tuple, COLOURS.tolist())))),
+    "ids": (IDS, "hold the ids 0, 1, 2", ("ids", (0, 1, 2))),
+    "yes and no": (IDS // 2 * 255, "hold the ids 0, 255", ("ids", (0, 255))),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
+    mask, said, (key, expected) = MASKS[kind]
+    for domain in ("mine", "theirs"):
+        for number in range(4):
+            image = save(tmp_path / domain / "images" / f"{number:05d}.jpg", noise(number, 600, 400))
+            if number != 1:
+                save(tmp_path / domain / "labels" / f"{number:05d}.png", mask)
+        image.write_bytes(image.read_bytes()[:-500])
+    run, roots = tmp_path / "run", [f"--{name}={tmp_path / where}" for name, where in ROOTS]
+    done = run_here(train.main, "--config", "best", *roots, "--max-steps", "2", "--maps", "0", "--run-dir", str(run))
+    assert done.returncode == 0, done.stderr
+    for line in (
+        "target images are 600x400, seen here at 256x192 to be quick on this CPU; --target.size 600,400 keeps them",
+        f"the labels {said}: taken as {len(expected)} classes, since no --classes names them",
+        f"source train: 1 of 4 images left out, damaged or cut short, or with such a label: {tmp_path}/mine/",
+        "source train: 2 images with a label are used, the others left out",
+        "imagenet weights /" if package_file(PRETRAINED) else "random weights",
+    ):
+        assert line in done.stdout
+    assert getattr(load_classes(str(run / "classes.json")), key) == expected
+    assert load(run, device="cpu").description.mean[0] == (0.5 if package_file(PRETRAINED) else 0.485)
+    scored = run_here(evaluate.main, "--run", str(run), "--checkpoint", "last", "--out", str(tmp_path / "scores.json"))
+    assert scored.returncode == 0, scored.stderr
+    before, after = (json.loads(file.read_text()) for file in (run / "eval.json", tmp_path / "scores.json"))
+    assert after["mean_entropy"] == pytest.approx(before["mean_entropy"], abs=1e-5)
