@@ -70,7 +70,7 @@ def updates_of_a_logit_table(
 #: 1 % of a weight is seen in the numbers.
 SEG = SegConfig(
     reduction="mean", max_steps=6, eval_every=6, log_every=1, maps=0, device="cpu",
-    model=ModelConfig(output_stride=8, batch_norm="trainable"),
+    model=ModelConfig("deeplabv2", "resnet18", output_stride=8, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.002, head_factor=2.0),
     weights=WeightConfig(target_main=1.0, target_aux=0.5),
 )  # fmt: skip
