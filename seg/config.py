@@ -189,8 +189,8 @@ class ModelConfig:
         None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} if auto finds its weights, else resnet18"
     )
     encoder_weights: str | None = option(
-        "auto", "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, for "
-        "images other than the demo's, else random",
+        "auto", "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, "
+        "for images other than the demo's, else random",
     )  # fmt: skip
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",

@@ -24,7 +24,8 @@ IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, tiny_config) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
-    models = {"fpn": ModelConfig("fpn", "resnet18", depth=4), "deeplabv2": ModelConfig(encoder="resnet18", output_stride=8)}
+    own = ModelConfig("deeplabv2", "resnet18", output_stride=8)
+    models = {"fpn": ModelConfig("fpn", "resnet18", depth=4), "deeplabv2": own}
     return {
         name: train(dataclasses.replace(tiny_config, model=model, run_dir=str(folder / name)))
         for name, model in models.items()
