@@ -18,7 +18,7 @@ from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.files import missing_label
-from seg.data.found_classes import class_file, fitting_classes
+from seg.data.found_classes import class_file, fitting_classes, other_ids
 from seg.data.label_faults import FileReport, check_classes, check_label, lines
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
@@ -41,6 +41,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
         unfit |= check_classes(reports[title], pair.classes, dataset.layout)
         unfit |= any(report.unfit for report in reports[title])
+        unfit |= dataset.labelled and dataset.layout.ids is None and other_ids(reports[title], pair.classes)
         for line in lines(reports[title], title):
             console.print(line)
     if not pair.target_val.labelled:

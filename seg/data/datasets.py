@@ -85,11 +85,11 @@ class SegmentationDataset(Dataset[Sample]):
         if labelled is None:
             labelled = len(missing) < len(pairs)
         if labelled and labels_must_exist and missing:
-            said = f"{missing_label(*missing[0])} ({len(missing)} of {len(pairs)} have none)"
+            said = missing_label(*missing[0])
             if len(missing) == len(pairs):
-                raise InputError(said)
-            pairs = [pair for pair in pairs if pair not in set(missing)]
-            self.notes.append(f"{len(pairs)} images with a label are used, the others left out: {said}")
+                raise InputError(f"{said} ({len(missing)} of {len(pairs)} have none)")
+            self.notes.append(f"{len(missing)} of {len(pairs)} images have no label and are left out, such as {said}")
+            pairs = [pair for pair in pairs if pair[1].is_file()]
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
@@ -142,7 +142,7 @@ class SegmentationDataset(Dataset[Sample]):
             if len(cut) == len(pairs):
                 raise InputError(f"{self.root}: every image is {said}")
             self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
-        return [pair for pair in pairs if pair not in cut] if cut else pairs
+        return sorted(set(pairs) - set(cut)) if cut else pairs
 
     def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None

@@ -30,7 +30,8 @@ def found_classes(datasets: Sequence[SegmentationDataset], workers: int = 0) -> 
     # a few first, so that Cityscapes' are not all looked at
     for indices in (range(0, len(files), -(-len(files) // _FEW) or 1), range(len(files))):
         reports = list(each_file(look, indices, workers, "looking which classes the labels hold"))
-        found = fitting_classes(reports, CITYSCAPES_CLASSES, any(report.unfit for report in reports))
+        unfit = other_ids(reports, CITYSCAPES_CLASSES) or any(report.unfit for report in reports)
+        found = fitting_classes(reports, CITYSCAPES_CLASSES, unfit)
         if found is None:
             return None
         said = f"classes  {_holding(reports, found)}: taken as {len(found)} classes, since no --classes names them; "
@@ -50,12 +51,15 @@ def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: boo
         return replace(_named(classes, len(colors)), colors=tuple(colors), by_color=True)
     held = frozenset[int]().union(*(report.held for report in reports))
     others = held - {IGNORE_INDEX}
-    if classes is CITYSCAPES_CLASSES:  # of whose ids a third is no class: others than these are another numbering
-        unfit |= bool(held) and 2 * len(others & set(classes.ids)) < len(others)
-        unfit |= bool(held) and len(held & set(classes.ids)) < 2
     # 255 is a class where the number of names says so, or where there is at most one other id
     ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
     return replace(_named(classes, len(ids)), ids=tuple(ids)) if unfit and 2 <= len(ids) <= MOST_IDS else None
+
+
+def other_ids(reports: Sequence[FileReport], classes: ClassSet) -> bool:
+    """Whether labels are none of Cityscapes', as the classes are: those hold two classes and, of their ids, mostly such."""
+    held = frozenset[int]().union(*(report.held for report in reports)) - {IGNORE_INDEX}
+    return classes is CITYSCAPES_CLASSES and len(held & set(classes.ids)) < max(2, len(held) / 2)
 
 
 def class_file(reports: Sequence[FileReport], classes: ClassSet, found: ClassSet) -> str:

@@ -46,7 +46,7 @@ def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
     seen = [width, height]
     if scale < 1:
         seen = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in seen]
-    others = f" (and {len(sizes) - 1} other sizes)" if len(sizes) > 1 else ""
+    others = f" or of {len(sizes) - 1} other size{'s' * (len(sizes) > 2)}" if len(sizes) > 1 else ""
     return replace(data, size=seen), (
         f"size     {domain} images are {width}x{height}{others}, seen here at {seen[0]}x{seen[1]} to be quick on this "
         f"{'CPU' if device == 'cpu' else 'GPU'}; --{domain}.size {width},{height} keeps them"

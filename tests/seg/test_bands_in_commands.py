@@ -24,7 +24,8 @@ from seg.scores.metrics import SegmentationScores
 from seg.scores.unsupervised_scores import LabelFreeScores
 from seg.train import train
 
-SMALL = ("--model.depth", "3", "--model.output-stride", "8", "--max-steps", "2", "--eval-every", "1", "--maps", "1")
+SMALL = ("--model.encoder", "resnet18", "--model.depth", "3", "--model.output-stride", "8", "--max-steps", "2",
+         "--eval-every", "1", "--maps", "1")  # fmt: skip
 
 
 def flags(root: Path, run: Path, *more: str) -> TrainConfig:

@@ -38,7 +38,7 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
         "target images are 600x400, seen here at 256x192 to be quick on this CPU; --target.size 600,400 keeps them",
         f"the labels {said}: taken as {len(expected)} classes, since no --classes names them",
         f"source train: 1 of 4 images left out, damaged or cut short, or with such a label: {tmp_path}/mine/",
-        "source train: 2 images with a label are used, the others left out",
+        "source train: 1 of 3 images have no label and are left out, such as",
         "imagenet weights of /" if package_file(PRETRAINED) else "random weights",
     ):
         assert line in done.stdout

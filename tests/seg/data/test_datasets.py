@@ -46,7 +46,7 @@ def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
     save(tmp_path / "labels" / "b.png", np.full((6, 8), 4, np.uint8))
     half = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
     assert [image.stem for image, _ in half.files] == ["b"]
-    assert half.notes[0].startswith("the 1 images with a label are used, the others left out: ")
+    assert half.notes[0].startswith("1 of 2 images have no label and are left out, such as ")
     for cut in ("images/b.jpg", "labels/a.png"):
         label = np.full((6, 8), 4, np.uint8)
         save(tmp_path / "labels" / "a.png", label)
