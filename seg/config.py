@@ -215,7 +215,7 @@ class ModelConfig:
     def decided(self, photographs: bool) -> ModelConfig:
         """The same with what was left open, as a run to start from has it, or for ``photographs`` or the demo."""
         start, own = Path(self.start_from or "", "config.yaml"), self
-        if start.is_file() and self.name is self.encoder is None:
+        if self.start_from and start.is_file() and self.name is self.encoder is None:
             theirs = read_config(start.parent)["model"]
             own = replace(self, **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")})
         weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")

@@ -57,7 +57,7 @@ def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: boo
 
 
 def other_ids(reports: Sequence[FileReport], classes: ClassSet) -> bool:
-    """Whether labels are none of Cityscapes', as the classes are: those hold two classes and, of their ids, mostly such."""
+    """Whether labels are none of Cityscapes', as the classes are: those hold two classes or more, and few other ids."""
     held = frozenset[int]().union(*(report.held for report in reports)) - {IGNORE_INDEX}
     return classes is CITYSCAPES_CLASSES and len(held & set(classes.ids)) < max(2, len(held) / 2)
 
