@@ -40,7 +40,7 @@ RUNS = {
 
 def train_all(folder: Path, pair: Path, seed: int) -> None:
     """Every run of the table in this process."""
-    data = ["--source.root", str(pair / "gta5"), "--target.root", str(pair / "cityscapes")]
+    data = ["--source.root", str(pair / "gta5"), "--target.root", str(pair / "cityscapes"), "--model.encoder=resnet18"]
     for name, (application, flags) in RUNS.items():
         flags = [*flags, "--deterministic", "--seed", str(seed), "--run-dir", str(folder / name)]
         if application == "seg":

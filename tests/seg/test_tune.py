@@ -32,7 +32,13 @@ SCORES = (
 
 @pytest.fixture(scope="module")
 def pair_flags(tiny_pair: DemoPair) -> list[str]:
-    return ["--train.source.root", str(tiny_pair.source_root), "--train.target.root", str(tiny_pair.target_root)]
+    return [
+        "--train.source.root",
+        str(tiny_pair.source_root),
+        "--train.target.root",
+        str(tiny_pair.target_root),
+        "--train.model.encoder=resnet18",
+    ]
 
 
 @pytest.fixture
