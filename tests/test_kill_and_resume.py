@@ -37,14 +37,8 @@ def start(flags: list[str], run: Path, *more: str) -> subprocess.Popen[bytes]:
 def test_a_killed_training_goes_on_to_the_same_numbers(flags: list[str], tmp_path: Path) -> None:
     if flags is SEG:
         pair = write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=4, target_train=3, target_val=2)
-        flags = [
-            *flags,
-            "--source.root",
-            str(pair.source_root),
-            "--target.root",
-            str(pair.target_root),
-            "--model.encoder=resnet18",
-        ]
+        flags = [*flags, "--source.root", str(pair.source_root), "--target.root", str(pair.target_root)]
+        flags.append("--model.encoder=resnet18")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     first, alone = start(flags, killed), start(flags, whole)
     deadline = time.monotonic() + 120

@@ -32,13 +32,8 @@ SCORES = (
 
 @pytest.fixture(scope="module")
 def pair_flags(tiny_pair: DemoPair) -> list[str]:
-    return [
-        "--train.source.root",
-        str(tiny_pair.source_root),
-        "--train.target.root",
-        str(tiny_pair.target_root),
-        "--train.model.encoder=resnet18",
-    ]
+    roots = {"source": tiny_pair.source_root, "target": tiny_pair.target_root}
+    return [*(f"--train.{name}.root={root}" for name, root in roots.items()), "--train.model.encoder=resnet18"]
 
 
 @pytest.fixture
