@@ -32,8 +32,7 @@ SCORES = (
 
 @pytest.fixture(scope="module")
 def pair_flags(tiny_pair: DemoPair) -> list[str]:
-    roots = {"source": tiny_pair.source_root, "target": tiny_pair.target_root}
-    return [*(f"--train.{name}.root={root}" for name, root in roots.items()), "--train.model.encoder=resnet18"]
+    return ["--train.source.root", str(tiny_pair.source_root), "--train.target.root", str(tiny_pair.target_root)]
 
 
 @pytest.fixture
