@@ -22,7 +22,7 @@ from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.terminal import console
 from dem_apps.test_time_methods.network import put_values
-from seg.adaptation.decision import LabelScore, label_score
+from seg.adaptation.decision import RECORD, LabelScore, label_score
 from seg.adaptation.evidence import Evidence, apart
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
 from seg.adaptation.predictions import REFUSED, Predictions, Row
@@ -81,7 +81,13 @@ class Result:
             for row in self.shares()
             if abs(row["difference"]) > _MOVED
         ]
-        return said + (f" Largest changes: {', '.join(moved)}." if moved else "")
+        said += f" Largest changes: {', '.join(moved)}." if moved else ""
+        if outcome.share is not None and outcome.planned == 0 and used.score is None:
+            said += (
+                f" Of {RECORD[0]} such shares accepted so on photographs {RECORD[1]} gained more than 0.5 mIoU and "
+                f"{RECORD[2]} lost as much; eight labelled images would measure it (--labels)."
+            )
+        return said
 
     @property
     def refused(self) -> bool:
