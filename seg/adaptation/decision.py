@@ -23,7 +23,7 @@ from seg.adaptation.evidence import Evidence
 LEAST_WORTH = 0.95
 #: Least effective number of classes after / before: small classes are lost before stability shows it.
 LEAST_CLASSES = 0.9
-#: Of the default shares of statistics that were accepted so on photographs (``benchmarks/adapt_looks.py``): their number,
+#: Of default shares of statistics accepted so on photographs (``benchmarks/adapt_looks.py``): their number,
 #: how many gained more than 0.5 mIoU, and how many lost as much.
 RECORD = (48, 44, 1)
 #: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
