@@ -156,7 +156,6 @@ def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
     assert result["episodes"] == 5
     assert result["best"]["checkpoint"] == "best"
     assert result["best"]["step"] in evaluated
-    assert list(unbroken.glob("events.out.tfevents*"))
     assert (unbroken / "environment.json").is_file()
     assert not list(unbroken.rglob("*.pkl")) + list(unbroken.rglob("*.zip"))
 
@@ -221,8 +220,6 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
     [
         (["--env", "MiniGrid-DorKey-5x5-v0"], "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D"),
         (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
-        (["--loss", "adadm"], "'adadm'"),
-        (["--los", "adadem"], "did you mean '--loss'"),
         (["--tau", "2"], "--tau: belongs to --loss dem"),
         (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
         (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
@@ -234,8 +231,6 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
         (["--hyperparameters.policy_kwargs", "open('x')"], "policy_kwargs: 'open('x')' is not an expression"),
         (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
         (["--tracker", "comet_ml"], "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
-        (["--resume", "--run-dir", "nowhere"], "nowhere: not a run folder"),
-        (["--run-dir", "tests"], "tests: holds other files"),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -23,9 +23,8 @@ def assert_like_tensorboard(kind: Mock, run: Path) -> None:
     """The tracker got every scalar of every step that TensorBoard has, and was closed."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
     shown = {(name, each.step): each.value for name in events.Tags()["scalars"] for each in events.Scalars(name)}
-    logged = [(call.kwargs["step"], call.args[0]) for call in kind.return_value.log.call_args_list]
-    assert {
-        (name, step): pytest.approx(value, nan_ok=True) for step, line in logged for name, value in line.items()
-    } == shown
+    calls = kind.return_value.log.call_args_list
+    logged = {(name, each.kwargs["step"]): value for each in calls for name, value in each.args[0].items()}
+    assert logged == pytest.approx(shown, nan_ok=True)
     assert shown
     kind.return_value.finish.assert_called()
