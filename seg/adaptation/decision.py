@@ -25,12 +25,12 @@ LEAST_WORTH = 0.95
 LEAST_CLASSES = 0.9
 #: Of default shares of statistics accepted so on photographs (``benchmarks/adapt_looks.py``): their number,
 #: how many gained more than 0.5 mIoU, and how many lost as much.
-RECORD = (53, 46, 2)
+RECORD = (56, 49, 2)
 #: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
 #: stable, so that nothing else is compared with it.
 REGAINED_CLASSES = 2.0
 #: Least mean entropy after / before; below, the network is certain of nearly everything.
-LEAST_ENTROPY = 0.4
+LEAST_ENTROPY = 0.3
 _RESAMPLES = 2000
 
 

@@ -83,7 +83,8 @@ class Flow:
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
         score, share = self._scorer(), None
-        if self.statistics and tracking(network):
+        # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
+        if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.learns):
 
             def worth(other: nn.Module) -> float:
                 if score is not None:

@@ -344,6 +344,12 @@ def test_auto_is_statistics_unless_learning_is_asked_for(config, networks, netwo
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize("most", [True, False])
+def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted, monkeypatch, most: bool) -> None:
+    monkeypatch.setattr("seg.adaptation.flow.batch_norm_normalises", lambda network: most)
+    assert (adapt(config).outcome.share is not None) == most
+
+
 def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
