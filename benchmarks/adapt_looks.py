@@ -31,10 +31,10 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.decision import decide, mean_iou
+from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide, mean_iou
 from seg.adaptation.evidence import Evidence, Probe
 from seg.data.style import lab
-from seg.models.adaptive_batch_norm import re_estimated
+from seg.models.adaptive_batch_norm import LEAST_GAIN, SHARES, re_estimated
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
@@ -175,22 +175,27 @@ def print_tables(rows: CsvRows) -> None:
     for key, row in rows.rows.items():
         if row["after miou"] not in ("", None):
             numbers = {name: float(value) for name, value in row.items() if name[:5] in ("befor", "after") and value}
-            found.setdefault(key[:2], {})[key[2]] = numbers | {"accepted": float(row["accepted"] == "True")}
+            found.setdefault(key[:2], {})[key[2]] = numbers
     shares = {pair: {way: row for way, row in ways.items() if way in STATISTICS} for pair, ways in found.items()}
-    shares = {pair: ways for pair, ways in shares.items() if len(ways) == len(STATISTICS)}
+    # SegFormer has one batch norm beside its layer norms, and takes no share
+    shares = {
+        pair: ways for pair, ways in shares.items() if len(ways) == len(STATISTICS) and "segformer" not in pair[0]
+    }
     groups = {
         "public": [pair for pair in shares if pair[0] not in NETWORKS],
         "ours, shifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] != "unshifted"],
         "ours, unshifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] == "unshifted"],
     }
     picked = {f"most {name}": sign for name, sign in SIGNS.items() if name not in ("kept", "styled")}
-    for title in (*STATISTICS, "best by labels", *picked):
+    for title in (*STATISTICS, "default", "best by labels", *picked):
         print(f"{title:16}", end="")
         for group, pairs in groups.items():
             changes = []
             for pair in pairs:
                 ways = shares[pair]
-                if title in picked:
+                if title == "default":
+                    row = _default(ways)
+                elif title in picked:
                     row = max(ways.values(), key=picked[title])
                 else:
                     row = ways.get(title) or max(ways.values(), key=lambda each: _more(each, "miou"))
@@ -199,10 +204,9 @@ def print_tables(rows: CsvRows) -> None:
                 print(f" {group} {np.mean(changes):+.1f} (worst {min(changes):+.1f}, ", end="")
                 print(f"{sum(change < -0.5 for change in changes)} of {len(changes)} lose 0.5);", end="")
         print()
-    defaults = [max(ways.values(), key=SIGNS["worth"]) for ways in shares.values()]
-    print("default share:", _rates([(bool(row["accepted"]), _more(row, "miou")) for row in defaults]))
+    print("default share:", _rates([(_accepted(row), _more(row, "miou")) for row in map(_default, shares.values())]))
     everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
-    print("all rows:", _rates([(bool(row["accepted"]), _more(row, "miou")) for _, row in everything]))
+    print("all rows:", _rates([(_accepted(row), _more(row, "miou")) for _, row in everything]))
     names = sorted({name for name, _ in everything})
     for title, sign in SIGNS.items():
         known = [(name, row) for name, row in everything if title != "styled" or "after styled" in row]
@@ -210,6 +214,20 @@ def print_tables(rows: CsvRows) -> None:
         other = [(sign(row), _more(row, "miou")) for name, row in known if names.index(name) % 2]
         limit = max((value for value, _ in chosen_on), key=lambda value: _balance(chosen_on, value))
         print(f"{title} from {limit:.3f} on: {_rates([(value >= limit, gain) for value, gain in other])}")
+
+
+def _default(ways: dict[str, Row]) -> Row:
+    """The row of the share that :func:`re_estimated` takes."""
+    first, best = ways[f"share {SHARES[0]}"], max(ways.values(), key=SIGNS["worth"])
+    return best if SIGNS["worth"](best) >= LEAST_GAIN * SIGNS["worth"](first) else first
+
+
+def _accepted(row: Row) -> bool:
+    """:func:`decide` by a row's numbers; its column ``accepted`` is of the thresholds of the day."""
+    if _times(row, "classes") >= REGAINED_CLASSES:
+        return True
+    kept = _times(row, "classes") >= LEAST_CLASSES and _times(row, "entropy") >= LEAST_ENTROPY
+    return kept and SIGNS["worth"](row) >= LEAST_WORTH
 
 
 def _balance(rows: Sequence[tuple[float, float]], limit: float) -> float:
