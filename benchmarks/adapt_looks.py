@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from adapt_statistics import BATCH, NETWORKS, PUBLIC, folders, miou, opened, read
+from adapt_statistics import BATCH, NETWORKS, PUBLIC, folders, miou, opened, print_changes, read
 from csv_rows import CsvRows
 from numpy.typing import NDArray
 from photograph_networks import load, parts
@@ -187,23 +189,16 @@ def print_tables(rows: CsvRows) -> None:
         "ours, unshifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] == "unshifted"],
     }
     picked = {f"most {name}": sign for name, sign in SIGNS.items() if name not in ("kept", "styled")}
-    for title in (*STATISTICS, "default", "best by labels", *picked):
-        print(f"{title:16}", end="")
-        for group, pairs in groups.items():
-            changes = []
-            for pair in pairs:
-                ways = shares[pair]
-                if title == "default":
-                    row = _default(ways)
-                elif title in picked:
-                    row = max(ways.values(), key=picked[title])
-                else:
-                    row = ways.get(title) or max(ways.values(), key=lambda each: _more(each, "miou"))
-                changes.append(_more(row, "miou"))
-            if changes:
-                print(f" {group} {np.mean(changes):+.1f} (worst {min(changes):+.1f}, ", end="")
-                print(f"{sum(change < -0.5 for change in changes)} of {len(changes)} lose 0.5);", end="")
-        print()
+    chosen: dict[str, Callable[[dict[str, Row]], Row]] = {
+        **{way: operator.itemgetter(way) for way in STATISTICS},
+        "default": _default,
+        "best by labels": lambda ways: max(ways.values(), key=lambda row: _more(row, "miou")),
+        **{title: functools.partial(_most, sign) for title, sign in picked.items()},
+    }
+    for title, choose in chosen.items():
+        print_changes(title, {
+            name: [_more(choose(shares[pair]), "miou") for pair in pairs] for name, pairs in groups.items()
+        })  # fmt: skip
     print("default share:", _rates([(_accepted(row), _more(row, "miou")) for row in map(_default, shares.values())]))
     everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
     print("all rows:", _rates([(_accepted(row), _more(row, "miou")) for _, row in everything]))
@@ -216,9 +211,13 @@ def print_tables(rows: CsvRows) -> None:
         print(f"{title} from {limit:.3f} on: {_rates([(value >= limit, gain) for value, gain in other])}")
 
 
+def _most(sign: Callable[[Row], float], ways: dict[str, Row]) -> Row:
+    return max(ways.values(), key=sign)
+
+
 def _default(ways: dict[str, Row]) -> Row:
     """The row of the share that :func:`re_estimated` takes."""
-    first, best = ways[f"share {SHARES[0]}"], max(ways.values(), key=SIGNS["worth"])
+    first, best = ways[f"share {SHARES[0]}"], _most(SIGNS["worth"], ways)
     return best if SIGNS["worth"](best) >= LEAST_GAIN * SIGNS["worth"](first) else first
 
 

@@ -33,6 +33,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps import TestTimeAdapter
 from dem_apps.test_time_methods.normalisation import BATCH_SHARE, mixed, tracking
+from seg.models.adaptive_batch_norm import re_estimated
 from seg.scores.metrics import confusion
 
 IMAGES, BATCH = 14, 4
@@ -55,26 +56,18 @@ STRENGTHS = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True)
 class Layer:
-    """What is known of a layer: moments of its input, (C,) each, stored and of the folder and of its two halves."""
+    """What is known of a layer: moments of its input, (C,) each, stored and of the folder."""
 
     mean: Tensor
     var: Tensor
     target_mean: Tensor
     target_var: Tensor
-    half_means: tuple[Tensor, Tensor]
-    half_vars: tuple[Tensor, Tensor]
     place: float  #: 0 of the first layer, 1 of the last
 
     @property
     def distance(self) -> float:
         """Mean over channels of the distance of the means, in deviations of the source."""
         return float(((self.target_mean - self.mean).abs() / self.var.clamp_min(1e-12).sqrt()).mean())
-
-    @property
-    def noise(self) -> float:
-        """The same between two halves of the folder."""
-        first, second = self.half_means
-        return float(((first - second).abs() / self.var.clamp_min(1e-12).sqrt()).mean())
 
 
 Rule = Callable[[list[Layer]], list[float]]
@@ -101,16 +94,6 @@ def by_shift(prior: float) -> Rule:
     return lambda layers: [first_distance(layers) / (first_distance(layers) + prior)] * len(layers)
 
 
-def by_layer(prior: float) -> Rule:
-    """Each layer's share by its own distance."""
-    return lambda layers: [layer.distance / (layer.distance + prior) for layer in layers]
-
-
-def by_noise(prior: float) -> Rule:
-    """Each layer's share by the square of its distance, in units of what two halves of the folder differ by."""
-    return lambda layers: [layer.distance**2 / (layer.distance**2 + prior * layer.noise**2 + 1e-12) for layer in layers]
-
-
 RULES: dict[str, Rule] = {
     **{f"fixed {share}": fixed(share) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)},
     **{f"falling {share}": falling(share) for share in (0.4, 0.5, 0.6)},
@@ -124,43 +107,22 @@ STREAMS = ((4, None), (1, None), (4, 0.1))
 
 @torch.no_grad()
 def gather(network: nn.Module, batches: Sequence[Tensor]) -> list[Layer]:
-    """The moments of every layer on the batches, in the order in which the layers run; every second image is a half."""
-    layers = tracking(network)
+    """The moments of every layer on the batches, in the order in which the layers run."""
     order: list[_BatchNorm] = []
-    sums = {id(layer): torch.zeros(2, 3, layer.num_features, dtype=torch.float64) for layer in layers}
-
-    def add(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if layer not in order:
-            order.append(layer)
-        pixels = inputs[0].double().flatten(2)
-        each = torch.stack([torch.full_like(pixels[..., 0], pixels.shape[2]), pixels.sum(2), pixels.square().sum(2)])
-        for half in range(2):
-            sums[id(layer)][half] += each[:, half::2].sum(1)
-
-    stored = [(layer.running_mean, layer.running_var) for layer in layers]
-    hooks = [layer.register_forward_pre_hook(add) for layer in layers]
-    for layer in layers:
-        layer.running_mean = layer.running_var = None
-    for images in batches:
-        network(images)
+    hooks = [layer.register_forward_pre_hook(lambda own, _: order.append(own)) for layer in tracking(network)]
+    network(batches[0][:1])
     for hook in hooks:
         hook.remove()
-    for layer, (mean, var) in zip(layers, stored, strict=True):
-        layer.running_mean, layer.running_var = mean, var
-    found = []
-    for index, layer in enumerate(order):
-        moments = [_moments(part) for part in (sums[id(layer)].sum(0), *sums[id(layer)])]
-        found.append(Layer(
-            layer.running_mean, layer.running_var, *moments[0], tuple(m for m, _ in moments[1:]),  # type: ignore[arg-type]
-            tuple(v for _, v in moments[1:]), index / max(1, len(order) - 1),  # type: ignore[arg-type]
-        ))  # fmt: skip
+    order = list(dict.fromkeys(order))
+    whole = dict(zip(tracking(network), tracking(re_estimated(network, batches, 1.0).network), strict=True))
     network._bed_order = order  # type: ignore[assignment]
-    return found
-
-
-def _moments(sums: Tensor) -> tuple[Tensor, Tensor]:
-    mean = sums[1] / sums[0]
-    return mean.float(), (sums[2] / sums[0] - mean.square()).clamp_min(0).float()
+    return [
+        Layer(
+            layer.running_mean, layer.running_var, whole[layer].running_mean, whole[layer].running_var,  # type: ignore[arg-type]
+            index / max(1, len(order) - 1),
+        )
+        for index, layer in enumerate(order)
+    ]  # fmt: skip
 
 
 @torch.no_grad()
@@ -247,13 +209,20 @@ def print_table(rows: CsvRows) -> None:
         "ours, unshifted": [key for key in found if key[0] in NETWORKS and key[1] == "unshifted"],
     }
     for rule in dict.fromkeys(row["rule"] for row in rows.rows.values()):
-        print(f"{rule:26}", end="")
-        for name, keys in groups.items():
-            changes = [found[key][rule] - found[key]["fixed 0.0"] for key in keys if rule in found[key]]
-            if changes:
-                harmed = sum(change < -0.5 for change in changes)
-                print(f" {name} {np.mean(changes):+.1f} ({min(changes):+.1f}, {harmed}/{len(changes)})", end=";")
-        print()
+        of_rule = {name: [key for key in keys if rule in found[key]] for name, keys in groups.items()}
+        print_changes(rule, {
+            name: [found[key][rule] - found[key]["fixed 0.0"] for key in keys] for name, keys in of_rule.items()
+        })  # fmt: skip
+
+
+def print_changes(title: str, groups: dict[str, list[float]]) -> None:
+    """A line: of each group of folders the mean change of mIoU, the worst, and how many lose more than 0.5."""
+    print(f"{title:26}", end="")
+    for name, changes in groups.items():
+        if changes:
+            harmed = sum(change < -0.5 for change in changes)
+            print(f" {name} {np.mean(changes):+.1f} (worst {min(changes):+.1f}, {harmed} of {len(changes)})", end=";")
+    print()
 
 
 def main() -> None:

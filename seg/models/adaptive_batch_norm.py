@@ -79,8 +79,7 @@ def re_estimated(
 
     share = bn_alpha
     if share is None:
-        take(0.0)
-        worth = worth or _worth(adapted, first)
+        worth = worth or _worth(take(0.0), first)
         worths = summed_over_processes(joined[-1].new_tensor([worth(take(each)) for each in SHARES]))[0]
         best = int(worths.argmax())
         share = SHARES[best if worths[best] >= LEAST_GAIN * worths[0] else 0]
