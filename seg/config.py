@@ -190,7 +190,7 @@ class ModelConfig:
     )
     encoder_weights: str | None = option(
         "auto", "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, "
-        "for images other than the demo's, else random",
+        "else random",
     )  # fmt: skip
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
@@ -212,14 +212,14 @@ class ModelConfig:
         exists=True,
     )
 
-    def decided(self, photographs: bool) -> ModelConfig:
-        """The same with what was left open, as a run to start from has it, or for ``photographs`` or the demo."""
+    def decided(self) -> ModelConfig:
+        """The same with what was left open, as a run to start from has it, or as ImageNet weights can be had."""
         start, own = Path(self.start_from or "", "config.yaml"), self
         if self.start_from and start.is_file() and self.name is self.encoder is None:
             theirs = read_config(start.parent)["model"]
             own = replace(self, **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")})
         weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")
-        found = photographs and not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
+        found = not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
         if weights == AUTO:
             weights = "imagenet" if found else None
         if found and own.encoder is None and weights == "imagenet":
@@ -228,7 +228,7 @@ class ModelConfig:
 
     def architecture(self) -> dict[str, Any]:
         """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
-        own, usual = self.decided(photographs=False), dict[str, int]()
+        own, usual = self.decided(), dict[str, int]()
         if own.name == "deeplabv2":  # the demo's fits a CPU
             usual = {"output_stride": 16} if str(own.encoder).startswith("tu-") else {"depth": 3, "output_stride": 4}
         given = {"depth": own.depth, "output_stride": own.output_stride}
@@ -362,7 +362,7 @@ class TrainConfig(ObjectiveSettings):
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
         if self.optimizer.repeats == "advent" and not (
-            self.optimizer.name == "sgd" and str(self.model.decided(False).name).startswith("deeplabv2")
+            self.optimizer.name == "sgd" and str(self.model.decided().name).startswith("deeplabv2")
         ):
             raise InputError(
                 "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "
@@ -388,7 +388,7 @@ class TrainConfig(ObjectiveSettings):
 
     def decided(self) -> TrainConfig:
         """The same with the network and its learning rate, where they were left open."""
-        model = self.model.decided(photographs=not self.uses_demo())
+        model = self.model.decided()
         if self.optimizer.lr is not None:
             return replace(self, model=model)
         rate = RANDOM_RATE if model.encoder_weights is None else PRETRAINED_RATE

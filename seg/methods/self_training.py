@@ -30,8 +30,9 @@ _MASK = 1
 class SelfTraining(Method):
     """Cross-entropy of the student's views of target images with the teacher's labels, and the objective on them.
 
-    The teacher sees the image as it is, normalises by the target's batch and has running statistics of the target
-    alone; it is what is scored, selected and exported. The objective counts where a view shows target pixels.
+    The teacher sees the image as it is, and is what is scored, selected and exported. Under the policy ``target`` it
+    normalises by the target's batch and has running statistics of the target alone; under another it normalises by
+    running statistics that follow the student's. The objective counts where a view shows target pixels.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class SelfTraining(Method):
         self.modules = {"minent": self.objectives, "pseudo_labels": self.pseudo_labels}
         self.teacher = network
         if self_training.teacher_decay > 0:
-            policy = "frozen" if network.batch_norm == "frozen" else "target"
+            policy = "target" if network.batch_norm == "target" else "frozen"
             averaged = copy.deepcopy(network.model).requires_grad_(False)
             self.teacher = dataclasses.replace(network, model=averaged, batch_norm=policy)
 
@@ -84,6 +85,9 @@ class SelfTraining(Method):
         kept = min(1.0 - 1.0 / step, self.settings.teacher_decay)
         averaged: list[Tensor] = list(self.teacher.model.parameters())
         current: list[Tensor] = list(self.network.model.parameters())
+        if self.teacher.batch_norm != "target":
+            averaged += _statistics(self.teacher.model)
+            current += _statistics(self.network.model)
         torch._foreach_lerp_(averaged, current, 1.0 - kept)
         return {}
 
@@ -134,6 +138,11 @@ class SelfTraining(Method):
             for head, values in logits.items()
         ]
         return torch.stack(losses).sum()
+
+
+def _statistics(model: nn.Module) -> list[Tensor]:
+    """Running means and variances."""
+    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
 
 def _check_sizes(batch: MicroBatch) -> None:

@@ -47,6 +47,7 @@ from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
+from seg.training import unused_settings
 from seg.training.decided import decided
 from seg.training.optimization import MicroBatch, PolySchedule
 from seg.training.processes import leave_group
@@ -73,8 +74,9 @@ def _train(config: TrainConfig) -> Path:
         # with what was left open and decided at the start
         config = replace(config, source=was.source, target=was.target, model=was.model, optimizer=was.optimizer)
     else:
+        unused = unused_settings.lines(config)
         config, lines = decided(config, accelerator.device.type)
-        for line in lines:
+        for line in [*lines, *unused]:
             accelerator.print(line)
     with accelerator.main_process_first():
         pair = open_pair(

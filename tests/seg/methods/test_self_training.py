@@ -96,6 +96,25 @@ def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
     assert 0 <= first["target/pseudo_label_weight"] <= 1
 
 
+def test_statistics_of_the_teacher_follow_the_policy() -> None:
+    """Those of the target alone by the batches that it labels, those of the source as an average of the student's."""
+    of_target, of_source = (
+        fresh_with(model=dataclasses.replace(BASE.model, batch_norm=policy)) for policy in ("target", "source")
+    )
+
+    def mean(network: nn.Module) -> torch.Tensor:
+        return network.state_dict()["encoder.bn1.running_mean"].clone()
+
+    students = []
+    for step in range(2):
+        training_step(of_target, [micro_batch(step)])
+        training_step(of_source, [micro_batch(step)])
+        students.append(mean(of_source.model))
+    averaged = mean(of_source.method.scored_model())
+    torch.testing.assert_close(averaged, sum(students) / 2)
+    assert not torch.allclose(mean(of_target.method.scored_model()), averaged, atol=1e-3)
+
+
 def test_without_a_teacher_the_student_labels_for_itself() -> None:
     state = fresh_with(teacher_decay=0.0)
     training_step(state, [micro_batch(0)])

@@ -54,6 +54,6 @@ def test_weights_from_a_file_of_the_library(encoder, tmp_path):
         ({"name": "unet", "encoder_weights": "imagenet"}, ("unet", PRETRAINED, "imagenet")),
     ],
 )
-def test_what_was_left_open_is_pretrained_for_photographs(given, expected):
-    model = ModelConfig(**given).decided(photographs=True)
+def test_what_was_left_open_is_pretrained(given, expected):
+    model = ModelConfig(**given).decided()
     assert (model.name, model.encoder, model.encoder_weights) == expected
