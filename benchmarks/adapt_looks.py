@@ -36,7 +36,7 @@ from dem_apps.errors import NotFiniteError
 from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide, mean_iou
 from seg.adaptation.evidence import Evidence, Probe
 from seg.data.style import lab
-from seg.models.adaptive_batch_norm import LEAST_GAIN, SHARES, re_estimated
+from seg.models.adaptive_batch_norm import LEAST_GAIN, re_estimated
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
@@ -199,7 +199,8 @@ def print_tables(rows: CsvRows) -> None:
         print_changes(title, {
             name: [_more(choose(shares[pair]), "miou") for pair in pairs] for name, pairs in groups.items()
         })  # fmt: skip
-    print("default share:", _rates([(_accepted(row), _more(row, "miou")) for row in map(_default, shares.values())]))
+    taken = [row for row in map(_default, shares.values()) if SIGNS["worth"](row) != 1]
+    print(f"default takes a share of {len(taken)}:", _rates([(_accepted(row), _more(row, "miou")) for row in taken]))
     everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
     print("all rows:", _rates([(_accepted(row), _more(row, "miou")) for _, row in everything]))
     names = sorted({name for name, _ in everything})
@@ -217,8 +218,11 @@ def _most(sign: Callable[[Row], float], ways: dict[str, Row]) -> Row:
 
 def _default(ways: dict[str, Row]) -> Row:
     """The row of the share that :func:`re_estimated` takes."""
-    first, best = ways[f"share {SHARES[0]}"], _most(SIGNS["worth"], ways)
-    return best if SIGNS["worth"](best) >= LEAST_GAIN * SIGNS["worth"](first) else first
+    best = _most(SIGNS["worth"], ways)
+    if SIGNS["worth"](best) >= LEAST_GAIN:
+        return best
+    own = {name: value for name, value in best.items() if name.startswith("before")}
+    return own | {name.replace("before", "after"): value for name, value in own.items()}
 
 
 def _accepted(row: Row) -> bool:

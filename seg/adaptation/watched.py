@@ -39,7 +39,7 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
     network = adapter.predictor
     with torch.no_grad():
         if adapter.batch_norm != "stored" and tracking(network):
-            share = SHARES[0] if adapter.bn_alpha is None else adapter.bn_alpha
+            share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
             network = re_estimated(network, probe.batches, share).network
         return copy.deepcopy(network).eval()
 

@@ -1,8 +1,8 @@
 """AdaBN (Li et al., 2016, arXiv:1603.04779) by a share: running statistics mixed with those of target images.
 
 It changes no weight and needs no label, so it serves any trained network that has batch normalisation. How large a
-share serves differs: all of the images' statistics where they look quite different, a third where not. Without labels
-it is seen by how steady predictions of how many classes are (docs/adaptation.md).
+share serves differs: all of the images' statistics where they look quite different, a third or none where not. Without
+labels it is seen by how steady predictions of how many classes are (docs/adaptation.md).
 
 Shapes: B batch, C channels of a layer, h × w its features.
 """
@@ -26,8 +26,8 @@ from seg.data.statistics import spread_batches
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
-#: The shares among which the best is taken, and how many times as much it has to be worth as the first.
-SHARES, LEAST_GAIN = (0.3, 0.5, 1.0), 1.01
+#: The shares among which the best is taken, and how many times as much it has to be worth as none.
+SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 #: Images on which the shares are compared.
 _COMPARED_ON = 16
 
@@ -49,8 +49,8 @@ def re_estimated(
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
     The share is ``bn_alpha``; 1 is AdaBN as published. None is that of ``SHARES`` whose network has the highest
-    ``worth``, by default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images, or the first share where
-    none is clearly higher. In the pass every layer normalises by its batch, as in training. A layer's mean and variance
+    ``worth``, by default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images, or 0 where none is clearly
+    worth more. In the pass every layer normalises by its batch, as in training. A layer's mean and variance
     are those of all its inputs' pixels, of all processes, pooled in float64; one that gets a single pixel keeps its
     own. The copy has the same parameter objects. Raises InputError: a network without batch normalisation, or no image.
     """
