@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
-#: Of training; ``target`` is AdaBN.
+#: ``target`` is AdaBN, by a share.
 BATCH_NORM_AFTER = ("none", "target")
 BN_ALPHA_HELP = (
-    "share of the new images' batch norm statistics, 1: theirs alone; default: of 0.3, 0.5 and 1 the one of the most "
+    "share of the new images' batch norm statistics, 1: theirs alone; default: of 0, 0.3, 0.5 and 1 that of the most "
     "stable predictions, or 0.1 where batches are adapted to one by one"
 )
 LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
@@ -201,8 +201,8 @@ class ModelConfig:
         at_least=1,
     )  # fmt: skip
     batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
-        None, "what of batch norm trains and which batches update its statistics; default: target, of methods without "
-        "target images source",
+        None, "what of batch norm trains and which batches update its statistics; default: source, or target where "
+        "--batch-norm-after none keeps target images from it",
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
@@ -319,9 +319,9 @@ class TrainConfig(ObjectiveSettings):
         group="scores, checkpoints, pictures",
     )  # fmt: skip
     log_every: int = option(25, "steps between lines in metrics.jsonl", at_least=1)
-    batch_norm_after: str = option(
-        "none", "target: scores and results have batch norm statistics re-estimated on the target's training images",
-        BATCH_NORM_AFTER,
+    batch_norm_after: str | None = option(
+        None, "target: scores and results have a share of the batch norm statistics of the target's training images; "
+        "default: target for methods that read them, unless --model.batch-norm is given", BATCH_NORM_AFTER,
     )  # fmt: skip
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     selection: Literal["entropy", "im", "snd"] = option(
@@ -380,7 +380,7 @@ class TrainConfig(ObjectiveSettings):
                 "are none; leave it away, or take --target.labelled-use beside"
             )
         uses_target = METHODS[self.method].uses_target
-        if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after == "none":
+        if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after != "target":
             raise InputError(
                 f"--model.batch-norm: --method {self.method} passes no target image, so running statistics that target "
                 "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
@@ -398,7 +398,20 @@ class TrainConfig(ObjectiveSettings):
         """``model.batch_norm``, or what the method and the network make of its default."""
         from seg.models.batch_norm import resolved_policy
 
-        return resolved_policy(self.model.batch_norm, network, METHODS[self.method].uses_target)
+        moved = METHODS[self.method].uses_target and self.batch_norm_after == "none"
+        return resolved_policy(self.model.batch_norm, network, moved)
+
+    def after_training(self) -> bool:
+        """Whether results get a share of the target's statistics, in a network that has such."""
+        if self.batch_norm_after is not None:
+            return self.batch_norm_after == "target"
+        return METHODS[self.method].uses_target and self.model.batch_norm is None
+
+    def re_estimates(self, network: nn.Module) -> bool:
+        """:meth:`after_training` in this network; by default not in one of few batch norm layers."""
+        from seg.models.batch_norm import batch_norm_normalises
+
+        return self.after_training() and (self.batch_norm_after is not None or batch_norm_normalises(network))
 
     def relative_weights(self) -> bool:
         """``weights.relative``, or what the method makes of its default."""

@@ -16,7 +16,7 @@ from dem_apps.runtime.checkpoint import fitting, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.method import Method
-from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
+from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, Estimated
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, PolySchedule, Values, update
 
@@ -37,8 +37,8 @@ class TrainState:
     eased: float = 1.0  #: the product of those so far
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
-    re_estimate: Callable[[nn.Module], nn.Module] | None = None
-    _adapted: tuple[int, nn.Module] | None = field(default=None, init=False)
+    re_estimate: Callable[[nn.Module], Estimated] | None = None
+    _adapted: tuple[int, Estimated] | None = field(default=None, init=False)
 
     @property
     def model(self) -> nn.Module:
@@ -60,7 +60,7 @@ class TrainState:
             return self.method.scored_model()
         if self._adapted is None or self._adapted[0] != self.step:
             self._adapted = (self.step, self.re_estimate(self.method.scored_model()))
-        return self._adapted[1]
+        return self._adapted[1].network
 
     def result(self) -> dict[str, Any]:
         """The part of a checkpoint that is scored, exported and started from; one process may ask for it alone.
@@ -69,8 +69,8 @@ class TrainState:
         Ctrl-C comes between two scores, the network is as it was trained and is not marked as re-estimated.
         """
         adapted = None if self._adapted is None or self._adapted[0] != self.step else self._adapted[1]
-        scored = self.method.scored_model() if adapted is None else adapted
-        marked = {} if adapted is None else {RE_ESTIMATED_ON: "target images"}
+        scored = self.method.scored_model() if adapted is None else adapted.network
+        marked = {} if adapted is None else {RE_ESTIMATED_ON: adapted.on("target images")}
         return {"model": scored.state_dict(), "step": self.step, **marked}
 
     def state(self) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import put_values
-from dem_apps.test_time_methods.normalisation import NORMALISATIONS, tracking
+from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.evidence import Evidence, Forward, Probe, plain_forward
 from seg.adaptation.predictions import REFUSED, Predictions
 from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess
 from seg.models.adaptive_batch_norm import re_estimated
+from seg.models.batch_norm import batch_norm_normalises
 from seg.models.trained_network import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.
@@ -266,12 +267,6 @@ def share_that_bf16_moves(network: nn.Module, batches: Sequence[Tensor]) -> floa
             other = forward(images).argmax(1)
         moved, number = moved + int((plain != other).sum()), number + plain.numel()
     return moved / number
-
-
-def batch_norm_normalises(network: nn.Module) -> bool:
-    """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
-    layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]
-    return 2 * len(tracking(network)) > len(layers)
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:

@@ -66,7 +66,9 @@ class Result:
             last = outcome.checks[-1].verdict
             why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
             if outcome.share == 0 and not outcome.planned:
-                why = "no share of these images' batch norm statistics is clearly better than none (--bn-alpha sets one)"
+                why = (
+                    "no share of these images' batch norm statistics is clearly better than none (--bn-alpha sets one)"
+                )
             why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
             return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{self._kept}"
         share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")

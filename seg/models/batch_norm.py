@@ -13,7 +13,7 @@ from timm.layers.norm_act import convert_sync_batchnorm
 from torch import nn
 
 from dem_apps.errors import InputError
-from dem_apps.test_time_methods.normalisation import batch_norms
+from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms, tracking
 
 #: The first is the only one of a network without batch normalisation.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
@@ -21,13 +21,19 @@ BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
-def resolved_policy(given: str | None, model: nn.Module, uses_target: bool) -> str:
-    """The policy that is ``given``, else the one whose statistics are those of the scored domain."""
+def batch_norm_normalises(network: nn.Module) -> bool:
+    """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
+    layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]
+    return 2 * len(tracking(network)) > len(layers)
+
+
+def resolved_policy(given: str | None, model: nn.Module, moved_by_target: bool) -> str:
+    """The policy that is ``given``, else ``target`` where target images alone move the statistics, or ``source``."""
     if given is not None:
         return given
     if not batch_norms(model):
         return BATCH_NORM_POLICIES[0]
-    return "target" if uses_target else "source"
+    return "target" if moved_by_target else "source"
 
 
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:

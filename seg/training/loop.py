@@ -96,10 +96,10 @@ def _train(config: TrainConfig) -> Path:
         config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes,
         own=path if config.resume else None, pixels=pair.pixels,
     )  # fmt: skip
-    if config.batch_norm_after == "target":
+    if config.re_estimates(state.model):
         check_there_are_statistics(state.model)
         device, share = accelerator.device, config.bn_alpha
-        state.re_estimate = lambda model: re_estimated_on(pair.target_train, model, device, share).network
+        state.re_estimate = lambda model: re_estimated_on(pair.target_train, model, device, share)
     run = _open(config, pair, state, path, saved)
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:

@@ -34,7 +34,7 @@ def print_summary(
         f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
         f"{len(pair.classes)} classes{pair.left_out()}\n{_about_pixels(pair)}"
         f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
-        f"{', re-estimated on target for scores' if config.batch_norm_after == 'target' else ''}\n"
+        f"{', for scores with a share of the statistics of target' if config.re_estimates(model) else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",
@@ -60,7 +60,7 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
         words.append("images with rare classes are drawn more often")
     if target.labelled_part:
         words.append(f"{target.labelled_part:g} of the target's training images have labels")
-    if config.batch_norm_after == "target":
+    if config.re_estimates(model):
         words.append("batch norm statistics re-estimated on target images at the end")
     return "; ".join(words)
 

@@ -53,7 +53,7 @@ _USES = (
         ("source.rare_class_pixels",), "--source.rare-class-temperature",
         lambda config: config.source.rare_class_temperature is not None,
     ),
-    _Use(("bn_alpha",), "--batch-norm-after target", lambda config: config.batch_norm_after != "none"),
+    _Use(("bn_alpha",), "--batch-norm-after target", TrainConfig.after_training),
     _Use(
         ("self_training.threshold",), "--self-training.weighting image or pixel",
         lambda config: config.self_training.weighting != "adaptive",

@@ -27,13 +27,23 @@ STATISTICS = ("running_mean", "running_var")
 def runs(tiny_config, tmp_path_factory) -> tuple[Path, Path]:
     """The same training without and with."""
     folder = tmp_path_factory.mktemp("runs")
-    config = dataclasses.replace(tiny_config, max_steps=4, eval_every=2, run_dir=str(folder / "without"))
+    model = dataclasses.replace(tiny_config.model, batch_norm="target")
+    config = dataclasses.replace(tiny_config, max_steps=4, eval_every=2, model=model, run_dir=str(folder / "without"))
     after = dataclasses.replace(config, batch_norm_after="target", bn_alpha=1.0, run_dir=str(folder / "with"))
     return train(config), train(after)
 
 
 def scores(run: Path) -> dict:
     return json.loads((run / "eval.json").read_text())
+
+
+def test_by_default_the_source_moves_the_statistics_and_the_target_gives_a_share_at_the_end(tiny_config, tmp_path):
+    run = train(dataclasses.replace(tiny_config, run_dir=str(tmp_path / "run")))
+    said = scores(run)["protocol"]["batch_norm"]
+    assert said.startswith("source: affine parameters trained")
+    assert "re-estimated on target images (share " in said
+    alone = train(dataclasses.replace(tiny_config, method="source", run_dir=str(tmp_path / "alone")))
+    assert "moved by source alone" in scores(alone)["protocol"]["batch_norm"]
 
 
 def test_training_goes_on_as_without(runs):
@@ -59,7 +69,7 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
     batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
     for name in ("last", "selected", "best"):
         loaded = open_run(runs[1], name)[0]
-        assert loaded.training.re_estimated_on == "target images"
+        assert loaded.training.re_estimated_on == "target images (share 1)"
         expected = dict(re_estimated(loaded.network, [batch], 1.0).network.named_buffers())
         for buffer, value in loaded.network.named_buffers():
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
@@ -74,7 +84,7 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run
         return json.loads(out.read_text()), done.stdout
 
     after, said = evaluated(runs[0], "after.json", "--batch-norm-after", "target", "--bn-alpha", "1")
-    assert "running statistics re-estimated on target images after training" in said
+    assert "running statistics re-estimated on target images (share 1) after training" in said
     trained = scores(runs[1])
     assert after["miou"] == trained["miou"]
     assert after["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
@@ -84,7 +94,7 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run
     assert plain["miou"] == scores(runs[0])["miou"]
     saved, _ = evaluated(runs[1], "saved.json")
     assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
-    assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images after training"
+    assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images (share 1) after training"
 
 
 def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_path, capsys):
@@ -98,7 +108,7 @@ def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_pa
         said.append(capsys.readouterr().out)
     assert "batch norm statistics moved by target alone" in said[0]
     assert "batch norm statistics re-estimated on the exported images after training" in said[1]
-    assert "batch norm statistics re-estimated on target images after training" in said[2]
+    assert "batch norm statistics re-estimated on target images (share 1) after training" in said[2]
     maps = {}
     for name in ("plain", "after", "saved"):
         files = sorted((tmp_path / name).rglob("*_entropy.npz"))

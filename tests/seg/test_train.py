@@ -27,7 +27,7 @@ import seg.tune
 from dem_apps.report.runs import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
-from dem_apps.runtime.settings import parse_config, to_dict
+from dem_apps.runtime.settings import parse_config
 from seg.benchmark import BenchmarkConfig, grid_jobs
 from seg.config import LOSSES, METHODS, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES

@@ -77,10 +77,10 @@ def test_whose_statistics_a_network_has_is_said(model, policy, how, whose):
 
 
 def test_the_default_moves_by_the_domain_that_is_scored(model):
-    assert resolved_policy(None, model, uses_target=True) == "target"
-    assert resolved_policy(None, model, uses_target=False) == "source"
-    assert resolved_policy("frozen", model, uses_target=True) == "frozen"
-    assert resolved_policy(None, model[0], uses_target=True) == "trainable"
+    assert resolved_policy(None, model, moved_by_target=True) == "target"
+    assert resolved_policy(None, model, moved_by_target=False) == "source"
+    assert resolved_policy("frozen", model, moved_by_target=True) == "frozen"
+    assert resolved_policy(None, model[0], moved_by_target=True) == "trainable"
 
 
 def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
