@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from adapt_statistics import BATCH, NETWORKS, PUBLIC, folders, miou, opened, print_changes, read
+from adapt_statistics import BATCH, NETWORKS, PUBLIC, folders, miou, opened, read
 from csv_rows import CsvRows
 from numpy.typing import NDArray
 from photograph_networks import load, parts
@@ -33,6 +32,7 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
+from dem_apps.report.tables import markdown
 from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide, mean_iou
 from seg.adaptation.evidence import Evidence, Probe
 from seg.data.style import lab
@@ -171,35 +171,76 @@ def _more(row: Row, name: str) -> float:
     return row[f"after {name}"] - row[f"before {name}"]
 
 
-def print_tables(rows: CsvRows) -> None:
-    """The choice of the share, the acceptance of ``seg.adapt``, and each number as a sign of harm."""
-    found: dict[tuple[str, str], dict[str, Row]] = {}
+#: The published networks of README's table.
+SHOWN = {
+    "ESPNetv2 0.5": "espnetv2_05", "ESPNetv2 1.0": "espnetv2_10", "ESPNetv2 1.5": "espnetv2_15",
+    "ESPNetv2 2.0": "espnetv2_20", "ESPNet": "espnet_q8",
+}  # fmt: skip
+Pairs = dict[tuple[str, str], dict[str, Row]]
+
+
+def pairs_of(rows: CsvRows) -> Pairs:
+    """The rows of every pair of network and folder, by way."""
+    found: Pairs = {}
     for key, row in rows.rows.items():
         if row["after miou"] not in ("", None):
             numbers = {name: float(value) for name, value in row.items() if name[:5] in ("befor", "after") and value}
             found.setdefault(key[:2], {})[key[2]] = numbers
+    return found
+
+
+def of_shares(found: Pairs) -> Pairs:
+    """The pairs that have every share; SegFormer, of one batch norm beside its layer norms, takes none."""
     shares = {pair: {way: row for way, row in ways.items() if way in STATISTICS} for pair, ways in found.items()}
-    # SegFormer has one batch norm beside its layer norms, and takes no share
-    shares = {
-        pair: ways for pair, ways in shares.items() if len(ways) == len(STATISTICS) and "segformer" not in pair[0]
-    }
+    return {pair: ways for pair, ways in shares.items() if len(ways) == len(STATISTICS) and "segformer" not in pair[0]}
+
+
+def public_table(rows: CsvRows) -> str:
+    """README's: of each published network the mean over its sequences."""
+    shares, lines = of_shares(pairs_of(rows)), []
+    for title, name in SHOWN.items():
+        own = [ways for pair, ways in shares.items() if pair[0] == name]
+        before = np.mean([ways["share 0.3"]["before miou"] for ways in own])
+        after = [
+            np.mean([choose(ways)["after miou"] for ways in own])
+            for choose in (_default, operator.itemgetter("share 1.0"))
+        ]
+        lines.append([title, f"{before:.1f}", *(f"{each:.1f} ({each - before:+.1f})" for each in after)])
+    return markdown(["network", "as it is", "adapted, the default", "AdaBN as published"], lines)
+
+
+def shares_table(rows: CsvRows) -> str:
+    """That of docs/adaptation.md: the change of mIoU, mean (worst; pairs that lose more than 0.5)."""
+    shares = of_shares(pairs_of(rows))
     groups = {
-        "public": [pair for pair in shares if pair[0] not in NETWORKS],
+        "public networks": [pair for pair in shares if pair[0] not in NETWORKS],
         "ours, shifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] != "unshifted"],
         "ours, unshifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] == "unshifted"],
     }
-    picked = {f"most {name}": sign for name, sign in SIGNS.items() if name not in ("kept", "styled")}
     chosen: dict[str, Callable[[dict[str, Row]], Row]] = {
-        **{way: operator.itemgetter(way) for way in STATISTICS},
-        "default": _default,
-        "best by labels": lambda ways: max(ways.values(), key=lambda row: _more(row, "miou")),
-        **{title: functools.partial(_most, sign) for title, sign in picked.items()},
+        **{way.removeprefix("share "): operator.itemgetter(way) for way in STATISTICS},
+        "**the default**": _default,
+        "the default, where `seg.adapt` accepts it": lambda ways: next(
+            row for row in (_default(ways), _unchanged(ways)) if _accepted(row)
+        ),
+        "the best by labels": lambda ways: max(ways.values(), key=lambda row: _more(row, "miou")),
     }
+    lines = []
     for title, choose in chosen.items():
-        print_changes(title, {
-            name: [_more(choose(shares[pair]), "miou") for pair in pairs] for name, pairs in groups.items()
-        })  # fmt: skip
-    taken = [row for row in map(_default, shares.values()) if SIGNS["worth"](row) != 1]
+        changes = [[_more(choose(shares[pair]), "miou") for pair in pairs] for pairs in groups.values()]
+        cells = [
+            f"{np.mean(each):+.1f} ({min(each):+.1f}; {sum(gain < -0.5 for gain in each)} of {len(each)})"
+            for each in changes
+        ]
+        lines.append([title, *cells])
+    return markdown(["share", *groups], lines)
+
+
+def print_tables(rows: CsvRows) -> None:
+    """The pages' tables, the acceptance of ``seg.adapt``, and each number as a sign of harm."""
+    print(public_table(rows), shares_table(rows), sep="\n")
+    found = pairs_of(rows)
+    taken = [row for row in map(_default, of_shares(found).values()) if SIGNS["worth"](row) != 1]
     print(f"default takes a share of {len(taken)}:", _rates([(_accepted(row), _more(row, "miou")) for row in taken]))
     everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
     print("all rows:", _rates([(_accepted(row), _more(row, "miou")) for _, row in everything]))
@@ -219,9 +260,12 @@ def _most(sign: Callable[[Row], float], ways: dict[str, Row]) -> Row:
 def _default(ways: dict[str, Row]) -> Row:
     """The row of the share that :func:`re_estimated` takes."""
     best = _most(SIGNS["worth"], ways)
-    if SIGNS["worth"](best) >= LEAST_GAIN:
-        return best
-    own = {name: value for name, value in best.items() if name.startswith("before")}
+    return best if SIGNS["worth"](best) >= LEAST_GAIN else _unchanged(ways)
+
+
+def _unchanged(ways: dict[str, Row]) -> Row:
+    """The row of share 0."""
+    own = {name: value for name, value in next(iter(ways.values())).items() if name.startswith("before")}
     return own | {name.replace("before", "after"): value for name, value in own.items()}
 
 

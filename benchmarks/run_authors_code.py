@@ -2,13 +2,13 @@
 
     git clone --depth 1 https://github.com/DequanWang/tent /tmp/tent    # and so on; any of them may be missing
     python benchmarks/run_authors_code.py --tent /tmp/tent --eata /tmp/EATA --sar /tmp/SAR \\
-        --deyo /tmp/DeYO --cotta /tmp/cotta --toolkit /tmp/test-time-adaptation
+        --deyo /tmp/DeYO --cotta /tmp/cotta --come /tmp/COME --toolkit /tmp/test-time-adaptation
 
-The checkouts are of DequanWang/tent, mr-eggplant/EATA, mr-eggplant/SAR, Jhyun17/DeYO, qinenergy/cotta and
-mariodoebler/test-time-adaptation (the toolkit); DeYO's code needs ``pip install einops``. None of their code is in this
-repository, and none of their files is changed: what they import besides (data sets, model zoos) is replaced by empty
-modules, ``.cuda()`` stays on the CPU, DeYO's patches get our permutations, and CoTTA's random views are the image and
-its mirror image in turn.
+The checkouts are of DequanWang/tent, mr-eggplant/EATA, mr-eggplant/SAR, Jhyun17/DeYO, qinenergy/cotta,
+BlueWhaleLab/COME (its objective alone) and mariodoebler/test-time-adaptation (the toolkit); DeYO's code needs
+``pip install einops``. None of their code is in this repository, and none of their files is changed: what they import
+besides (data sets, model zoos) is replaced by empty modules, ``.cuda()`` stays on the CPU, DeYO's patches get our
+permutations, and CoTTA's random views are the image and its mirror image in turn.
 
 A network of two convolutions around a batch or group norm, float64, SGD with momentum 0.9, five classes; thresholds are
 given to both. Printed: the largest difference of a parameter after the last batch, relative to the largest number of
@@ -36,7 +36,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from dem_apps import TestTimeAdapter
+from dem_apps import TestTimeAdapter, build_objective
 from dem_apps.report.tables import markdown
 
 CLASSES, BATCHES = 5, 10
@@ -294,12 +294,35 @@ def compared(
     return apart, math.sqrt(moved / still)
 
 
+def objective_of_come(folder: Path) -> str:
+    """The largest difference of values and of gradients on 64 × 1,000 logits, whose 1,000 is in their code.
+
+    Theirs adds 1e-7 to every mass; its part of the value is taken out.
+    """
+    drawn = 3 * torch.randn(64, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with imports(folder, (), {}) as read:
+        their_values = read("tent_come").dirichlet_entropy
+    own, other = drawn.clone().requires_grad_(), drawn.clone().requires_grad_()
+    ours, theirs = build_objective("come", 1000)(own, reduction="none"), their_values(other)
+    ours.sum().backward()
+    theirs.sum().backward()
+    mass = torch.cat([drawn, torch.full((64, 1), math.log(1000))], 1).softmax(1)
+    added = -((mass + 1e-7) * (mass + 1e-7).log() - mass * mass.log()).sum(1)
+    assert own.grad is not None
+    assert other.grad is not None
+    apart = float((own.grad - other.grad).abs().max() / other.grad.abs().max())
+    plain, without = (float((theirs - ours - part).detach().abs().max()) for part in (0, added))
+    return f"COME: values differ by {plain:.0e}, {without:.0e} without the 1e-7 of theirs; gradients by {apart:.0e}"
+
+
 def main() -> None:
     """One row per method, code and network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("tent", "eata", "sar", "deyo", "cotta", "toolkit"):
+    for name in ("tent", "eata", "sar", "deyo", "cotta", "come", "toolkit"):
         parser.add_argument(f"--{name}", type=Path, metavar="CHECKOUT")
     folders = {name: folder for name, folder in vars(parser.parse_args()).items() if folder is not None}
+    if "come" in folders:
+        print(objective_of_come(folders["come"]))
     rows = []
     for method in OURS:
         own = "eata" if method == "eta" else method.partition(",")[0]

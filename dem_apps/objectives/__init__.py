@@ -25,6 +25,7 @@ OBJECTIVES: dict[str, str] = {
     "max-squares": "dem_apps.objectives.max_squares:MaxSquares",
     "info-max": "dem_apps.objectives.info_max:InfoMax",
     "robust-entropy": "dem_apps.objectives.robust_entropy:RobustEntropy",
+    "come": "dem_apps.objectives.come:COME",
 }
 
 OBJECTIVE_NAMES = tuple(OBJECTIVES)

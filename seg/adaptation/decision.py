@@ -25,7 +25,7 @@ LEAST_WORTH = 0.95
 LEAST_CLASSES = 0.9
 #: Of default shares of statistics accepted so on photographs (``benchmarks/adapt_looks.py``): their number,
 #: how many gained more than 0.5 mIoU, and how many lost as much.
-RECORD = (56, 49, 2)
+RECORD = (50, 46, 1)
 #: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
 #: stable, so that nothing else is compared with it.
 REGAINED_CLASSES = 2.0

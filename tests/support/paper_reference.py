@@ -63,6 +63,11 @@ class Paper:
         if self.name == "info-max":
             p = F.softmax(logits, dim=1)
             return -(p * p.log()).sum(dim=1) + (p * p.detach().mean(dim=0).log()).sum(dim=1)
+        if self.name == "come":
+            logits = logits / logits.norm(dim=1, keepdim=True) * logits.norm(dim=1, keepdim=True).detach()
+            strength = logits.exp().sum(dim=1, keepdim=True) + self.num_classes
+            opinion = torch.cat([logits.exp() / strength, self.num_classes / strength], dim=1)
+            return -(opinion * opinion.log()).sum(dim=1)
         if self.name == "robust-entropy":
             h = torch.distributions.Categorical(logits=logits).entropy()
             return ((h / math.log(self.num_classes)) ** 2 + 1e-6) ** self.eta

@@ -23,7 +23,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("adadem-norm", {}), ("adadem-norm", {"alpha": 0.6}), ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
     ("adadem-norm", {"norm": "linf", "delta": "entropy"}), ("adadem-mec", {}),
     ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}), ("robust-entropy", {}), ("robust-entropy", {"eta": 0.7}),
-    ("max-squares", {}), ("info-max", {"balance": 0.4}), ("info-max", {}),
+    ("max-squares", {}), ("info-max", {"balance": 0.4}), ("info-max", {}), ("come", {}),
 ]  # fmt: skip
 # shape, class dimension, reduction, whether some elements are masked
 STEPS = [

@@ -20,6 +20,7 @@ C = 4
 def test_names_are_the_promised_ones() -> None:
     promised = (
         "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy",
+        "come",
     )  # fmt: skip
     assert promised == OBJECTIVE_NAMES
     assert {objective_class(name).__name__ for name in promised} <= set(dem_apps.__all__)
@@ -27,7 +28,7 @@ def test_names_are_the_promised_ones() -> None:
 
 def test_options_are_the_promised_ones() -> None:
     assert objective_options("entropy") == objective_options("cadf") == []
-    assert objective_options("max-squares") == objective_options("info-max") == []
+    assert objective_options("max-squares") == objective_options("info-max") == objective_options("come") == []
     assert objective_options("robust-entropy") == ["eta"]
     assert objective_options("dem") == ["tau", "alpha"]
     assert objective_options("adadem") == ["momentum", "alpha", "norm", "delta"]
