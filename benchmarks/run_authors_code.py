@@ -2,11 +2,11 @@
 
     git clone --depth 1 https://github.com/DequanWang/tent /tmp/tent    # and so on; any of them may be missing
     python benchmarks/run_authors_code.py --tent /tmp/tent --eata /tmp/EATA --sar /tmp/SAR \\
-        --deyo /tmp/DeYO --cotta /tmp/cotta --come /tmp/COME --toolkit /tmp/test-time-adaptation
+        --deyo /tmp/DeYO --cotta /tmp/cotta --come /tmp/COME --tpt /tmp/TPT --toolkit /tmp/test-time-adaptation
 
 The checkouts are of DequanWang/tent, mr-eggplant/EATA, mr-eggplant/SAR, Jhyun17/DeYO, qinenergy/cotta,
-BlueWhaleLab/COME (its objective alone) and mariodoebler/test-time-adaptation (the toolkit); DeYO's code needs
-``pip install einops``. None of their code is in this repository, and none of their files is changed: what they import
+BlueWhaleLab/COME and azshue/TPT (their losses alone) and mariodoebler/test-time-adaptation (the toolkit); DeYO's code
+needs ``pip install einops``. None of their code is in this repository, and none of their files is changed: what they import
 besides (data sets, model zoos) is replaced by empty modules, ``.cuda()`` stays on the CPU, DeYO's patches get our
 permutations, and CoTTA's random views are the image and its mirror image in turn.
 
@@ -20,6 +20,7 @@ what it forgets to forget.
 from __future__ import annotations
 
 import argparse
+import ast
 import copy
 import importlib.util
 import itertools
@@ -33,11 +34,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter, build_objective
 from dem_apps.report.tables import markdown
+from dem_apps.test_time_methods.tpt import TPT
 
 CLASSES, BATCHES = 5, 10
 #: CoTTA's network and teacher agree but for mirror images, so its gradients are small.
@@ -315,14 +318,32 @@ def objective_of_come(folder: Path) -> str:
     return f"COME: values differ by {plain:.0e}, {without:.0e} without the 1e-7 of theirs; gradients by {apart:.0e}"
 
 
+def loss_of_tpt(folder: Path) -> str:
+    """The largest difference of the loss of 64 views, and of its gradient; their script is not imported."""
+    tree = ast.parse((folder / "tpt_classification.py").read_text(encoding="utf-8"))
+    wanted = ("select_confident_samples", "avg_entropy")
+    own_code = [part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name in wanted]
+    names: dict[str, Any] = {"torch": torch, "np": np}
+    exec(compile(ast.Module(own_code, []), "tpt_classification.py", "exec"), names)
+    drawn = 3 * torch.randn(64, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    own, other = drawn.clone().requires_grad_(), drawn.clone().requires_grad_()
+    ours = build_objective("entropy", 1000)(TPT().mean(own)[None])
+    theirs = names["avg_entropy"](names["select_confident_samples"](other, 0.1)[0])
+    gradients = [torch.autograd.grad(loss, leaf)[0] for loss, leaf in ((ours, own), (theirs, other))]
+    apart = float((gradients[0] - gradients[1]).abs().max() / gradients[1].abs().max())
+    return f"TPT: losses differ by {abs(float(ours - theirs)):.0e}, gradients by {apart:.0e}"
+
+
 def main() -> None:
     """One row per method, code and network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("tent", "eata", "sar", "deyo", "cotta", "come", "toolkit"):
+    for name in ("tent", "eata", "sar", "deyo", "cotta", "come", "tpt", "toolkit"):
         parser.add_argument(f"--{name}", type=Path, metavar="CHECKOUT")
     folders = {name: folder for name, folder in vars(parser.parse_args()).items() if folder is not None}
     if "come" in folders:
         print(objective_of_come(folders["come"]))
+    if "tpt" in folders:
+        print(loss_of_tpt(folders["tpt"]))
     rows = []
     for method in OURS:
         own = "eata" if method == "eta" else method.partition(",")[0]

@@ -35,6 +35,7 @@ METHODS = {
     "sar": Row("sar", "SAR"),
     "deyo": Row("deyo", "DeYO"),
     "cotta": Row("cotta", "CoTTA"),
+    "tpt": Row("tpt", "TPT"),
 }
 
 

@@ -22,6 +22,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
     "sar": {"reset_below": None},
     "deyo": {"plpd_above": 0.0},
+    "tpt": {"views": 8, "kept": 0.3},
     "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
 }
 LEARNING = [name for name, method in METHODS.items() if method.learns]

@@ -1,0 +1,94 @@
+"""TPT (Shu et al., *Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models*, NeurIPS 2022)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.errors import InputError, number
+from dem_apps.test_time_methods.learner import Learner
+from dem_apps.test_time_methods.method import Method, fitted_mask
+
+#: Of a crop: the share of the image's area, as torchvision's RandomResizedCrop draws it.
+_AREA = (0.08, 1.0)
+#: Of a view of dense logits: by how much contrast and brightness change, in deviations.
+_COLOUR = 0.2
+
+
+class TPT(Method):
+    """The objective of the mean prediction over an image's most certain views (Eq. 3).
+
+    Published is one image a call, with ``episodic=True`` and ``predict="after"``: each image is predicted by weights
+    that have learnt from it alone. What learns is the prompt, by ``parameters``; scales and shifts make it MEMO (Zhang
+    et al., NeurIPS 2022) with chosen views.
+
+    The views of a classifier are the image, and random crops, mirrored or not. Those of dense logits have to lie on
+    each other: the image, mirrored or not, with other contrast and brightness.
+
+    Args:
+        views: of an image, itself among them; 64.
+        kept: the share of the views, those of the lowest mean entropy, that counts; at least one does.
+    """
+
+    def __init__(self, views: int = 64, kept: float = 0.1) -> None:
+        if isinstance(views, bool) or not isinstance(views, int) or views < 1:
+            raise InputError(f"views: expected an integer of at least 1, got {views!r}")
+        self.views, self.kept = views, number("kept", kept, 0.0, 1.0)
+
+    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+        """A forward and a backward of all views of each image; the logits of the images as they are."""
+        if images.ndim != 4:
+            raise InputError(f"images: method 'tpt' needs (B, C, H, W), got shape {tuple(images.shape)}")
+        with torch.no_grad():
+            plain = learner.logits(images)
+        counted = fitted_mask(mask, images, plain)
+        if counted is not None and not bool(counted.any()):
+            return plain
+        means = []
+        for index, image in enumerate(images):
+            drawn, mirrored = self.drawn(image, learner.generator, dense=plain.ndim == 4)
+            logits = learner.logits(drawn)
+            if logits.ndim == 4:
+                logits = torch.where(mirrored[:, None, None, None], logits.flip(3), logits)
+            means.append(self.mean(logits, None if counted is None else counted[index]))
+        learner.descend(learner.loss(torch.stack(means), counted))
+        return plain
+
+    def mean(self, logits: Tensor, counted: Tensor | None = None) -> Tensor:
+        """The log of the mean probabilities, (C, …), of the most certain of (N, C, …) views."""
+        entropy = shannon_entropy(logits.detach(), 1).reshape(len(logits), -1)
+        if counted is not None and counted.ndim:
+            entropy = entropy.where(counted.flatten(), 0.0)
+        best = entropy.mean(1).argsort()[: max(1, int(self.kept * len(logits)))]
+        p = probabilities(logits[best], 1).mean(0)
+        return torch.where(p > 0, p.clamp_min(torch.finfo(p.dtype).tiny).log(), -torch.inf)
+
+    def drawn(self, image: Tensor, generator: torch.Generator, dense: bool) -> tuple[Tensor, Tensor]:
+        """(N, C, H, W) views of an image, the first as it is, and which are mirrored, (N,)."""
+        draws = torch.rand(self.views, 4, generator=generator).tolist()
+        mirrored = torch.tensor([index > 0 and flip < 0.5 for index, (flip, *_) in enumerate(draws)])
+        views = [image]
+        for _, area, across, down in draws[1:]:
+            views.append(_recoloured(image, across, down) if dense else _crop(image, area, across, down))
+        mirrored = mirrored.to(image.device)
+        stacked = torch.stack(views)
+        return torch.where(mirrored[:, None, None, None], stacked.flip(3), stacked), mirrored
+
+
+def _crop(image: Tensor, area: float, across: float, down: float) -> Tensor:
+    """A part of the image's shape, at its size; each number from 0 to 1."""
+    height, width = image.shape[1:]
+    side = math.sqrt(_AREA[0] + (_AREA[1] - _AREA[0]) * area)
+    rows, columns = max(1, round(side * height)), max(1, round(side * width))
+    top, left = round(down * (height - rows)), round(across * (width - columns))
+    part = image[None, :, top : top + rows, left : left + columns]
+    return interpolate(part, (height, width), mode="bilinear", antialias=True)[0]
+
+
+def _recoloured(image: Tensor, contrast: float, brightness: float) -> Tensor:
+    """Other contrast and brightness of a normalised image."""
+    return image * (1 + _COLOUR * (2 * contrast - 1)) + _COLOUR * (2 * brightness - 1)

@@ -1,0 +1,77 @@
+"""TPT against the loss of its paper, written out; what its views are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from support.tiny_networks import batches, moved, published, tiny
+from torch import Tensor
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods.tpt import TPT
+
+
+def papers_loss(logits: Tensor, kept: float) -> Tensor:
+    """Eq. 3: the entropy of the mean probability of the views of lowest entropy, (N, C) logits."""
+    p = logits.softmax(1)
+    entropy = -(p * p.log()).sum(1)
+    chosen = p[entropy.argsort()[: int(kept * len(p))]].mean(0)
+    return -(chosen * chosen.log()).sum()
+
+
+def test_a_step_is_the_papers() -> None:
+    (images,) = batches(1, size=1)
+    model, expected = tiny("group", dense=False), tiny("group", dense=False)
+    adapter = published(model, "tpt", lr=0.05, views=10, kept=0.3)
+    views, mirrored = TPT(views=10).drawn(images[0], torch.Generator().manual_seed(0), dense=False)
+    assert 0 < mirrored.sum() < 10
+    papers_loss(expected(views), 0.3).backward()
+    with torch.no_grad():
+        for parameter in expected.norm.parameters():
+            parameter -= 0.05 * parameter.grad
+    torch.testing.assert_close(adapter(images), tiny("group", dense=False)(images).detach())
+    for name, value in model.norm.named_parameters():
+        torch.testing.assert_close(value, getattr(expected.norm, name))
+
+
+def test_each_image_is_predicted_by_weights_that_learnt_from_it_alone() -> None:
+    adapter = TestTimeAdapter(
+        tiny(dense=False), "tpt", lr=0.05, episodic=True, predict="after", views=8, kept=0.5, seed=3
+    )
+    first, second = (images[:1] for images in batches(2))
+    alone = adapter(first)
+    adapter(second)
+    assert torch.equal(adapter(first), alone)
+    adapter.reset()
+    assert not moved(adapter.model, tiny(dense=False))
+    assert not torch.equal(tiny(dense=False).eval()(first), alone)
+
+
+def test_views_of_dense_logits_lie_on_each_other() -> None:
+    """Of a network that sees each pixel alone, mirrored views give the image's own prediction."""
+    (images,) = batches(1, size=1)
+    views, mirrored = TPT(views=6).drawn(images[0], torch.Generator().manual_seed(1), dense=True)
+    back = torch.where(mirrored[:, None, None, None], views.flip(3), views)
+    torch.testing.assert_close(back[0], images[0])
+    for view in back[1:]:
+        scale = (view - view.mean()).norm() / (images[0] - images[0].mean()).norm()
+        torch.testing.assert_close(view, images[0] * scale + (view - images[0] * scale).mean())
+        assert 0.8 <= scale <= 1.2
+
+
+def test_a_crop_has_the_images_size_and_the_mean_of_equal_views_is_the_view() -> None:
+    (images,) = batches(1, size=1)
+    views, _ = TPT(views=5).drawn(images[0], torch.Generator().manual_seed(0), dense=False)
+    assert views.shape == (5, 3, 8, 8)
+    logits = torch.randn(1, 4).expand(6, 4)
+    torch.testing.assert_close(TPT(kept=0.5).mean(logits), logits[0].log_softmax(0))
+    assert math.isclose(TPT(kept=0.0).mean(torch.randn(3, 4)).exp().sum().item(), 1.0, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"views": 0}, {"views": True}, {"kept": 1.5}])
+def test_options_are_refused(options: dict) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        TPT(**options)
