@@ -6,9 +6,9 @@
 
 The checkouts are of DequanWang/tent, mr-eggplant/EATA, mr-eggplant/SAR, Jhyun17/DeYO, qinenergy/cotta,
 BlueWhaleLab/COME and azshue/TPT (their losses alone) and mariodoebler/test-time-adaptation (the toolkit); DeYO's code
-needs ``pip install einops``. None of their code is in this repository, and none of their files is changed: what they import
-besides (data sets, model zoos) is replaced by empty modules, ``.cuda()`` stays on the CPU, DeYO's patches get our
-permutations, and CoTTA's random views are the image and its mirror image in turn.
+needs ``pip install einops``. None of their code is in this repository, and none of their files is changed: what they
+import besides (data sets, model zoos) is replaced by empty modules, ``.cuda()`` stays on the CPU, DeYO's patches get
+our permutations, and CoTTA's random views are the image and its mirror image in turn.
 
 A network of two convolutions around a batch or group norm, float64, SGD with momentum 0.9, five classes; thresholds are
 given to both. Printed: the largest difference of a parameter after the last batch, relative to the largest number of
