@@ -33,7 +33,7 @@ from seg.models.trained_network import TrainedNetwork
 #: Images that evidence is taken on, evenly from the folder.
 PROBE_IMAGES = 16
 #: Looks at the network per pass over the folder, besides the first: one per ``IMAGES_PER_CHECK``, since a look costs as
-#: much as learning from two dozen; ``benchmarks/adapt_decision.py`` took the fewest.
+#: much as learning from two dozen.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
 
 
