@@ -26,7 +26,7 @@ export INSTALLS
 
 # The first lines of the installation and of the run say what each takes.
 demo: $(INSTALLED)
-	@echo "Three small trainings on drawn streets: about five minutes on two cores, and 0.1 GB below runs/ and in ~/.cache/dem-apps."
+	@echo "Three small trainings on drawn streets, from ImageNet weights: about five minutes on two cores, and 0.1 GB below runs/ and in ~/.cache/dem-apps."
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/python -m seg.benchmark --config configs/seg/demo_comparison.yaml --folder $$run --workers 2 && \
 	$(BIN)/python -m dem_apps.report $$run/source/seed0 $$run/control/seed0 $$run/best/seed0 --out $$run/report.html

@@ -76,7 +76,7 @@ def title(config: TrainConfig) -> str:
 
 def _method_and_loss(config: TrainConfig) -> str:
     if not METHODS[config.method].uses_target:
-        return f"{config.method} only"
+        return f"{config.method} only{', then target statistics' * config.after_training()}"
     if config.loss == "none":
         return f"{config.method}, no objective"
     given = given_options(config).items()
