@@ -192,7 +192,7 @@ def table(rows: CsvRows, steps: int) -> str:
                 _cell({seed: score(row) for seed, row in here.items()}, source[pair]) for score in (_plain, by_rule)
             ]
         lines.append([arm, *cells])
-    header = [f"{pair}, {way}" for pair in source for way in ("as trained", "default share")]
+    header = [f"{pair}, {way}" for pair in PAIRS if pair in source for way in ("as trained", "default share")]
     return markdown(["arm", *header], lines)
 
 

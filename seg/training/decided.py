@@ -19,6 +19,8 @@ from seg.data.read import read_header
 MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
 #: A side after resizing is a multiple of it, as encoders halve images five times.
 _MULTIPLE = 32
+#: In the names of albumentations' transforms after which images have another size: crops may stand for a size.
+_CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
 Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
 
@@ -31,9 +33,11 @@ def decided(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
 
 
 def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
-    """The data with a size where images are large or of several sizes, and nothing says how they are to be seen."""
+    """The data with a size where images are large or of several sizes, and neither size nor augmentation sets one."""
     sizes = Counter[tuple[int, int]]()
-    if data.root is not None and data.size is None and data.augmentation == DataConfig().augmentation:
+    names = [name for step in data.augmentation if isinstance(step, dict) for name in step]
+    own_size = any(part in name for name in names for part in _CHANGES_SIZE)
+    if data.root is not None and data.size is None and not own_size:
         for file in _images(data):
             with suppress(InputError):
                 sizes[read_header(file).size] += 1

@@ -1,0 +1,34 @@
+"""The size that large images are seen at where no setting says it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pictures import noise, save
+
+from seg.config import SourceConfig, TargetDataConfig, TrainConfig
+from seg.training.decided import decided
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "size"),
+    [
+        ([{"HorizontalFlip": {"p": 0.5}}], [256, 192]),
+        ([{"ColorJitter": {}}, {"GaussianBlur": {"p": 0.3}}], [256, 192]),  # both domains at one scale
+        ([{"RandomCrop": {"height": 200, "width": 200}}], None),
+    ],
+)
+def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(
+    augmentation: list[dict[str, Any]], size: list[int] | None, tmp_path: Path
+) -> None:
+    for folder in ("images", "labels"):
+        save(tmp_path / folder / "a.png", noise(0, 600, 400))
+    source = SourceConfig(str(tmp_path), augmentation=augmentation)
+    config = TrainConfig(source=source, target=TargetDataConfig(str(tmp_path)))
+    found, lines = decided(config, "cpu")
+    assert found.source == replace(source, size=size)
+    assert found.target.size == [256, 192]
+    assert len(lines) == 1 + (size is not None)
