@@ -48,6 +48,10 @@ PAIRS = {
     "chase": ("vessels", ("drive",), "chase"),
     "concrete": ("cracks", ("asphalt",), "concrete"),
 }
+TITLES = {
+    "dusk": "streets at dusk", "drone": "cracks by drone", "drishti": "optic discs", "chase": "retinal vessels",
+    "concrete": "cracks in concrete",
+}  # fmt: skip
 SCORED = 48
 Arm = dict[str, Any]
 _COLOURS = {"brightness": [0.5, 1.5], "contrast": [0.5, 1.5], "saturation": [0.5, 1.5], "hue": [-0.1, 0.1], "p": 0.8}
@@ -124,7 +128,9 @@ def folders(photographs: Path, work: Path, pair: str) -> dict[str, str]:
 def settings(arm: str, roots: dict[str, str], seed: int, steps: int, run: Path) -> TrainConfig:
     """Those of a run."""
     own = ARMS[arm]
-    data = {domain: {"root": root, **own.get(domain, {})} for domain, root in roots.items()}
+    # source pixels are pasted into images of their size
+    size = {"size": [256, 192]} if own["method"] == "self-training" else {}
+    data = {domain: {"root": root, **size, **own.get(domain, {})} for domain, root in roots.items()}
     fixed = {"seed": seed, "max_steps": steps, "eval_every": steps, "maps": 0, "run_dir": str(run)}
     config = from_dict(TrainConfig, {**own, **data, **fixed}, "an arm")
     config.check()
@@ -171,29 +177,40 @@ def by_rule(row: Mapping[str, Any]) -> float:
     return float(row["as trained" if share == 0 else f"share {share:g}"])
 
 
-def table(rows: CsvRows, steps: int) -> str:
-    """mIoU % of each arm on each pair, mean over seeds, by the rule, with the difference to source only, as trained.
-
-    The difference is seed by seed, with its interval where there are several seeds. Behind it: as trained, without.
-    """
+def by_arm(rows: CsvRows, steps: int) -> dict[str, dict[str, dict[str, Mapping[str, Any]]]]:
+    """The rows of an arm, of a pair, of a seed."""
     found: dict[str, dict[str, dict[str, Mapping[str, Any]]]] = {}
     for row in rows.rows.values():
         if str(row["steps"]) == str(steps):
             found.setdefault(row["arm"], {}).setdefault(row["pair"], {})[str(row["seed"])] = row
-    source = {
-        pair: {seed: float(row["as trained"]) for seed, row in seeds.items()} for pair, seeds in found["source"].items()
-    }
-    lines = []
+    return found
+
+
+def gains(rows: CsvRows) -> str:
+    """README's sentence: what the default share adds to source only, mean over seeds."""
+    source = by_arm(rows, 300)["source"]
+    each = {pair: [by_rule(row) - _plain(row) for row in source[pair].values()] for pair in PAIRS}
+    return ", ".join(f"{TITLES[pair]} {sum(found) / len(found):+.1f}" for pair, found in each.items())
+
+
+def table(rows: CsvRows, steps: int = 300) -> str:
+    """mIoU % of each arm on each pair, mean over seeds, and the difference to source only as trained.
+
+    The difference is seed by seed, with its interval where there are several seeds. Where the source moves the
+    statistics, an arm has the default share of the target's; source only stands there without it as well.
+    """
+    found = by_arm(rows, steps)
+    source = {pair: {seed: _plain(row) for seed, row in seeds.items()} for pair, seeds in found["source"].items()}
+    pairs, lines = [pair for pair in PAIRS if pair in source], []
+    shown = [("source", "source", _plain)]
     for arm in (arm for arm in ARMS if arm in found):
-        cells = []
-        for pair in (pair for pair in PAIRS if pair in source):
-            here = {seed: row for seed, row in found[arm].get(pair, {}).items() if seed in source[pair]}
-            cells += [
-                _cell({seed: score(row) for seed, row in here.items()}, source[pair]) for score in (_plain, by_rule)
-            ]
-        lines.append([arm, *cells])
-    header = [f"{pair}, {way}" for pair in PAIRS if pair in source for way in ("as trained", "default share")]
-    return markdown(["arm", *header], lines)
+        by_source = ARMS[arm].get("model", {}).get("batch_norm", "source") == "source"
+        shown.append((f"{arm}, share", arm, by_rule) if by_source else (arm, arm, _plain))
+    for title, arm, score in shown:
+        here = {pair: found[arm].get(pair, {}) for pair in pairs}
+        cells = [_cell({seed: score(row) for seed, row in here[pair].items()}, source[pair]) for pair in pairs]
+        lines.append([title, *cells])
+    return markdown(["arm", *pairs], lines)
 
 
 def _plain(row: Mapping[str, Any]) -> float:
@@ -201,11 +218,15 @@ def _plain(row: Mapping[str, Any]) -> float:
 
 
 def _cell(scores: dict[str, float], source: dict[str, float]) -> str:
+    scores = {seed: score for seed, score in scores.items() if seed in source}
     if not scores:
         return ""
+    mean = f"{sum(scores.values()) / len(scores):.1f}"
+    if scores == source:
+        return mean
     apart = difference_interval(scores, source)
     ends = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
-    return f"{sum(scores.values()) / len(scores):.1f} ({apart.estimate:+.1f}{ends})"
+    return f"{mean}, {apart.estimate:+.1f}{ends}"
 
 
 def main() -> None:
@@ -228,7 +249,7 @@ def main() -> None:
             shutil.rmtree(run, ignore_errors=True)
             config = settings(arm, folders(options.photographs, options.work, pair), int(seed), options.steps, run)
             print(rows.add(row | scores(config)), flush=True)
-    print(table(rows, options.steps))
+    print(table(rows, options.steps), gains(rows), sep="\n")
 
 
 if __name__ == "__main__":

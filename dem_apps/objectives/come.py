@@ -12,6 +12,26 @@ from dem_apps.entropy import computed_in, shannon_entropy
 from dem_apps.objective import Batch, EntropyObjective
 
 
+def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+    """The entropy of the masses exp zᵢ / S and C / S, with C the number of allowed classes; see :class:`COME`.
+
+    >>> opinion_entropy(torch.zeros(2))  # masses 1/4, 1/4, 1/2: 3/2 log 2
+    tensor(1.0397)
+    """
+    logits = logits.to(computed_in(logits.dtype))
+    if class_mask is not None:
+        logits = logits.masked_fill(class_mask, 0.0)
+    length = torch.linalg.vector_norm(logits, dim=dim, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    logits = logits / length * length.detach()
+    first = logits.narrow(dim, 0, 1)
+    if class_mask is None:
+        uncertain, mask = torch.full_like(first, logits.shape[dim]), None
+    else:
+        uncertain = (~class_mask).sum(dim, keepdim=True).to(logits.dtype)
+        mask = torch.cat([class_mask, torch.zeros_like(first, dtype=torch.bool)], dim)
+    return shannon_entropy(torch.cat([logits, uncertain.log()], dim), dim, mask)
+
+
 class COME(EntropyObjective):
     """The entropy of bᵢ = exp zᵢ / S and u = C / S, S = Σ exp zⱼ + C: beliefs in C classes, and what is uncertain.
 
@@ -31,16 +51,5 @@ class COME(EntropyObjective):
     divided_by_log_c = True
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
-        """With C the number of the element's allowed classes."""
-        logits = logits.to(computed_in(logits.dtype))
-        if class_mask is not None:
-            logits = logits.masked_fill(class_mask, 0.0)
-        length = torch.linalg.vector_norm(logits, dim=dim, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
-        logits = logits / length * length.detach()
-        first = logits.narrow(dim, 0, 1)
-        if class_mask is None:
-            uncertain, mask = torch.full_like(first, self.num_classes), None
-        else:
-            uncertain = (~class_mask).sum(dim, keepdim=True).to(logits.dtype)
-            mask = torch.cat([class_mask, torch.zeros_like(first, dtype=torch.bool)], dim)
-        return shannon_entropy(torch.cat([logits, uncertain.log()], dim), dim, mask)
+        """:func:`opinion_entropy`."""
+        return opinion_entropy(logits, dim, class_mask)

@@ -77,8 +77,10 @@ def unused(config: TrainConfig) -> dict[str, str]:
 
 
 def lines(config: TrainConfig) -> list[str]:
-    """:func:`unused`, as a training says it."""
-    return [f"unused   {flag(key)} changes nothing here: it is of {owner}" for key, owner in unused(config).items()]
+    """:func:`unused`, as a training says it, a line for each owner."""
+    found = unused(config)
+    keys = {owner: [flag(key) for key in found if found[key] == owner] for owner in found.values()}
+    return [f"unused   {', '.join(flags)}: of {owner}" for owner, flags in keys.items()]
 
 
 def _of_methods() -> dict[str, list[str]]:

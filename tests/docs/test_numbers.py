@@ -27,6 +27,7 @@ TRAINING = ("photograph_training.csv", photograph_training.KEYS)
         ("README.md", LOOKS, adapt_looks.public_table),
         ("docs/adaptation.md", LOOKS, adapt_looks.shares_table),
         ("docs/adaptation.md", TRAINING, photograph_training.table),
+        ("README.md", TRAINING, photograph_training.gains),
     ],
 )
 def test_a_table_is_that_of_the_raw_rows(

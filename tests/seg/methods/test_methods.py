@@ -89,7 +89,7 @@ def test_the_loss_is_the_weighted_sum_over_heads(loss, reduction):
     logits = logits_of_heads()
     adaptation = HeadObjectives(loss, C, WEIGHTS, reduction, {})
     total, values = adaptation(logits)
-    scale = 1 / math.log(C) if loss in ("entropy", "cadf", "dem", "info-max") else 1.0
+    scale = 1 / math.log(C) if loss in ("entropy", "cadf", "dem", "info-max", "come") else 1.0
     expected = sum(
         WEIGHTS[head] * scale * build_objective(loss, C)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
     )

@@ -94,5 +94,5 @@ def test_settings_of_the_data_are_named() -> None:
     assert set(unused(config)) == {
         "bn_alpha", "source.style_probability", "source.rare_class_pixels", "source.style_beta",
     }  # fmt: skip
-    assert lines(config)[0] == "unused   --bn-alpha changes nothing here: it is of --batch-norm-after target"
+    assert lines(config)[0] == "unused   --bn-alpha: of --batch-norm-after target"
     assert not unused(default)
