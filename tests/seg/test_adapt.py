@@ -350,6 +350,15 @@ def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted,
     assert (adapt(config).outcome.share is not None) == most
 
 
+def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accepted, monkeypatch) -> None:
+    monkeypatch.setattr("seg.models.adaptive_batch_norm.LEAST_GAIN", 1000.0)
+    result = adapt(replace(config, method="bn"))
+    assert not result.adapted
+    assert result.outcome.share == 0
+    assert "no share of these images' batch norm statistics is clearly better than none (--bn-alpha" in result.answer
+    assert moved(str(config.weights), Path(str(config.out))) == set()
+
+
 def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
