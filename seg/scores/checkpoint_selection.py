@@ -10,6 +10,8 @@ from seg.config import chosen_by
 
 #: A collapse: predictions in one class beyond this share, or a mean entropy below this share of log C.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
+#: In a collapse into one class, the others have so many times fewer pixels than in the source's labels.
+_TIMES_FEWER = 4.0
 #: A class swells when it has this share of the predicted pixels, and so many times its share of the source labels.
 _SWOLLEN, _TIMES = 0.01, 3.0
 #: Least share of all swelling classes; a single class swells for a while in every sixth run without any objective.
@@ -43,8 +45,9 @@ class CheckpointSelector:
         A target that holds that much more of a class raises the last one too; frequencies:
         docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's share of the source's labels seen.
         """
-        share = result["label_free"]["largest_class_share"]
-        if share > _ONE_CLASS:
+        name, share = max(result["predicted_share"].items(), key=lambda each: each[1])
+        # cracks are few of the pixels in the labels as well
+        if share > _ONE_CLASS and 1 - share < (1 - source_share.get(name, 0.0)) / _TIMES_FEWER:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
         current = result["label_free"][self.criterion]
         falls = self._previous is not None and current < self._previous

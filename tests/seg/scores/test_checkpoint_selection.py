@@ -10,15 +10,15 @@ import pytest
 from seg.config import RECORD, RECORD_RUNS, chosen_by
 from seg.scores.checkpoint_selection import CheckpointSelector
 
-SOURCE = {"road": 0.99, "rider": 0.01}
+SOURCE = {"road": 0.5, "sky": 0.49, "rider": 0.01}
 
 
 def scores(
     im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2, rider: float = 0.01
 ) -> dict[str, Any]:
     return {
-        "miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im, "largest_class_share": share},
-        "predicted_share": {"road": 1.0 - rider, "rider": rider},
+        "miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im},
+        "predicted_share": {"road": share, "sky": 1.0 - share - rider, "rider": rider},
     }  # fmt: skip
 
 
@@ -66,6 +66,14 @@ def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) ->
     selector.update(10, before, None)
     alarm = selector.alarm(now, SOURCE)
     assert alarm is None if said is None else said in alarm
+
+
+def test_a_class_that_is_nearly_all_of_the_labels_as_well_is_no_alarm() -> None:
+    """Background, of cracks: a collapse leaves less than a quarter of the labels' other pixels."""
+    source = {"road": 0.985, "rider": 0.015}
+    for share, alarmed in ((0.994, False), (0.998, True)):
+        said = CheckpointSelector("im").alarm(scores(im=0.1, share=share, rider=1 - share), source)
+        assert (said is not None) == alarmed
 
 
 def test_classes_that_swell_count_together_where_each_has_a_hundredth() -> None:
