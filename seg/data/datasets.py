@@ -21,10 +21,12 @@ from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import fitting_layouts
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import cut_short, read_header, read_image, read_label, seen
+from seg.data.read import damaged, read_header, read_image, read_label, seen
 
 #: Names of files in a line.
 _SHOWN = 3
+#: Most images of which PNG files are read whole at the start, in about a second.
+_READ_WHOLE = 2000
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,11 @@ class SegmentationDataset(Dataset[Sample]):
         return self.files[index][0].relative_to(self.root).as_posix()
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
-        """The pairs of which no file is cut short."""
-        cut = [pair for pair in pairs if any(file.is_file() and cut_short(file) for file in pair[: 1 + labelled])]
+        """The pairs of which no file is damaged; inside, of few enough PNG files, or cut short."""
+        thoroughly = len(pairs) <= _READ_WHOLE
+        cut = [
+            pair for pair in pairs if any(file.is_file() and damaged(file, thoroughly) for file in pair[: 1 + labelled])
+        ]
         if cut:
             said = f"damaged or cut short, or with such a label: {', '.join(str(image) for image, _ in cut[:_SHOWN])}"
             if len(cut) == len(pairs):

@@ -31,7 +31,8 @@ _ORIENTATION, _PHOTOMETRIC, _SAMPLES = 0x0112, 0x0106, 0x0115
 _SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
-_ENDS, _TAIL = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND"}, 1 << 12
+_PNG, _TAIL = b"\x89P", 1 << 12
+_ENDS = {b"\xff\xd8": b"\xff\xd9", _PNG: b"IEND"}
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
 #: Formats of photographs with EXIF, but for TIFF, which Pillow turns unasked.
@@ -95,15 +96,19 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     return ImagePixels(rgb.values, *rasters.read_beside(file)) if upright else rgb
 
 
-def cut_short(file: Path) -> bool:
-    """Whether an image has no end, or cannot be read at all; of a TIFF it is not said."""
+def damaged(file: Path, thoroughly: bool = False) -> bool:
+    """Whether an image has no end, or cannot be read at all; of a TIFF it is not said.
+
+    ``thoroughly`` reads a PNG whole and compares its checksums, a third of a millisecond for 0.2 MB.
+    """
     with open(file, "rb") as opened:
-        end = _ENDS.get(opened.read(2))
+        start = opened.read(2)
         opened.seek(max(0, os.path.getsize(file) - _TAIL))
-        if rasters.is_tiff(file) or (end is not None and end in opened.read()):
-            return False
+        ends = start in _ENDS and _ENDS[start] in opened.read()
+    if rasters.is_tiff(file) or (ends and not (thoroughly and start == _PNG)):
+        return False
     with suppress(InputError), opened_image(file) as picture:
-        picture.load()
+        (picture.verify if ends else picture.load)()
         return False
     return True
 

@@ -60,6 +60,17 @@ def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
     assert ([image.name for image, _ in whole.files], whole.labelled) == (["a.png"], True)
 
 
+def test_a_png_that_is_damaged_inside_is_left_out(tmp_path):
+    for name in "ab":
+        file = save(tmp_path / "images" / f"{name}.png", noise(0, 64, 48))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+    found = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
+    assert [image.name for image, _ in found.files] == ["a.png"]
+    assert found.notes[0].startswith("1 of 2 images left out, damaged or cut short, or with such a label: ")
+
+
 def test_wrong_folders_are_named(tmp_path, source):
     with pytest.raises(InputError, match="no such folder"):
         SegmentationDataset(tmp_path / "nowhere", "gta5", "train", labelled=True)
