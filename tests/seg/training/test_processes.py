@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import psutil
@@ -99,13 +100,19 @@ def test_two_processes_train_as_one(flags, steps, tmp_path, data):
     assert len(list((tmp_path / "2").glob("events.out.tfevents*"))) == 1
 
 
+def spoiled(png: bytes) -> bytes:
+    """Pixels that cannot be decoded, under a right checksum, so that the image is not left out."""
+    start = png.index(b"IDAT")
+    end = start + 4 + int.from_bytes(png[start - 4 : start], "big")
+    chunk = png[start : (start + end) // 2] + bytes(end - (start + end) // 2)
+    return png[:start] + chunk + zlib.crc32(chunk).to_bytes(4, "big") + png[end + 4 :]
+
+
 def test_a_mistake_that_one_process_meets_ends_both_with_one_sentence(tmp_path, tiny_pair):
     """The second image of the first batch is damaged: it is in the share of process 1, and process 0 waits for it."""
     root = shutil.copytree(tiny_pair.source_root, tmp_path / "source")
     for image in sorted((root / "images").glob("*.png")):
-        content = bytearray(image.read_bytes())
-        content[len(content) // 2] ^= 0xFF  # its end is there, so that it is not left out
-        image.write_bytes(content)
+        image.write_bytes(spoiled(image.read_bytes()))
     (batch,) = batches(
         SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True), 2, range(1), (0, 0), [],
         process=(0, 2),
