@@ -5,7 +5,7 @@
 
 In training every policy but ``frozen`` normalises by the batch, so with ``--loss none`` the policies differ in their
 running statistics alone: one training gives the scores of ``source`` (also of ``--method source``), of ``target``, of
-``trainable`` (both domains, as in ADVENT) and of statistics re-estimated on all target images at the end (AdaBN). A
+``trainable`` (both domains, as in ADVENT) and of statistics re-estimated on target images at the end (AdaBN). A
 world is ``SEED:GAP``. The same command continues with the missing rows.
 """
 
@@ -56,7 +56,7 @@ def _scores(world: str, seed: int, steps: int) -> dict[str, float]:
     world_seed, gap = world.split(":")
     config = TrainConfig(
         method="minent", loss="none", seed=seed, max_steps=steps,
-        demo=DemoConfig(int(world_seed), float(gap)), model=ModelConfig(batch_norm="trainable"),
+        demo=DemoConfig(int(world_seed), float(gap)), model=ModelConfig(batch_norm="trainable", encoder_weights=None),
     )  # fmt: skip
     AcceleratorState._reset_state()
     accelerator = Accelerator(cpu=True)
@@ -65,7 +65,7 @@ def _scores(world: str, seed: int, steps: int) -> dict[str, float]:
     state = build_state(config, len(pair.classes), accelerator)
     statistics = _train(config, state, pair, accelerator)
     model = state.model
-    statistics["re-estimated"] = _read(re_estimated_on(pair.target_train, model, accelerator.device))
+    statistics["re-estimated"] = _read(re_estimated_on(pair.target_train, model, accelerator.device, 1.0).network)
     results = {}
     for name in POLICIES:
         _write(model, statistics[name])

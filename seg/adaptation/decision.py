@@ -1,9 +1,9 @@
 """Label-free acceptance test for an adapted network, and the score that decides where there are labels.
 
-The thresholds were chosen on ``benchmarks/adapt_looks.py``, see docs/adaptation.md. Entropy
-alone does not decide: it falls in good and in bad adaptations, and a collapsed network is certain and stable under
-every view. What decides is how many classes are predicted, and how stable the classes are that the network predicted
-before the adaptation, a lost one counting 0.
+The thresholds were chosen on ``benchmarks/adapt_looks.py``, see docs/adaptation.md. Entropy alone does not decide: it
+falls in good and in bad adaptations, and a collapsed network is certain and stable under every view. What decides is
+how many classes are predicted, and how stable the classes are that the network predicted before the adaptation, a lost
+one counting 0.
 
 Shapes: C classes, N labelled images.
 """

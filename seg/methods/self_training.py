@@ -141,7 +141,7 @@ class SelfTraining(Method):
 
 
 def _statistics(model: nn.Module) -> list[Tensor]:
-    """Running means and variances."""
+    """Running means and variances, and what else a network keeps in floating buffers."""
     return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
 

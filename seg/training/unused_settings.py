@@ -34,8 +34,10 @@ def _auxiliary(config: TrainConfig) -> bool:
 
 
 _USES = (
-    _Use(("weights.warm_up", "weights.back_off", "weights.relative"), "a method that reads target images", _on_target),
-    _Use(("target.augmentation",), "a method that reads target images", _on_target),
+    _Use(
+        ("weights.warm_up", "weights.back_off", "weights.relative", "target.augmentation"),
+        "a method that reads target images", _on_target,
+    ),
     _Use(("loss",), "a method that reads target images", lambda config: _on_target(config) or config.loss == "none"),
     _Use(("reduction", "weights.target_"), "an objective on target images", _objective),
     _Use(
