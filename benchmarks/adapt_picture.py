@@ -1,10 +1,11 @@
 """The README's picture: photographs, and the cracks predicted on them before and after ``seg.adapt``.
 
     python -m seg.adapt --model NETWORKS/fpn-cracks --images IMAGES --out OUT
-    python benchmarks/adapt_picture.py --images IMAGES --out OUT --names slide1459 slide773
+    python benchmarks/adapt_picture.py --images IMAGES --labels LABELS --out OUT --names slide1459 slide773
 
 IMAGES are 30 photographs, evenly from PHOTOGRAPHS/cracks/drone/images (``benchmarks/photographs.py``; CC0). Lines are
-three pixels wider than predicted.
+three pixels wider than predicted. ``docs/results/adapted_cracks.csv`` gets each image's pixels before and after: label
+0 predicted 0, 0 predicted 1, 1 predicted 0, 1 predicted 1.
 """
 
 from __future__ import annotations
@@ -14,24 +15,41 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from csv_rows import CsvRows
+from numpy.typing import NDArray
 
 WIDTH, RED = 300, (40, 40, 230)
+STAGES = ("before", "after")
+
+
+def predicted(out: Path, stage: str, name: str) -> NDArray[np.bool_]:
+    """(H, W): where a crack is."""
+    found: NDArray[np.bool_] = cv2.imread(str(out / stage / f"{name}_pred_labelIds.png"), cv2.IMREAD_GRAYSCALE) == 1
+    return found
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("images", "out"):
+    for name in ("images", "labels", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--names", nargs="+", required=True)
     parser.add_argument("--picture", type=Path, default=Path("docs/images/adapted_cracks.jpg"))
+    parser.add_argument("--raw", type=Path, default=Path("docs/results/adapted_cracks.csv"))
     options = parser.parse_args()
-    lines = []
+    rows, lines = CsvRows(options.raw, ["image"], STAGES), []
+    for file in sorted(options.labels.iterdir()):
+        label = cv2.imread(str(file), cv2.IMREAD_GRAYSCALE) == 1
+        found = {stage: label * 2 + predicted(options.out, stage, file.stem) for stage in STAGES}
+        rows.add(
+            {"image": file.stem}
+            | {stage: np.bincount(each.ravel(), minlength=4).tolist() for stage, each in found.items()}
+        )
     for name in options.names:
         image = cv2.imread(str(options.images / f"{name}.png"))
         shown = [image]
-        for stage in ("before", "after"):
-            crack = cv2.imread(str(options.out / stage / f"{name}_pred_labelIds.png"), cv2.IMREAD_GRAYSCALE) == 1
+        for stage in STAGES:
+            crack = predicted(options.out, stage, name)
             shown.append(image.copy())
             shown[-1][cv2.dilate(crack.astype(np.uint8), np.ones((3, 3))) > 0] = RED
         height = round(WIDTH * image.shape[0] / image.shape[1])

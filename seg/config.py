@@ -289,7 +289,7 @@ class TrainConfig(ObjectiveSettings):
 
     # the options of the objectives follow the loss
     loss: str = option(
-        "adadem", f"objective on target: {', '.join(OBJECTIVE_NAMES)}; none passes images without a loss (control)",
+        "none", f"objective on target: {', '.join(OBJECTIVE_NAMES)}; none: the method without one",
         LOSSES, value="NAME", group="method and objective",
     )  # fmt: skip
     reduction: Literal["mean", "balanced", "sum"] = option("balanced", "how target pixels are averaged")

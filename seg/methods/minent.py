@@ -12,9 +12,12 @@ from seg.methods.method import Method
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, Values, valid_pixels
 
+#: Policies under which target images move no statistics.
+_OWN_STATISTICS = ("source", "frozen")
+
 
 class MinEnt(Method):
-    """The objective on target; with ``--loss none`` target images are only passed through the network (control)."""
+    """The objective on target; without one (control) target images move batch norm statistics, if the policy lets them."""
 
     def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
         super().__init__(network, num_classes, make_objectives)
@@ -23,7 +26,10 @@ class MinEnt(Method):
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""
-        with torch.set_grad_enabled(bool(self.objectives.objectives)):
+        learns = bool(self.objectives.objectives)
+        if not learns and self.network.batch_norm in _OWN_STATISTICS:
+            return None, {}
+        with torch.set_grad_enabled(learns):
             logits = self.network(batch.target["image"], "target")
         loss, values = self.objectives(logits, valid_pixels(batch.target, logits["main"].device))
         return loss, values

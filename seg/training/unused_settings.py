@@ -34,9 +34,10 @@ def _auxiliary(config: TrainConfig) -> bool:
 
 
 _USES = (
+    _Use(("target.augmentation",), "a method that reads target images", _on_target),
     _Use(
-        ("weights.warm_up", "weights.back_off", "weights.relative", "target.augmentation"),
-        "a method that reads target images", _on_target,
+        ("weights.warm_up", "weights.back_off", "weights.relative"), "a loss on target images",
+        lambda config: _objective(config) or config.method not in ("source", "minent"),
     ),
     _Use(("loss",), "a method that reads target images", lambda config: _on_target(config) or config.loss == "none"),
     _Use(("reduction", "weights.target_"), "an objective on target images", _objective),

@@ -46,7 +46,7 @@ def tiny_flags(tiny_pair) -> list[str]:
 def tiny_config(tiny_pair) -> TrainConfig:
     """Two steps on the tiny pair, without pictures."""
     return TrainConfig(
-        max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
+        loss="adadem", max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
         source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
         model=ModelConfig(encoder="resnet18"),
     )  # fmt: skip

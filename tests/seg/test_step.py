@@ -124,6 +124,15 @@ def test_control_differs_from_source_only_in_running_statistics_alone() -> None:
     assert all("running" in name or "num_batches" in name for name in differing)
 
 
+def test_control_is_source_only_where_target_images_move_nothing() -> None:
+    model = dataclasses.replace(BASE.model, batch_norm="source")
+    first = fresh(dataclasses.replace(BASE, loss="none", model=model))
+    second = fresh(dataclasses.replace(BASE, method="source", model=model))
+    values = training_step(first, [MicroBatch(micro_batch(0).source, {})])  # target images are not looked at
+    assert values == training_step(second, [MicroBatch(micro_batch(0).source, {})])
+    assert_close(first.model.state_dict(), second.model.state_dict(), 0, 0)
+
+
 def test_accumulated_micro_batches_equal_one_larger_batch() -> None:
     # frozen: with batch statistics two halves are not the whole
     config = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, batch_norm="frozen"))

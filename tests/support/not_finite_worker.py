@@ -19,7 +19,9 @@ from support.gloo_worker import in_group
 
 CLASSES = 4
 # shared batch statistics would carry the NaN to every process
-CONFIG = TrainConfig(model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="frozen"))
+CONFIG = TrainConfig(
+    loss="adadem", model=ModelConfig(encoder="resnet18", depth=3, output_stride=8, batch_norm="frozen")
+)
 
 
 def micro_batches(rank: int, poisoned: bool) -> list[MicroBatch]:

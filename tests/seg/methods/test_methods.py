@@ -29,7 +29,7 @@ WEIGHTS = {"main": 0.5, "aux": 0.1}
 
 
 def fresh_with(method: str, seed: int = 0, model: ModelConfig = MODEL) -> TrainState:
-    return fresh(TrainConfig(method=method, max_steps=9, model=model), seed)
+    return fresh(TrainConfig(method=method, loss="adadem", max_steps=9, model=model), seed)
 
 
 def logits_of_heads() -> dict[str, torch.Tensor]:

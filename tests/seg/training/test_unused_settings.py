@@ -33,7 +33,7 @@ OTHERS: dict[str, Any] = {
     "weights.warm_up": 5,
 }  # fmt: skip
 BASE = TrainConfig(
-    max_steps=4, model=dataclasses.replace(MODEL, batch_norm="trainable"),
+    loss="adadem", max_steps=4, model=dataclasses.replace(MODEL, batch_norm="trainable"),
     optimizer=OptimizerConfig(lr=1e-3), self_training=SelfTrainingConfig(threshold=0.3, teacher_decay=0.6),
 )  # fmt: skip
 
