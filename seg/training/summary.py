@@ -22,7 +22,8 @@ def print_summary(
     config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
 ) -> None:
     """Method, data, network, device and where the results go, a line each."""
-    loss = f", loss {config.loss} ({config.reduction})" if METHODS[config.method].uses_target else ""
+    given = "no objective" if config.loss == "none" else f"loss {config.loss} ({config.reduction})"
+    loss = f", {given}" if METHODS[config.method].uses_target else ""
     style = f", source in target style ({config.source.described_style()})" if config.source.style != "none" else ""
     parts = config.model.architecture().items()
     network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
@@ -50,7 +51,8 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
         words[0] += " alone"
     elif config.method == "minent" and config.loss == "none":
         follows = config.batch_norm_policy(model) not in ("source", "frozen") and batch_norms(model)
-        words.append(f"target images only {'move its batch norm statistics' if follows else 'pass through it'}")
+        if follows:
+            words.append("target images only move its batch norm statistics")
     else:
         objective = "" if config.loss == "none" else f" with the objective {config.loss}"
         words.append(f"adapted to target images without labels by {config.method}{objective}")

@@ -282,7 +282,7 @@ def test_style_rare_classes_and_labels_in_words() -> None:
     flags = ["--loss", "none", "--source.style", "fourier", "--source.rare-class-temperature", "0.01"]
     config = parse_config(TrainConfig, "x", "x", [*flags, "--target.labelled-part", "0.5"])
     assert in_words(config, nn.LayerNorm(3)) == (
-        "trained on labelled source and target images; target images only pass through it; source images have the "
+        "trained on labelled source and target images; source images have the "
         "style of target images (fourier); images with rare classes are drawn more often; 0.5 of the target's training "
         "images have labels"
     )
