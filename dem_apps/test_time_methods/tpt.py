@@ -40,7 +40,7 @@ class TPT(Method):
         self.views, self.kept = views, number("kept", kept, 0.0, 1.0)
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """A forward and a backward of all views of each image; the logits of the images as they are."""
+        """A forward of each image's views, one and a backward of the kept; the logits of the images as they are."""
         if images.ndim != 4:
             raise InputError(f"images: method 'tpt' needs (B, C, H, W), got shape {tuple(images.shape)}")
         with torch.no_grad():
@@ -50,22 +50,20 @@ class TPT(Method):
             return plain
         means = []
         for index, image in enumerate(images):
-            drawn, mirrored = self.drawn(image, learner.generator, dense=plain.ndim == 4)
-            logits = learner.logits(drawn)
-            if logits.ndim == 4:
-                logits = torch.where(mirrored[:, None, None, None], logits.flip(3), logits)
-            means.append(self.mean(logits, None if counted is None else counted[index]))
+            views, mirrored = self.drawn(image, learner.generator, dense=plain.ndim == 4)
+            with torch.no_grad():
+                logits = _aligned(learner.logits(views), mirrored)
+            best = self.best(logits, None if counted is None else counted[index])
+            means.append(log_mean(_aligned(learner.logits(views[best]), mirrored[best])))
         learner.descend(learner.loss(torch.stack(means), counted))
         return plain
 
-    def mean(self, logits: Tensor, counted: Tensor | None = None) -> Tensor:
-        """The log of the mean probabilities, (C, …), of the most certain of (N, C, …) views."""
-        entropy = shannon_entropy(logits.detach(), 1).reshape(len(logits), -1)
+    def best(self, logits: Tensor, counted: Tensor | None = None) -> Tensor:
+        """The indices of the most certain of (N, C, …) views."""
+        entropy = shannon_entropy(logits, 1).reshape(len(logits), -1)
         if counted is not None and counted.ndim:
             entropy = entropy.where(counted.flatten(), 0.0)
-        best = entropy.mean(1).argsort()[: max(1, int(self.kept * len(logits)))]
-        p = probabilities(logits[best], 1).mean(0)
-        return torch.where(p > 0, p.clamp_min(torch.finfo(p.dtype).tiny).log(), -torch.inf)
+        return entropy.mean(1).argsort()[: max(1, int(self.kept * len(logits)))]
 
     def drawn(self, image: Tensor, generator: torch.Generator, dense: bool) -> tuple[Tensor, Tensor]:
         """(N, C, H, W) views of an image, the first as it is, and which are mirrored, (N,)."""
@@ -77,6 +75,17 @@ class TPT(Method):
         mirrored = mirrored.to(image.device)
         stacked = torch.stack(views)
         return torch.where(mirrored[:, None, None, None], stacked.flip(3), stacked), mirrored
+
+
+def log_mean(logits: Tensor) -> Tensor:
+    """The log of the mean probabilities, (C, …), of (N, C, …) views."""
+    p = probabilities(logits, 1).mean(0)
+    return torch.where(p > 0, p.clamp_min(torch.finfo(p.dtype).tiny).log(), -torch.inf)
+
+
+def _aligned(logits: Tensor, mirrored: Tensor) -> Tensor:
+    """Dense logits of mirrored views mirrored back."""
+    return torch.where(mirrored[:, None, None, None], logits.flip(3), logits) if logits.ndim == 4 else logits
 
 
 def _crop(image: Tensor, area: float, across: float, down: float) -> Tensor:
