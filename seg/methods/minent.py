@@ -17,7 +17,7 @@ _OWN_STATISTICS = ("source", "frozen")
 
 
 class MinEnt(Method):
-    """The objective on target; without one (control) target images move batch norm statistics, if the policy lets them."""
+    """The objective on target; without one (control) its images move batch norm statistics, if the policy lets them."""
 
     def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
         super().__init__(network, num_classes, make_objectives)
