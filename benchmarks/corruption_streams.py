@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument(
         "--objectives", nargs="+", default=["entropy", "adadem", "come"], help="options as in dem:tau=1.2,alpha=0.5"
     )
-    parser.add_argument("--times", nargs="+", type=float, default=[0.1, 0.3, 1, 3, 10], help="the bed's usual rate")
+    parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100], help="the usual rate")
     options = parser.parse_args()
     rows = CsvRows(options.out or Path(f"docs/results/{options.bed}_streams.csv"), KEYS, SCORES)
     if not options.table:
