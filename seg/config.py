@@ -17,8 +17,7 @@ from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from dem_apps.runtime.trackers import check_tracker, tracker_option
 from seg.data.layouts import LAYOUTS
 from seg.data.layouts.find import AUTO
-from seg.methods import METHODS
-from seg.methods.settings import AdversarialWeights, DiscriminatorConfig, PseudoLabelWeights, SelfTrainingConfig
+from seg.methods import METHODS, settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -255,7 +254,9 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
-class WeightConfig(AdversarialWeights, PseudoLabelWeights):
+class WeightConfig(
+    settings.AdversarialWeights, settings.PseudoLabelWeights, settings.VATWeights, settings.MixMatchWeights
+):
     """How much each part of the loss counts."""
 
     seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
@@ -346,10 +347,14 @@ class TrainConfig(ObjectiveSettings):
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
-    discriminator: DiscriminatorConfig = section(DiscriminatorConfig, "discriminators of --method advent, one per head")
-    self_training: SelfTrainingConfig = section(
-        SelfTrainingConfig, "teacher, pseudo-labels and views of --method self-training"
+    discriminator: settings.DiscriminatorConfig = section(
+        settings.DiscriminatorConfig, "discriminators of --method advent, one per head"
     )
+    self_training: settings.SelfTrainingConfig = section(
+        settings.SelfTrainingConfig, "teacher, pseudo-labels and views of --method self-training"
+    )
+    vat: settings.VATConfig = section(settings.VATConfig, "perturbation of --method vat")
+    mixmatch: settings.MixMatchConfig = section(settings.MixMatchConfig, "guesses and mixtures of --method mixmatch")
 
     def check(self) -> None:
         """What parsing could not check. Raises InputError: naming the flag and what would be right."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
-from seg.methods.settings import AdversarialWeights, DiscriminatorConfig, PseudoLabelWeights, SelfTrainingConfig
+from seg.methods import settings
 
 if TYPE_CHECKING:
     from seg.methods.method import Method
@@ -32,12 +32,22 @@ METHODS = {
     "advent": Row(
         "seg.methods.advent:AdvEnt",
         "the objective, and discriminators to fool",
-        sections=(("discriminator", DiscriminatorConfig), ("weights", AdversarialWeights)),
+        sections=(("discriminator", settings.DiscriminatorConfig), ("weights", settings.AdversarialWeights)),
     ),
     "self-training": Row(
         "seg.methods.self_training:SelfTraining",
         "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
-        sections=(("self_training", SelfTrainingConfig), ("weights", PseudoLabelWeights)),
+        sections=(("self_training", settings.SelfTrainingConfig), ("weights", settings.PseudoLabelWeights)),
+    ),
+    "vat": Row(
+        "seg.methods.vat:VAT",
+        "the objective, and target predictions that an adversarial perturbation leaves alone",
+        sections=(("vat", settings.VATConfig), ("weights", settings.VATWeights)),
+    ),
+    "mixmatch": Row(
+        "seg.methods.mixmatch:MixMatch",
+        "the objective, and guessed target labels mixed with source",
+        sections=(("mixmatch", settings.MixMatchConfig), ("weights", settings.MixMatchWeights)),
     ),
 }
 

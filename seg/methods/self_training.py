@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
 from seg.methods.pseudo_labels import PseudoLabels
 from seg.methods.settings import PseudoLabelWeights, SelfTrainingConfig
-from seg.methods.views import generators, hidden, pasted_pixels, recoloured
+from seg.methods.views import check_sizes, generators, hidden, pasted_pixels, recoloured
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, Values, valid_pixels
 
@@ -117,7 +116,8 @@ class SelfTraining(Method):
         weight = self.settings.pseudo_weight * weight
         pasted = torch.zeros_like(label, dtype=torch.bool)
         if self.settings.mix != "none":
-            _check_sizes(batch)
+            refused = "--method self-training: source pixels are pasted into target images"
+            check_sizes(batch, refused, ", or take --self-training.mix none")
             pasted = pasted_pixels(source_label, self.settings.mix, generators(draws, purpose))
             source = batch.source["image"].to(images.device, non_blocking=True)
             images = torch.where(pasted[:, None], source, images)
@@ -143,14 +143,3 @@ class SelfTraining(Method):
 def _statistics(model: nn.Module) -> list[Tensor]:
     """Running means and variances, and what else a network keeps in floating buffers."""
     return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-
-
-def _check_sizes(batch: MicroBatch) -> None:
-    source, target = (tuple(part["image"].shape) for part in batch)
-    if source != target:
-        sizes = " and ".join(f"{shape[3]} × {shape[2]}" for shape in (source, target))
-        raise InputError(
-            f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
-            "--source.size and --target.size one size, crop both to one in their augmentation, or take "
-            "--self-training.mix none"
-        )

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
+from dem_apps.errors import InputError
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
+from seg.training.optimization import MicroBatch
 
 #: Colour jitter and blur of DACS and DAFormer: how often, and how much.
 _JITTER_PROBABILITY, _JITTER = 0.8, 0.2
@@ -23,6 +25,17 @@ _BLUR_PROBABILITY, _BLUR_SIGMA = 0.5, (0.15, 1.15)
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
     """One per sample, from the batch's ``draw`` (B,); each ``purpose`` has draws that depend on no other's."""
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
+
+
+def check_sizes(batch: MicroBatch, what: str, instead: str = "") -> None:
+    """Raises InputError: ``what`` is done with source and target images needs them of one size."""
+    source, target = (tuple(part["image"].shape) for part in batch)
+    if source != target:
+        sizes = " and ".join(f"{shape[3]} × {shape[2]}" for shape in (source, target))
+        raise InputError(
+            f"{what}, and they are {sizes}; give --source.size and --target.size one size, or crop both to one in "
+            f"their augmentation{instead}"
+        )
 
 
 def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> Tensor:

@@ -18,6 +18,8 @@ from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms
 #: The first is the only one of a network without batch normalisation.
 BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
 
+#: Of a batch; images of neither move no statistics.
+Domain = Literal["source", "target", "neither"]
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
@@ -58,9 +60,9 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
     return model
 
 
-def feed_batch_norm(model: nn.Module, policy: str, domain: Literal["source", "target"]) -> None:
+def feed_batch_norm(model: nn.Module, policy: str, domain: Domain) -> None:
     """Set the layers for a batch of ``domain``; in training before each forward, after ``model.train()``."""
-    moved = policy not in ("source", "target") or domain == policy
+    moved = domain == policy or (policy not in ("source", "target") and domain != "neither")
     for layer in batch_norms(model):
         layer.train(policy != "frozen")
         # A layer that does not track normalises by its batch and leaves its running statistics as they are.

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.models.batch_norm import feed_batch_norm
+from seg.models.batch_norm import Domain, feed_batch_norm
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -36,7 +36,7 @@ class Predictor:
         heads: tuple[str, ...] = self.model.heads  # type: ignore[assignment]
         return heads
 
-    def __call__(self, images: Tensor, domain: Literal["source", "target"]) -> dict[str, Tensor]:
+    def __call__(self, images: Tensor, domain: Domain) -> dict[str, Tensor]:
         """(B, 3, H, W) normalised images → float32 logits (B, C, H, W) per head, computed in the run's precision."""
         feed_batch_norm(self.model, self.batch_norm, domain)
         images = images.to(self.accelerator.device, memory_format=torch.channels_last, non_blocking=True)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.reduction import world_size
+from dem_apps.reduction import summed_over_processes, world_size
 from dem_apps.test_time_methods.network import all_finite
 
 Batch = dict[str, Any]
@@ -36,6 +36,17 @@ def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
     """(B, H, W) bool, False where an image of a batch holds no data; None where all of them do everywhere."""
     valid: Tensor | None = batch.get("valid")
     return None if valid is None else valid.to(device, non_blocking=True)
+
+
+def mean_over_pixels(values: Tensor, counted: Tensor | None = None) -> Tensor:
+    """The mean of ``values`` where ``counted``, of the same shape, or 0 without any; a scalar.
+
+    Pixels of every process are counted, so that the mean of the processes' results is that of the joined batch.
+    """
+    pixels = torch.tensor(values.numel(), device=values.device) if counted is None else counted.sum()
+    (total,) = summed_over_processes(pixels.double())
+    kept = values if counted is None else values * counted
+    return kept.sum() * (world_size() / total.clamp_min(1)).to(values.dtype)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,10 @@ _USES = (
         lambda config: _objective(config) and config.reduction == "balanced",
     ),
     _Use(
-        ("weights.seg_aux", "weights.target_aux", "weights.pseudo_aux", "weights.adversarial_aux"),
+        (
+            "weights.seg_aux", "weights.target_aux", "weights.pseudo_aux", "weights.adversarial_aux", "weights.vat_aux",
+            "weights.mixed_aux",
+        ),
         "a network with an auxiliary head, deeplabv2", _auxiliary,
     ),
     _Use(("optimizer.momentum",), "--optimizer.name sgd", lambda config: config.optimizer.name == "sgd"),

@@ -34,9 +34,13 @@ from seg.data.labels import CITYSCAPES_CLASSES
 from seg.training.summary import in_words, title
 
 REPOSITORY = Path(__file__).parents[2]
-#: What AdvEnt and self-training log beside what every run does.
-OF_SELF_TRAINING = {f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")}
-OF_ADVENT = {f"{name}_{head}" for name in ("target/fooling", "discriminator/loss") for head in ("main", "aux")}
+#: What a method logs beside what every run does, for each head or once.
+PER_HEAD = {
+    "advent": ("target/fooling", "discriminator/loss"), "vat": ("target/divergence",),
+    "mixmatch": ("mixed/cross_entropy", "mixed/squared_error"),
+}  # fmt: skip
+OWN = {method: {f"{name}_{head}" for name in names for head in ("main", "aux")} for method, names in PER_HEAD.items()}
+OWN["self-training"] = {f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")}
 
 
 def metrics(run: Path) -> str:
@@ -102,9 +106,7 @@ def test_every_key_is_explained(finished):
     opened = ("reliability", "entropy_histogram", "label_free")
     assert keys_of(scores, *opened) == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
-    assert set().union(*lines) | {"alarm", "target/eased"} | OF_ADVENT | OF_SELF_TRAINING == explained(
-        "Segmentation: `metrics.jsonl`"
-    )
+    assert set().union(*lines, {"alarm", "target/eased"}, *OWN.values()) == explained("Segmentation: `metrics.jsonl`")
 
 
 def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
@@ -169,6 +171,8 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
         ("--method", "minent", "--loss", "none"),
         ("--method", "advent", "--loss", "none"),
         ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
+        ("--method", "vat", "--vat.iterations", "2"),
+        ("--method", "mixmatch", "--weights.seg-main", "0", "--weights.seg-aux", "0"),
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )
@@ -179,13 +183,12 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_h
     assert_like_tensorboard(tracker, run)
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]
-    own = {"advent": {"discriminator"}, "self-training": {"self_training"}}
-    assert set(how["method_options"]) == own.get(flags[1], set())
+    own = {"source": set(), "minent": set(), "advent": {"discriminator"}}
+    assert set(how["method_options"]) == own.get(flags[1], {flags[1].replace("-", "_")})
     if flags[1] == "self-training":
         assert how["method_options"]["self_training"]["views"] == 2
     logged = set(json.loads(metrics(run).splitlines()[0]))
-    own = {"advent": OF_ADVENT, "self-training": OF_SELF_TRAINING}
-    assert logged & (OF_ADVENT | OF_SELF_TRAINING) == own.get(flags[1], set())
+    assert logged & set().union(*OWN.values()) == OWN.get(flags[1], set())
 
 
 def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):

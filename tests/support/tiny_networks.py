@@ -1,14 +1,16 @@
-"""Networks of two layers for test-time adaptation, in float64."""
+"""Networks of two layers, in float64."""
 
 from __future__ import annotations
 
 import copy
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
+from seg.data.pixel_format import RGB
 
 #: Batch norm by the batch alone, as the methods are published.
 published = partial(TestTimeAdapter, bn_alpha=1.0)
@@ -86,3 +88,25 @@ def moved(model: nn.Module, start: nn.Module) -> set[str]:
     """Names of the parameters that differ from the start."""
     first = dict(start.named_parameters())
     return {name for name, value in model.named_parameters() if not torch.equal(value, first[name])}
+
+
+class TwoHeads(nn.Module):
+    """Stands for a :class:`seg.models.predictor.Predictor` in float64; each pixel is predicted by itself."""
+
+    heads, pixels, accelerator = ("main", "aux"), RGB, SimpleNamespace(device=torch.device("cpu"))
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.shared = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Tanh(), nn.Dropout(dropout))
+        self.main, self.aux = (nn.Conv2d(8, CLASSES, 1) for _ in range(2))
+        self.double()
+        for parameter in self.parameters():
+            parameter.data *= 3
+
+    def forward(self, images: Tensor, domain: str = "target") -> dict[str, Tensor]:
+        shared = self.shared(images)
+        return {"main": self.main(shared), "aux": self.aux(shared)}
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(loss, list(self.parameters())))

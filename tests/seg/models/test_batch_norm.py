@@ -35,7 +35,7 @@ def by_batch(model, images):
 
 
 @pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", [*DOMAINS, "neither"])
 def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, domain):
     moves = {"trainable": DOMAINS, "affine-frozen": DOMAINS, "frozen": (), "source": ("source",), "target": ("target",)}
     set_up_batch_norm(model, policy, synchronised=False)

@@ -14,8 +14,9 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from dem_apps.runtime.arguments import fields_of
 from dem_apps.runtime.setting_checks import choices_of
-from seg.config import OptimizerConfig, SelfTrainingConfig, TrainConfig
+from seg.config import OptimizerConfig, TrainConfig
 from seg.methods import METHODS
+from seg.methods.settings import SelfTrainingConfig
 from seg.step import training_step
 from seg.training.unused_settings import lines, unused
 

@@ -1,0 +1,125 @@
+"""MixMatch: guessed labels of target images, mixed with source images and their labels.
+
+Source: Berthelot et al., MixMatch, NeurIPS 2019, Algorithm 1, with a label for every pixel.
+Shapes: B batch, N = B source images and K views of B target images, C classes, H × W the images' size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from scipy.special import betaincinv
+from torch import Tensor
+from torch.nn import functional as F
+
+from seg.data.labels import IGNORE_INDEX
+from seg.methods.head_objectives import HeadObjectives
+from seg.methods.method import Method
+from seg.methods.settings import MixMatchConfig, MixMatchWeights
+from seg.methods.views import check_sizes, generators, recoloured
+from seg.models.predictor import Predictor
+from seg.training.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
+
+#: Of the draws of one sample: how much of it stays, which images are mixed, and one more for each view.
+_SHARE, _ORDER, _VIEW = range(3)
+
+
+class MixMatch(Method):
+    """Cross-entropy on mixed source images, squared error to the guesses on mixed target images, and the objective.
+
+    The objective counts on the first view of each target image, whose forward the guess needs anyway. Mixed images
+    move no batch norm statistics, the views do as target images. The step's own cross-entropy on source images that are
+    not mixed, which MixMatch does without, is 0 with ``--weights.seg-main 0 --weights.seg-aux 0``. Each of several
+    processes mixes the images of its own.
+    """
+
+    def __init__(
+        self,
+        network: Predictor,
+        num_classes: int,
+        make_objectives: Callable[[], HeadObjectives],
+        *,
+        mixmatch: MixMatchConfig,
+        weights: MixMatchWeights,
+    ) -> None:
+        super().__init__(network, num_classes, make_objectives)
+        self.settings = mixmatch
+        self.num_classes = num_classes
+        self.weights = {head: getattr(weights, f"mixed_{head}") for head in network.heads}
+        self.objectives = make_objectives().to(network.accelerator.device)
+        self.modules = {"minent": self.objectives}
+
+    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+        """The weighted sum over heads, and the objective."""
+        check_sizes(batch, "--method mixmatch: source and target images are mixed")
+        device, count = self.network.accelerator.device, self.settings.views
+        source, target = (part["image"].to(device, non_blocking=True) for part in batch)
+        label, valid = batch.source["label"].to(device, non_blocking=True), valid_pixels(batch.target, device)
+        views = [
+            recoloured(target, generators(batch.target["draw"], _VIEW + view), self.network.pixels)
+            for view in range(count)
+        ]
+        guess, objective, values = self._guessed(views, valid)
+        one_hot = F.one_hot(label.where(label != IGNORE_INDEX, 0), self.num_classes).movedim(-1, 1)
+        labels = torch.cat([one_hot.to(guess.dtype), *[guess] * count])
+        known = torch.cat(
+            [label != IGNORE_INDEX, *[torch.ones_like(label, dtype=torch.bool) if valid is None else valid] * count]
+        )
+        share, partner = (each.to(device) for each in self._drawn(batch))
+        labels, known = mixed_up(labels, share, partner), known & known[partner]
+        logits = self.network(mixed_up(torch.cat([source, *views]), share, partner), "neither")
+        losses = [] if objective is None else [objective]
+        for head, weight in self.weights.items():
+            cross_entropy, squared_error = mixed_losses(logits[head], labels, len(source), known)
+            losses.append(weight * (cross_entropy + self.settings.guess_weight * squared_error))
+            values[f"mixed/cross_entropy_{head}"] = cross_entropy.detach()
+            values[f"mixed/squared_error_{head}"] = squared_error.detach()
+        return torch.stack(losses).sum(), values
+
+    def _guessed(self, views: Sequence[Tensor], valid: Tensor | None) -> tuple[Tensor, Tensor | None, Values]:
+        """Guesses (B, C, H, W) by the main head, and the objective on the first view with what it logs."""
+        with torch.set_grad_enabled(bool(self.objectives.objectives)):
+            first = self.network(views[0], "target")
+        objective, values = self.objectives(first, valid)
+        with torch.no_grad():
+            others = [self.network(view, "target")["main"] for view in views[1:]]
+            mean = torch.stack([logits.softmax(1) for logits in (first["main"], *others)]).mean(0)
+        return sharpened(mean, self.settings.temperature), objective, values
+
+    def _drawn(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """The share that each image keeps, and the number of the one that it is mixed with: (N,) each."""
+        uniform = torch.cat([torch.rand(1, generator=draw) for draw in generators(batch.source["draw"], _SHARE)])
+        of_views = [
+            torch.rand(self.settings.views, generator=draw) for draw in generators(batch.target["draw"], _SHARE)
+        ]
+        uniform = torch.cat([uniform, torch.stack(of_views, 1).flatten()])
+        (order,) = generators(batch.target["draw"][:1], _ORDER)
+        return larger_shares(uniform, self.settings.alpha), torch.randperm(len(uniform), generator=order)
+
+
+def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
+    """p ** (1 / T), divided by the sum over classes, of (B, C, …) probabilities."""
+    return (probabilities.log() / temperature).softmax(1)
+
+
+def larger_shares(uniform: Tensor, alpha: float) -> Tensor:
+    """λ' = max(λ, 1 − λ), λ ~ Beta(α, α), from numbers drawn evenly from 0 to 1; float64 of the same shape."""
+    drawn = torch.as_tensor(betaincinv(alpha, alpha, uniform.double().numpy()))
+    return drawn.maximum(1 - drawn)
+
+
+def mixed_up(images: Tensor, share: Tensor, partner: Tensor) -> Tensor:
+    """MixUp: (N, …) images, or labels, of which each keeps its ``share`` (N,) and the rest is its ``partner``, (N,)."""
+    return images[partner].lerp(images, share.to(images.dtype).view(-1, *[1] * (images.dim() - 1)))
+
+
+def mixed_losses(logits: Tensor, labels: Tensor, labelled: int, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the first ``labelled`` images, and squared error of the softmax of the others; nats, 0 to 2 / C.
+
+    Of (N, C, …) logits and probabilities as labels; means over pixels that are ``known`` (N, …), and over classes.
+    """
+    here, there = (None, None) if known is None else (known[:labelled], known[labelled:])
+    cross_entropy = F.cross_entropy(logits[:labelled], labels[:labelled], reduction="none")
+    squared_error = (logits[labelled:].softmax(1) - labels[labelled:]).square().mean(1)
+    return mean_over_pixels(cross_entropy, here), mean_over_pixels(squared_error, there)
