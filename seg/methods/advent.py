@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import InputError
 from seg.methods.head_objectives import HeadObjectives
-from seg.methods.method import Method
+from seg.methods.minent import MinEnt
 from seg.methods.settings import AdversarialWeights, DiscriminatorConfig
 from seg.models.predictor import Predictor
 from seg.training.optimization import MicroBatch, Values, update, valid_pixels
@@ -25,28 +25,22 @@ _SOURCE, _TARGET = 0.0, 1.0
 _SMALLEST_SIDE = 32
 
 
-class AdvEnt(Method):
+class AdvEnt(MinEnt):
     """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
 
     def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        discriminator: DiscriminatorConfig,
-        weights: AdversarialWeights,
-    ) -> None:
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
+        discriminator: DiscriminatorConfig, weights: AdversarialWeights,
+    ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         device = network.accelerator.device
-        self.objectives = make_objectives().to(device)
         per_head = {head: getattr(weights, f"adversarial_{head}") for head in network.heads}
         self.adversary = Adversary(num_classes, per_head, discriminator.channels)
         self.adversary.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         group = {"params": list(self.adversary.parameters()), "base_lr": discriminator.lr}
         adam = torch.optim.Adam([group], discriminator.lr, betas=(0.9, 0.99))
         self.optimizer = network.accelerator.prepare_optimizer(adam)
-        self.modules = {"minent": self.objectives, "adversary": self.adversary}
+        self.modules |= {"adversary": self.adversary}
         self.optimizers = {"adversary_optimizer": self.optimizer}
         self._source: list[dict[str, Tensor]] = []
         self._target: list[dict[str, Tensor]] = []

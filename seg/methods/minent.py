@@ -26,10 +26,14 @@ class MinEnt(Method):
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""
-        learns = bool(self.objectives.objectives)
-        if not learns and self.network.batch_norm in _OWN_STATISTICS:
+        if not self.objectives.objectives and self.network.batch_norm in _OWN_STATISTICS:
             return None, {}
-        with torch.set_grad_enabled(learns):
-            logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(logits, valid_pixels(batch.target, logits["main"].device))
+        valid = valid_pixels(batch.target, self.network.accelerator.device)
+        _, loss, values = self.on_target(batch.target["image"], valid)
         return loss, values
+
+    def on_target(self, images: Tensor, valid: Tensor | None) -> tuple[dict[str, Tensor], Tensor | None, Values]:
+        """Predictions of target images, without a gradient where there is no objective, and the objective on them."""
+        with torch.set_grad_enabled(bool(self.objectives.objectives)):
+            logits = self.network(images, "target")
+        return logits, *self.objectives(logits, valid)

@@ -6,7 +6,7 @@ Shapes: B batch, N = B source images and K views of B target images, C classes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from scipy.special import betaincinv
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.head_objectives import HeadObjectives
-from seg.methods.method import Method
+from seg.methods.minent import MinEnt
 from seg.methods.settings import MixMatchConfig, MixMatchWeights
 from seg.methods.views import check_sizes, generators, recoloured
 from seg.models.predictor import Predictor
@@ -25,7 +25,7 @@ from seg.training.optimization import MicroBatch, Values, mean_over_pixels, vali
 _SHARE, _ORDER, _VIEW = range(3)
 
 
-class MixMatch(Method):
+class MixMatch(MinEnt):
     """Cross-entropy on mixed source images, squared error to the guesses on mixed target images, and the objective.
 
     The objective counts on the first view of each target image, whose forward the guess needs anyway. Mixed images
@@ -35,20 +35,13 @@ class MixMatch(Method):
     """
 
     def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        mixmatch: MixMatchConfig,
-        weights: MixMatchWeights,
-    ) -> None:
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
+        mixmatch: MixMatchConfig, weights: MixMatchWeights,
+    ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = mixmatch
         self.num_classes = num_classes
         self.weights = {head: getattr(weights, f"mixed_{head}") for head in network.heads}
-        self.objectives = make_objectives().to(network.accelerator.device)
-        self.modules = {"minent": self.objectives}
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """The weighted sum over heads, and the objective."""
@@ -56,44 +49,34 @@ class MixMatch(Method):
         device, count = self.network.accelerator.device, self.settings.views
         source, target = (part["image"].to(device, non_blocking=True) for part in batch)
         label, valid = batch.source["label"].to(device, non_blocking=True), valid_pixels(batch.target, device)
-        views = [
-            recoloured(target, generators(batch.target["draw"], _VIEW + view), self.network.pixels)
-            for view in range(count)
-        ]
-        guess, objective, values = self._guessed(views, valid)
-        one_hot = F.one_hot(label.where(label != IGNORE_INDEX, 0), self.num_classes).movedim(-1, 1)
+        draws = [generators(batch.target["draw"], _VIEW + view) for view in range(count)]
+        views = [recoloured(target, draw, self.network.pixels) for draw in draws]
+        first, objective, values = self.on_target(views[0], valid)
+        with torch.no_grad():
+            logits = [first, *(self.network(view, "target") for view in views[1:])]
+            mean = torch.stack([each["main"].softmax(1) for each in logits]).mean(0)
+        guess, labelled = sharpened(mean, self.settings.temperature), label != IGNORE_INDEX
+        one_hot = F.one_hot(label.where(labelled, 0), self.num_classes).movedim(-1, 1)
         labels = torch.cat([one_hot.to(guess.dtype), *[guess] * count])
-        known = torch.cat(
-            [label != IGNORE_INDEX, *[torch.ones_like(label, dtype=torch.bool) if valid is None else valid] * count]
-        )
+        known = torch.cat([labelled, *[torch.ones_like(labelled) if valid is None else valid] * count])
         share, partner = (each.to(device) for each in self._drawn(batch))
         labels, known = mixed_up(labels, share, partner), known & known[partner]
-        logits = self.network(mixed_up(torch.cat([source, *views]), share, partner), "neither")
+        mixed = self.network(mixed_up(torch.cat([source, *views]), share, partner), "neither")
         losses = [] if objective is None else [objective]
         for head, weight in self.weights.items():
-            cross_entropy, squared_error = mixed_losses(logits[head], labels, len(source), known)
+            cross_entropy, squared_error = mixed_losses(mixed[head], labels, len(source), known)
             losses.append(weight * (cross_entropy + self.settings.guess_weight * squared_error))
             values[f"mixed/cross_entropy_{head}"] = cross_entropy.detach()
             values[f"mixed/squared_error_{head}"] = squared_error.detach()
         return torch.stack(losses).sum(), values
 
-    def _guessed(self, views: Sequence[Tensor], valid: Tensor | None) -> tuple[Tensor, Tensor | None, Values]:
-        """Guesses (B, C, H, W) by the main head, and the objective on the first view with what it logs."""
-        with torch.set_grad_enabled(bool(self.objectives.objectives)):
-            first = self.network(views[0], "target")
-        objective, values = self.objectives(first, valid)
-        with torch.no_grad():
-            others = [self.network(view, "target")["main"] for view in views[1:]]
-            mean = torch.stack([logits.softmax(1) for logits in (first["main"], *others)]).mean(0)
-        return sharpened(mean, self.settings.temperature), objective, values
-
     def _drawn(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """The share that each image keeps, and the number of the one that it is mixed with: (N,) each."""
-        uniform = torch.cat([torch.rand(1, generator=draw) for draw in generators(batch.source["draw"], _SHARE)])
-        of_views = [
-            torch.rand(self.settings.views, generator=draw) for draw in generators(batch.target["draw"], _SHARE)
-        ]
-        uniform = torch.cat([uniform, torch.stack(of_views, 1).flatten()])
+        counts = (1, self.settings.views)  # of a source image, of the views of a target image
+        uniform = torch.cat([
+            torch.stack([torch.rand(count, generator=draw) for draw in generators(part["draw"], _SHARE)], 1).flatten()
+            for part, count in zip(batch, counts, strict=True)
+        ])  # fmt: skip
         (order,) = generators(batch.target["draw"][:1], _ORDER)
         return larger_shares(uniform, self.settings.alpha), torch.randperm(len(uniform), generator=order)
 

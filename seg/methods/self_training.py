@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seg.methods.head_objectives import HeadObjectives
-from seg.methods.method import Method
+from seg.methods.minent import MinEnt
 from seg.methods.pseudo_labels import PseudoLabels
 from seg.methods.settings import PseudoLabelWeights, SelfTrainingConfig
 from seg.methods.views import check_sizes, generators, hidden, pasted_pixels, recoloured
@@ -26,7 +26,7 @@ from seg.training.optimization import MicroBatch, Values, valid_pixels
 _MASK = 1
 
 
-class SelfTraining(Method):
+class SelfTraining(MinEnt):
     """Cross-entropy of the student's views of target images with the teacher's labels, and the objective on them.
 
     The teacher sees the image as it is, and is what is scored, selected and exported. Under the policy ``target`` it
@@ -35,21 +35,15 @@ class SelfTraining(Method):
     """
 
     def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        self_training: SelfTrainingConfig,
-        weights: PseudoLabelWeights,
-    ) -> None:
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
+        self_training: SelfTrainingConfig, weights: PseudoLabelWeights,
+    ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = self_training
         self.weights = {head: getattr(weights, f"pseudo_{head}") for head in network.heads}
         device = network.accelerator.device
-        self.objectives = make_objectives().to(device)
         self.pseudo_labels = PseudoLabels(num_classes, self_training.weighting, self_training.threshold).to(device)
-        self.modules = {"minent": self.objectives, "pseudo_labels": self.pseudo_labels}
+        self.modules |= {"pseudo_labels": self.pseudo_labels}
         self.teacher = network
         if self_training.teacher_decay > 0:
             policy = "target" if network.batch_norm == "target" else "frozen"

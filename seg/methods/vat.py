@@ -6,7 +6,7 @@ Shapes: B batch, C classes, H × W the images' size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seg.methods.head_objectives import HeadObjectives
-from seg.methods.method import Method
+from seg.methods.minent import MinEnt
 from seg.methods.settings import VATConfig, VATWeights
 from seg.methods.views import generators
 from seg.models.predictor import Predictor
@@ -24,59 +24,47 @@ from seg.training.optimization import MicroBatch, Values, mean_over_pixels, vali
 _XI = 0.1
 
 
-class VAT(Method):
+class VAT(MinEnt):
     """KL divergence of the predictions of target images and of the same perturbed; the objective on the former.
 
     A perturbation is one of all heads, and moves their weighted sum. Perturbed images move no batch norm statistics.
     """
 
     def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        vat: VATConfig,
-        weights: VATWeights,
-    ) -> None:
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
+        vat: VATConfig, weights: VATWeights,
+    ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = vat
         self.weights = {head: getattr(weights, f"vat_{head}") for head in network.heads}
-        self.objectives = make_objectives().to(network.accelerator.device)
-        self.modules = {"minent": self.objectives}
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
-        """The divergences of the heads and the objective."""
+        """The divergences of the heads, and the objective."""
         device = self.network.accelerator.device
         images = batch.target["image"].to(device, non_blocking=True)
         valid = valid_pixels(batch.target, device)
-        with _repeated_draws(device), torch.set_grad_enabled(bool(self.objectives.objectives)):
-            clean = self.network(images, "target")
-        objective, values = self.objectives(clean, valid)
+        with _same_masks(device):
+            clean, objective, values = self.on_target(images, valid)
 
         def distance(perturbed: Tensor) -> Tensor:
-            return self._divergence(clean, perturbed, valid)[0]
+            with _same_masks(device):
+                logits = self.network(perturbed, "neither")
+            found = {head: mean_over_pixels(divergence(clean[head], logits[head]), valid) for head in self.weights}
+            values.update({f"target/divergence_{head}": value.detach() for head, value in found.items()})
+            return torch.stack([self.weights[head] * value for head, value in found.items()]).sum()
 
-        random = torch.stack(
-            [torch.randn(images.shape[1:], generator=draw) for draw in generators(batch.target["draw"], 1)]
-        )
+        random = [torch.randn(images.shape[1:], generator=draw) for draw in generators(batch.target["draw"], 1)]
         perturbation = adversarial_perturbation(
-            distance, images, random.to(device), self.settings.epsilon, self.settings.iterations, valid=valid
+            distance,
+            images,
+            torch.stack(random).to(device),
+            self.settings.epsilon,
+            self.settings.iterations,
+            _XI,
+            valid,
         )
-        loss, divergences = self._divergence(clean, images + perturbation, valid)
-        values |= {name: value.detach() for name, value in divergences.items()}
+        loss = distance(images + perturbation)
         return (loss if objective is None else loss + objective), values
-
-    def _divergence(self, clean: Mapping[str, Tensor], images: Tensor, valid: Tensor | None) -> tuple[Tensor, Values]:
-        """The weighted sum over heads, and each head's."""
-        with _repeated_draws(images.device):
-            logits = self.network(images, "neither")
-        values = {
-            f"target/divergence_{head}": mean_over_pixels(divergence(clean[head], logits[head]), valid)
-            for head in self.weights
-        }
-        weighted = [weight * value for weight, value in zip(self.weights.values(), values.values(), strict=True)]
-        return torch.stack(weighted).sum(), values
 
 
 def divergence(fixed: Tensor, logits: Tensor) -> Tensor:
@@ -86,21 +74,15 @@ def divergence(fixed: Tensor, logits: Tensor) -> Tensor:
 
 
 def adversarial_perturbation(
-    distance: Callable[[Tensor], Tensor],
-    images: Tensor,
-    random: Tensor,
-    epsilon: float,
-    iterations: int = 1,
-    xi: float = _XI,
-    valid: Tensor | None = None,
-) -> Tensor:
+    distance: Callable[[Tensor], Tensor], images: Tensor, random: Tensor, epsilon: float, iterations: int = 1,
+    xi: float = _XI, valid: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """r = ε g / ‖g‖ of each image, by power iterations: g is the gradient of ``distance(images + ξ d)`` by d.
 
     Args:
         distance: a scalar of perturbed images, such as the mean :func:`divergence` from the prediction of ``images``.
             Its network's weights get no gradient.
-        images: (B, K, …).
-        random: of the same shape, the direction d of the first iteration.
+        images, random: (B, K, …), and the direction d of the first iteration.
         epsilon: root mean square of the values of r, in units of the images; their L2 norm, which is the authors' ε, is
             √(values per image) times that. So ε = 6 on 32 × 32 × 3 values in −1 to 1 is 0.108.
         iterations: how often d becomes g / ‖g‖, at the price of a forward and a backward.
@@ -122,6 +104,6 @@ def _scaled(direction: Tensor, size: float, valid: Tensor | None) -> Tensor:
     return (norm * F.normalize((direction * counted).flatten(1), dim=1)).view(direction.shape)
 
 
-def _repeated_draws(device: torch.device) -> AbstractContextManager[None]:
-    """For forwards that draw the same dropout masks, so that the perturbation alone moves a prediction."""
+def _same_masks(device: torch.device) -> AbstractContextManager[None]:
+    """For forwards with the same dropout masks, so that the perturbation alone moves a prediction."""
     return torch.random.fork_rng([device] if device.type == "cuda" else [])

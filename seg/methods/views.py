@@ -86,7 +86,7 @@ def _jittered(image: Tensor, draw: torch.Generator) -> Tensor:
     if often < _JITTER_PROBABILITY:
         for which in order:
             change = _JITTER * (2 * strengths[which] - 1)
-            image = _CHANGES[which](image, change)
+            image = _ADJUSTED[which](image, change) if which == _HUE else _ADJUSTED[which](image, 1 + change)
     return _blurred(image, blurred, sigma)
 
 
@@ -104,12 +104,7 @@ def _blurred(image: Tensor, drawn: float, sigma: float) -> Tensor:
     return blurred
 
 
-_CHANGES = (
-    lambda image, change: F.adjust_brightness(image, 1 + change),
-    lambda image, change: F.adjust_contrast(image, 1 + change),
-    lambda image, change: F.adjust_saturation(image, 1 + change),
-    lambda image, change: F.adjust_hue(image, change),
-)
+_ADJUSTED, _HUE = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue), 3
 
 
 def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:

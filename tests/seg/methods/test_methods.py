@@ -75,9 +75,7 @@ def test_a_restored_checkpoint_goes_on_to_the_same_numbers(method: str, tmp_path
 
 @pytest.mark.parametrize("policy", ["trainable", "source", "target"])
 @pytest.mark.parametrize("method", ["vat", "mixmatch"])
-def test_images_of_neither_domain_move_no_statistics(
-    method: str, policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_of_neither_domain_move_no_statistics(method: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the control: perturbed and mixed images are normalised by their batch and leave no trace."""
     monkeypatch.setattr("seg.methods.mixmatch.recoloured", lambda images, draws, pixels: images)
     model = dataclasses.replace(MODEL, batch_norm=policy)

@@ -8,16 +8,12 @@ import pytest
 import scipy.stats
 import torch
 from support.tiny_networks import CLASSES, TwoHeads, batches
-from support.training_steps import fresh, micro_batch
 from torch import Tensor
 
-from dem_apps.errors import InputError
-from seg.config import TrainConfig
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.mixmatch import MixMatch, larger_shares, sharpened
 from seg.methods.settings import MixMatchConfig, MixMatchWeights
 from seg.methods.views import generators, recoloured
-from seg.step import training_step
 from seg.training.optimization import MicroBatch
 
 SETTINGS = MixMatchConfig(views=3, temperature=0.7, alpha=0.6, guess_weight=5.0)
@@ -29,16 +25,13 @@ def method(network: TwoHeads, loss: str = "none") -> MixMatch:
     return MixMatch(network, CLASSES, objectives, mixmatch=SETTINGS, weights=WEIGHTS)
 
 
-def both(valid: Tensor | None = None) -> MicroBatch:
+def both(**valid: Tensor) -> MicroBatch:
     """Two source images, with ignored labels, and two target images of 8 × 8 pixels."""
     source, target = batches(2, size=2)
     label = torch.randint(CLASSES, (2, 8, 8), generator=torch.Generator().manual_seed(2))
     label[0, :2] = label[1, :, 5] = 255
-    found = {"image": target, "draw": torch.tensor([9, 5])}
-    return MicroBatch(
-        {"image": source, "label": label, "draw": torch.tensor([3, 4])},
-        found if valid is None else {**found, "valid": valid},
-    )
+    labelled = {"image": source, "label": label, "draw": torch.tensor([3, 4])}
+    return MicroBatch(labelled, {"image": target, "draw": torch.tensor([9, 5]), **valid})
 
 
 def plain_loss(network: TwoHeads, batch: MicroBatch) -> Tensor:
@@ -74,36 +67,18 @@ def plain_loss(network: TwoHeads, batch: MicroBatch) -> Tensor:
     )
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_loss_is_that_of_the_equations(masked: bool) -> None:
-    valid = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.8 if masked else None
-    network, batch = TwoHeads(), both(valid)
-    loss, values = method(network).target_loss(batch)
-    expected = plain_loss(network, batch)
+@pytest.mark.parametrize(("masked", "loss"), [(False, "entropy"), (True, "none")])
+def test_the_loss_is_that_of_the_equations(masked: bool, loss: str) -> None:
+    valid = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.8
+    network, batch = TwoHeads(), both(**({"valid": valid} if masked else {}))
+    mixmatch, expected = method(network, loss), plain_loss(network, batch)
+    loss, _ = mixmatch.target_loss(batch)
+    first_view = recoloured(batch.target["image"], generators(batch.target["draw"], 2))
+    objective, _ = mixmatch.objectives(network(first_view))
+    expected = expected if objective is None else expected + objective
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     for own, other in zip(network.gradients(loss), network.gradients(expected), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
-    of_main = values["mixed/cross_entropy_main"] + 5 * values["mixed/squared_error_main"]
-    of_aux = values["mixed/cross_entropy_aux"] + 5 * values["mixed/squared_error_aux"]
-    torch.testing.assert_close(0.7 * of_main + 0.2 * of_aux, loss.detach())
-
-
-def test_ignored_pixels_count_nowhere() -> None:
-    network, batch = TwoHeads(), both()
-    ignored = (batch.source["label"] == 255)[:, None]
-    other = {**batch.source, "image": torch.where(ignored, 7.0, batch.source["image"])}
-    losses = [method(network).target_loss(each)[0] for each in (batch, batch._replace(source=other))]
-    torch.testing.assert_close(*losses, rtol=0, atol=0)
-
-
-def test_the_objective_counts_on_the_first_view() -> None:
-    network, batch = TwoHeads(), both()
-    alone, beside = (method(network, loss).target_loss(batch)[0] for loss in ("none", "entropy"))
-    view = recoloured(batch.target["image"], generators(batch.target["draw"], 2))
-    expected, _ = method(network, "entropy").objectives(network(view))
-    torch.testing.assert_close(beside - alone, expected)
-    for own, both_, other in zip(*map(network.gradients, (expected, beside, alone)), strict=True):
-        torch.testing.assert_close(both_ - other, own)
 
 
 def test_sharpening_keeps_distributions() -> None:
@@ -119,12 +94,3 @@ def test_shares_have_the_distribution_of_the_paper(alpha: float) -> None:
     found = scipy.stats.kstest(shares, lambda share: 2 * scipy.stats.beta.cdf(share, alpha, alpha) - 1)
     assert found.statistic < 0.002
     assert float(shares.min()) >= 0.5
-
-
-def test_images_of_two_sizes_cannot_be_mixed() -> None:
-    batch = micro_batch(0)
-    small = batch._replace(target={**batch.target, "image": batch.target["image"][..., :32]})
-    with pytest.raises(
-        InputError, match="--method mixmatch: source and target images are mixed, and they are 64 × 32 and"
-    ):
-        training_step(fresh(TrainConfig(method="mixmatch", max_steps=2)), [small])
