@@ -14,6 +14,7 @@ from typing import Any
 import adapt_looks
 import photograph_training
 import pytest
+import tpt_photographs
 from csv_rows import CsvRows
 
 from dem_apps.report.intervals import Interval, difference_interval
@@ -241,3 +242,11 @@ def test_no_number_is_without_its_rows(page: str) -> None:
     text = re.sub(r"\b[A-Za-z][\w-]*\d[\w.]*", "", text)  # names such as ESPNetv2, Lite0
     left = set(re.findall(r"\d+(?:\.\d+)?", text)) - set(SETTINGS[page].split())
     assert not left
+
+
+def test_the_table_of_photographs_one_at_a_time() -> None:
+    table = tpt_photographs.table(keyed("tpt_photographs", tpt_photographs.KEYS))
+    assert table in (ROOT / "docs" / "appendix.md").read_text(encoding="utf-8")
+    (share,) = re.findall(r"^\| bn 0.1 .*\| -(\S+) \[-(\S+), -(\S+)\]", table, flags=re.MULTILINE)
+    told = "costs EfficientNet-Lite0 {0} points of accuracy [{2}, {1}]".format(*share)
+    assert told in words((ROOT / "docs" / "test_time.md").read_text(encoding="utf-8"))
