@@ -104,8 +104,10 @@ def main() -> None:
     parser.add_argument(
         "--objectives", nargs="+", default=["entropy", "adadem", "come"], help="options as in dem:tau=1.2,alpha=0.5"
     )
-    parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100], help="the usual rate")
+    parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100, 300], help="the usual rate")
     options = parser.parse_args()
+    if not options.table and not (options.clones and options.work):
+        parser.error("--clones and --work are needed, unless with --table")
     rows = CsvRows(options.out or Path(f"docs/results/{options.bed}_streams.csv"), KEYS, SCORES)
     if not options.table:
         for row in missing_rows(options, rows):
