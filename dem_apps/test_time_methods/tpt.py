@@ -24,8 +24,8 @@ class TPT(Method):
 
     Published is one image a call, with ``episodic=True`` and ``predict="after"``: each image is predicted by weights
     that have learnt from it alone. What learns is the prompt, by ``parameters``; scales and shifts make it MEMO (Zhang
-    et al., NeurIPS 2022) with chosen views. Only these take gradients, by a second forward. Batch norm needs
-    ``batch_norm="stored"``: a single image's own statistics lose more than they gain (docs/test_time.md).
+    et al., NeurIPS 2022) with chosen views. Only these take gradients, by a second forward. With batch norm,
+    ``batch_norm="stored"``: on ImageNet photographs a single one's own statistics cost accuracy (docs/test_time.md).
 
     The views of a classifier are the image, and random crops, mirrored or not. Those of dense logits have to lie on
     each other: the image, mirrored or not, with other contrast and brightness.
