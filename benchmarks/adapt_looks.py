@@ -236,12 +236,22 @@ def shares_table(rows: CsvRows) -> str:
     return markdown(["share", *groups], lines)
 
 
+def answers(rows: CsvRows) -> str:
+    """Of the default's shares, docs/adaptation.md's sentence: how many ``seg.adapt`` accepts, and what these change."""
+    shares = of_shares(pairs_of(rows))
+    taken = [row for row in map(_default, shares.values()) if SIGNS["worth"](row) != 1]
+    accepted = [_more(row, "miou") for row in taken if _accepted(row)]
+    return (
+        f"Of the {len(shares)} pairs above {len(taken)} get a share; {len(accepted)} are accepted, of which "
+        f"{sum(gain > 0.5 for gain in accepted)} gain more than 0.5 and {sum(gain < -0.5 for gain in accepted)} loses "
+        "as much"
+    )
+
+
 def print_tables(rows: CsvRows) -> None:
     """The pages' tables, the acceptance of ``seg.adapt``, and each number as a sign of harm."""
-    print(public_table(rows), shares_table(rows), sep="\n")
+    print(public_table(rows), shares_table(rows), answers(rows), sep="\n")
     found = pairs_of(rows)
-    taken = [row for row in map(_default, of_shares(found).values()) if SIGNS["worth"](row) != 1]
-    print(f"default takes a share of {len(taken)}:", _rates([(_accepted(row), _more(row, "miou")) for row in taken]))
     everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
     print("all rows:", _rates([(_accepted(row), _more(row, "miou")) for _, row in everything]))
     names = sorted({name for name, _ in everything})

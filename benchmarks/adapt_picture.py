@@ -15,8 +15,11 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import torch
 from csv_rows import CsvRows
 from numpy.typing import NDArray
+
+from seg.scores.metrics import confusion
 
 WIDTH, RED = 300, (40, 40, 230)
 STAGES = ("before", "after")
@@ -37,14 +40,13 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("docs/images/adapted_cracks.jpg"))
     parser.add_argument("--raw", type=Path, default=Path("docs/results/adapted_cracks.csv"))
     options = parser.parse_args()
+    options.raw.unlink(missing_ok=True)  # of another adaptation
     rows, lines = CsvRows(options.raw, ["image"], STAGES), []
     for file in sorted(options.labels.iterdir()):
-        label = cv2.imread(str(file), cv2.IMREAD_GRAYSCALE) == 1
-        found = {stage: label * 2 + predicted(options.out, stage, file.stem) for stage in STAGES}
-        rows.add(
-            {"image": file.stem}
-            | {stage: np.bincount(each.ravel(), minlength=4).tolist() for stage, each in found.items()}
-        )
+        label = torch.from_numpy(cv2.imread(str(file), cv2.IMREAD_GRAYSCALE) == 1).long()
+        found = {stage: torch.from_numpy(predicted(options.out, stage, file.stem)).long() for stage in STAGES}
+        counts = {stage: confusion(label, each, 2).flatten().tolist() for stage, each in found.items()}
+        rows.add({"image": file.stem} | counts)
     for name in options.names:
         image = cv2.imread(str(options.images / f"{name}.png"))
         shown = [image]

