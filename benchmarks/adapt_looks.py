@@ -36,7 +36,7 @@ from dem_apps.report.tables import markdown
 from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide, mean_iou
 from seg.adaptation.evidence import Evidence, Probe
 from seg.data.style import lab
-from seg.models.adaptive_batch_norm import LEAST_GAIN, re_estimated
+from seg.models.adaptive_batch_norm import best_share, re_estimated
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
@@ -263,14 +263,10 @@ def print_tables(rows: CsvRows) -> None:
         print(f"{title} from {limit:.3f} on: {_rates([(value >= limit, gain) for value, gain in other])}")
 
 
-def _most(sign: Callable[[Row], float], ways: dict[str, Row]) -> Row:
-    return max(ways.values(), key=sign)
-
-
 def _default(ways: dict[str, Row]) -> Row:
     """The row of the share that :func:`re_estimated` takes."""
-    best = _most(SIGNS["worth"], ways)
-    return best if SIGNS["worth"](best) >= LEAST_GAIN else _unchanged(ways)
+    share = best_share([1.0, *(SIGNS["worth"](ways[way]) for way in STATISTICS)])
+    return ways[f"share {share}"] if share else _unchanged(ways)
 
 
 def _unchanged(ways: dict[str, Row]) -> Row:

@@ -10,7 +10,7 @@ protocol (USB, Wang et al., NeurIPS 2022) begins with pretrained features; unlik
 
 ``labels``: 4, 25 or 400 labelled images a class beside all 10,000 as unlabelled ones; accuracy. ``imbalance``: the
 training images, and with them 1 of 40 as labelled ones, fall exponentially from class to class until the last has
-1 / ρ of the first (ρ 1, 10, 100; Cui et al., CVPR 2019); macro F1 on the balanced test images, and that of the last
+1 / ρ of the first (ρ 10 and 100; Cui et al., CVPR 2019); macro F1 on the balanced test images, and that of the last
 three classes. Weight rule, written before the first run: each arm has the weight of ``WEIGHTS`` that is best on seeds
 100 and 101, and the table shows the others' mean. A row is a run; the same command continues with the missing ones.
 """
@@ -50,7 +50,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: What is done beside which objectives; the imbalance has the first alone.
 METHODS = {"": tuple(OBJECTIVES), "vat": ("entropy", "adadem"), "mixmatch": ("entropy", "adadem")}
-LABELS, RATIOS = (4, 25, 400), (1, 10, 100)
+LABELS, RATIOS = (4, 25, 400), (10, 100)
 KEYS, SCORES = ("table", "case", "method", "objective", "weight", "seed"), ("accuracy", "f1", "last f1")
 
 
@@ -161,27 +161,33 @@ def scores(network: nn.Module, data: Data) -> dict[str, float]:
 
 
 def of_table(rows: CsvRows, table: str, score: str) -> str:
-    """Mean over seeds with each arm's chosen weight, and its difference to the same method without an objective."""
+    """A line for each method and objective, see :func:`cell`."""
     cases = [str(case) for case in (LABELS if table == "labels" else RATIOS)]
     lines = []
     for method, objective in ((m, each) for m, own in METHODS.items() for each in ("none", *own)):
-        cells = []
-        for case in cases:
-            find = partial(by_seed, rows, (table, case, method), score)
-            weights = ("0",) if objective == "none" else tuple(f"{weight:g}" for weight in WEIGHTS)
-            tuned = {weight: find(objective, weight, tuning=True) for weight in weights}
-            best = max(weights, key=lambda weight: fmean(tuned[weight].values() or [0.0]))
-            ours, control = find(objective, best), find("none", "0")
-            if not all(tuned.values()) or not ours:
-                cells.append("")
-                continue
-            apart = difference_interval(ours, control)
-            interval = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
-            told = f", {apart.estimate:+.1f}{interval} at {best}" if objective != "none" else ""
-            cells.append(f"{fmean(ours.values()):.1f}{told}")
+        cells = [cell(rows, (table, case, method), score, objective) for case in cases]
         if any(cells):
             lines.append([" + ".join(filter(None, (method, objective.replace("none", "")))) or "labels alone", *cells])
     return markdown(["arm", *(f"{case} a class" if table == "labels" else f"ρ {case}" for case in cases)], lines)
+
+
+def cell(rows: CsvRows, start: tuple[str, str, str], score: str, objective: str) -> str:
+    """Mean over seeds with the chosen weight, and its difference to the same method without an objective.
+
+    ``start`` is table, case and method; empty where seeds are missing.
+    """
+    find = partial(by_seed, rows, start, score)
+    weights = ("0",) if objective == "none" else tuple(f"{weight:g}" for weight in WEIGHTS)
+    tuned = {weight: find(objective, weight, tuning=True) for weight in weights}
+    best = max(weights, key=lambda weight: fmean(tuned[weight].values() or [0.0]))
+    ours = find(objective, best)
+    if not all(tuned.values()) or not ours:
+        return ""
+    mean = f"{fmean(ours.values()):.1f}"
+    if objective == "none":
+        return mean
+    apart = difference_interval(ours, find("none", "0"))
+    return f"{mean}, {apart.estimate:+.1f}" + ("" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]")
 
 
 def by_seed(

@@ -27,10 +27,7 @@ order 0 of ``single``, once. A row's columns besides accuracy, in per cent but f
 ``failed``         batches whose loss was not finite
 ``seconds``        of the process
 
-Rule for the rate (and for τ and α, where several are tried), set before any row was made: on a row of ``single`` that
-rate counts which has the best mean accuracy over the corruptions of the other half in the same order, the halves being
-every second corruption of the paper's order; on a row of ``continual`` that which is best in the other orders, so two
-are needed. No accuracy is reported at a rate that it chose. Only rates with all the corruptions take part.
+The tables' rates are chosen by the rule in ``benchmarks/stream_tables.py``.
 """
 
 from __future__ import annotations
@@ -40,47 +37,28 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import cifar_corruptions
 import cv2
 import imagenet_corruptions
 import numpy as np
 import torch
+import yaml
 from csv_rows import CsvRows
 from numpy.typing import NDArray
+from stream_tables import ARM, CONTROLS, CORRUPTIONS, KEYS, SCORES, Row, table
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from dem_apps.report.intervals import difference_interval
-from dem_apps.report.tables import markdown
 
 BEDS: dict[str, ModuleType] = {"imagenet": imagenet_corruptions, "cifar": cifar_corruptions}
-CORRUPTIONS = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
-    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-)  # fmt: skip
-CONTROLS = ("none", "bn")
 SURE = 0.9
-SETTING = ("bed", "size", "images", "severity", "stream", "passes")
-ARM = ("method", "bn_alpha", "optimizer")
-KEYS = [*SETTING, "corruption", *ARM, "objective", "rate", "order"]
-SCORES = ["accuracy", "last_quarter", "sure", "sure_gradient", "class_entropy", "failed", "seconds"]
-Row = Mapping[str, Any]
-Candidate = TypeVar("Candidate", bound=Hashable)
-
-
-class Unit(NamedTuple):
-    """What a row is about, whatever adapts."""
-
-    corruption: str
-    order: str
 
 
 def main() -> None:
@@ -231,7 +209,7 @@ def arguments(bed: ModuleType, images: Images, part: Row) -> dict[str, Any]:
     if part["method"] not in CONTROLS:
         name, _, given = part["objective"].partition(":")
         pairs = [pair.split("=") for pair in given.split(",") if pair]
-        kwargs |= {"objective": name, "objective_options": {key: float(value) for key, value in pairs}}
+        kwargs |= {"objective": name, "objective_options": {key: yaml.safe_load(value) for key, value in pairs}}
         kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"]}
     if part["method"] == "eata":
         kwargs["source_images"] = images.source()
@@ -292,128 +270,6 @@ class Watch:
 
 def _sure(logits: Tensor) -> Tensor:
     return logits.softmax(1).amax(1) > SURE
-
-
-def chosen(scores: Mapping[Candidate, Mapping[Unit, float]], fold: Callable[[Unit], Hashable]) -> dict[Unit, Candidate]:
-    """For each unit the candidate with the best mean over the units of the other folds; without these none.
-
-    A candidate that lacks a unit takes no part. One alone is no choice.
-    """
-    units = dict.fromkeys(unit for each in scores.values() for unit in each)
-    complete = {candidate: each for candidate, each in scores.items() if len(each) == len(units)}
-    if len(scores) == 1:
-        return dict.fromkeys(units, *scores)
-    found = {}
-    for unit in units:
-        others = [other for other in units if fold(other) != fold(unit)]
-        if others and complete:
-            found[unit] = max(complete, key=lambda each: fmean(scores[each][other] for other in others))
-    return found
-
-
-def choice(stream: str, scores: Mapping[Candidate, Mapping[Unit, float]]) -> dict[Unit, Candidate]:
-    """:func:`chosen` by the rule of the module's docstring."""
-    if stream == "continual":
-        return chosen(scores, lambda unit: unit.order)
-    found = {}
-    for order in sorted({unit.order for each in scores.values() for unit in each}):
-        own = {
-            candidate: {unit: score for unit, score in each.items() if unit.order == order}
-            for candidate, each in scores.items()
-        }
-        own = {candidate: each for candidate, each in own.items() if each}
-        found |= chosen(own, lambda unit: CORRUPTIONS.index(unit.corruption) % 2)
-    return found
-
-
-def table(rows: Sequence[Row]) -> str:
-    """A table for each bed, size, severity, stream and number of passes."""
-    text = ""
-    controls = [row for row in rows if row["method"] in CONTROLS]
-    learning = [row for row in rows if row["method"] not in CONTROLS]
-    for setting in dict.fromkeys(tuple(row[key] for key in SETTING) for row in learning or rows):
-        here = [row for row in learning if tuple(row[key] for key in SETTING) == setting]
-        lines = [line for arm in _groups(controls, ARM) if (line := _control(arm, setting, here))]
-        for arm in _groups(here, ARM):
-            lines += _arm(arm, dict(zip(SETTING, setting, strict=True)))
-        text += f"{', '.join(f'{key} {value}' for key, value in zip(SETTING, setting, strict=True))}\n\n"
-        text += markdown(
-            ["method", "objective", "tried", "accuracy", "− entropy [95 % CI]", "at the usual rate", "− entropy",
-             "at 10 ×", "sure → gradient", "class entropy", "rates"],
-            lines,
-        )  # fmt: skip
-    return text
-
-
-def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
-    return list(found.values())
-
-
-def _control(rows: Sequence[Row], setting: tuple[str, ...], learning: Sequence[Row]) -> list[str] | None:
-    names = {row["corruption"] for row in learning or rows}
-    same = [row for row in rows if tuple(row[key] for key in SETTING[:4]) == setting[:4] and row["corruption"] in names]
-    if {row["corruption"] for row in same} != names:
-        return None
-    sure, entropy = _mean(same, "sure"), _mean(same, "class_entropy")
-    name = f"{same[0]['method']} {same[0]['bn_alpha']}".strip()
-    return [name, "", "", f"{_mean(same, 'accuracy'):.1f}", "", "", "", "", f"{sure:.0f} %", f"{entropy:.3f}", ""]
-
-
-def _arm(rows: Sequence[Row], setting: Mapping[str, str]) -> list[list[str]]:
-    """The lines of a method; each objective at its best rate and at the usual one."""
-    usual = BEDS[setting["bed"]].RATES[rows[0]["optimizer"]]
-    at_best: dict[str, dict[Unit, float]] = {}
-    at_usual: dict[str, dict[Unit, float]] = {}
-    lines = []
-    names = sorted({row["objective"].partition(":")[0] for row in rows}, key=lambda name: (name != "entropy", name))
-    for name in names:
-        of: dict[tuple[str, float], dict[Unit, Row]] = {}
-        for row in rows:
-            if row["objective"].partition(":")[0] == name:
-                of.setdefault((row["objective"], float(row["rate"])), {})[Unit(row["corruption"], row["order"])] = row
-        scores = {each: {unit: float(row["accuracy"]) for unit, row in units.items()} for each, units in of.items()}
-        best = choice(setting["stream"], scores)
-        default = choice(setting["stream"], {each: scores[each] for each in scores if math.isclose(each[1], usual)})
-        at_best[name] = {unit: scores[each][unit] for unit, each in best.items()}
-        at_usual[name] = {unit: scores[each][unit] for unit, each in default.items()}
-        ten = [_at(scores, objective, 10 * rate, unit) for unit, (objective, rate) in best.items()]
-        found = [of[each][unit] for unit, each in best.items()]
-        tried, rates = sorted({rate for _, rate in of}), sorted({rate for _, rate in best.values()})
-        edge = len(tried) > 1 and bool({tried[0], tried[-1]} & set(rates))
-        lines.append([
-            " ".join(rows[0][key] for key in ARM), name, str(len(of)), _shown(at_best[name].values()),
-            _difference(at_best, name), _shown(at_usual[name].values()), _difference(at_usual, name),
-            "" if None in ten else _shown(each for each in ten if each is not None),
-            f"{_mean(found, 'sure'):.0f} → {_mean(found, 'sure_gradient'):.0f} %" if found else "",
-            f"{_mean(found, 'class_entropy'):.3f}" if found else "",
-            " ".join(f"{rate:.2g}" for rate in rates) + (" (end of those tried)" if edge else ""),
-        ])  # fmt: skip
-    return lines
-
-
-def _at(scores: Mapping[tuple[str, float], Mapping[Unit, float]], objective: str, rate: float, unit: Unit) -> Any:
-    near = (each for each in scores if each[0] == objective and math.isclose(each[1], rate))
-    return next((scores[each].get(unit) for each in near), None)
-
-
-def _difference(by_name: Mapping[str, Mapping[Unit, float]], name: str) -> str:
-    ours, control = by_name[name], by_name.get("entropy", {})
-    if name == "entropy" or not set(ours) & set(control):
-        return ""
-    found = difference_interval(ours, control)
-    return f"{found.estimate:+.1f}" + (f" [{found.low:.1f}, {found.high:.1f}]" if found.low is not None else "")
-
-
-def _mean(rows: Sequence[Row], key: str) -> float:
-    return fmean(float(row[key] or "nan") for row in rows)
-
-
-def _shown(values: Any) -> str:
-    values = list(values)
-    return f"{fmean(values):.1f}" if values else ""
 
 
 if __name__ == "__main__":

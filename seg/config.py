@@ -86,7 +86,7 @@ class SourceConfig(DataConfig):
     """The labelled images that training starts from, which may get the target's style."""
 
     rare_class_temperature: float | None = option(
-        None, "draw images by rare classes at this temperature, such as 0.01; default: every image once per pass",
+        0.01, "draw images by rare classes at this temperature, the lower the more; null: every image once per pass",
         at_least=0.0001,
     )  # fmt: skip
     rare_class_pixels: float = option(

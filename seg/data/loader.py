@@ -38,6 +38,8 @@ _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Norm
 _VALID = "valid"
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
+#: Of :class:`RareClasses`: what a single image shows is not to become all that is trained on.
+MOST_DRAWS = 10
 #: Changes an image, (H, W, B), with the sample's random numbers; see :mod:`seg.data.style`.
 Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
@@ -83,6 +85,7 @@ class RareClasses:
 
     With f_c the share of class c among the labelled pixels, :func:`class_pixels`, P(c) ∝ exp((1 − f_c) / T). If no
     image has the share ``enough`` of a class, it is drawn from all that show any of it. Images are not cropped.
+    As many draws are from all images alike as no image is drawn more than :data:`MOST_DRAWS` times as often as those.
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
@@ -91,17 +94,23 @@ class RareClasses:
         exponents = (1.0 - totals / totals.sum()) / temperature
         self.probabilities: NDArray[np.float64] = softmax(np.where(totals > 0, exponents, -np.inf))
         """(C,) how often each class is drawn."""
-        self._cumulated = np.cumsum(self.probabilities[present])
+        self._count, self._cumulated = len(pixels), np.cumsum(self.probabilities[present])
         self._images = []
         for index in present:
             shown = pixels[:, index]
             images = np.flatnonzero((shown > 0) & (shown >= enough * pixels.sum(1)))
             self._images.append(images if len(images) else np.flatnonzero(shown))
+        rates = np.zeros(len(pixels))  # times the number of images
+        for probability, images in zip(self.probabilities[present], self._images, strict=True):
+            rates[images] += probability * len(pixels) / len(images)
+        self._alike = max(0.0, (rates.max() - MOST_DRAWS) / max(rates.max() - 1, 1))
         self._seed = seed
 
     def index(self, position: int) -> int:
         """The sample's index in its data set."""
         random = np.random.default_rng([*self._seed, position])
+        if self._alike and random.random() < self._alike:
+            return int(random.integers(self._count))
         # rounding may leave the last sum a little below or above 1
         drawn = np.searchsorted(self._cumulated, random.random() * self._cumulated[-1], side="right")
         images = self._images[min(int(drawn), len(self._images) - 1)]

@@ -10,7 +10,7 @@ Shapes: B batch, C channels of a layer, h × w its features.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from seg.data.statistics import spread_batches
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
 RE_ESTIMATED_ON = "re_estimated_on"
-#: The shares among which the best is taken, and how many times as much it has to be worth as none.
+#: The shares that are compared, and how many times as much the best has to be worth as none.
 SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 #: Images on which the shares are compared, and most of a data set that statistics are taken on.
 _COMPARED_ON, _MOST_IMAGES = 16, 64
@@ -52,11 +52,11 @@ def re_estimated(
 ) -> Estimated:
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
-    The share is ``bn_alpha``; 1 is AdaBN as published. None is that of ``SHARES`` whose network has the highest
-    ``worth``, by default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images, or 0 where none is clearly
-    worth more. In the pass every layer normalises by its batch, as in training. A layer's mean and variance
-    are those of all its inputs' pixels, of all processes, pooled in float64; one that gets a single pixel keeps its
-    own. The copy has the same parameter objects. Raises InputError: a network without batch normalisation, or no image.
+    The share is ``bn_alpha``; 1 is AdaBN as published. None is :func:`best_share` by the ``worth`` of the networks, by
+    default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images. In the pass every layer normalises by
+    its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled
+    in float64; one that gets a single pixel keeps its own. The copy has the same parameter objects. Raises InputError:
+    a network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = copy.deepcopy(model, parameters).eval()
@@ -85,9 +85,18 @@ def re_estimated(
     if share is None:
         worth = worth or _worth(take(0.0), first)
         worths = summed_over_processes(joined[-1].new_tensor([worth(take(each)) for each in SHARES]))[0]
-        best = int(worths.argmax())
-        share = SHARES[best if worths[best] >= LEAST_GAIN * worths[0] else 0]
+        share = best_share(worths.tolist())
     return Estimated(take(share), share)
+
+
+def best_share(worths: Sequence[float]) -> float:
+    """Of ``SHARES`` that whose network is worth most, or 0 where none is clearly worth more than that.
+
+    >>> best_share([1.0, 1.1, 1.2, 0.9]), best_share([1.0, 1.0, 1.005, 0.9])
+    (0.5, 0.0)
+    """
+    best = max(range(len(worths)), key=worths.__getitem__)
+    return SHARES[best] if worths[best] >= LEAST_GAIN * worths[0] else 0.0
 
 
 def _worth(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], float]:

@@ -200,6 +200,7 @@ TOLD: dict[str, list[Callable[[], str]]] = {
     ADAPTATION: [
         lambda: photograph_training.table(training()),
         lambda: photograph_training.chosen_by(training()),
+        lambda: photograph_training.confirmed(training()),
         lambda: adapt_looks.shares_table(keyed("adapt_looks", LOOKS)),
         lambda: adapt_looks.answers(keyed("adapt_looks", LOOKS)),
         all_pairs, streams, photographs, classifier, objectives_on_top, thresholds, random_weights, few_labels,

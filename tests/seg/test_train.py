@@ -95,7 +95,12 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.pt", "selected.pt", "best.pt"}
     assert "mean IoU" in printed
     start, end = printed.split("step 3/6")
-    for what in ("minent, loss adadem", "6 source, 5 target, 4 validation images", "cpu, float32", str(run)):
+    for what in (
+        "minent, loss adadem",
+        "6 source (rare classes first, T = 0.01), 5 target, 4 validation images",
+        "cpu, float32",
+        str(run),
+    ):
         assert what in start
     assert end.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
 

@@ -170,6 +170,14 @@ def test_an_image_that_shows_enough_of_the_class_is_drawn():
     np.testing.assert_allclose(drawn(stricter), expected, atol=0.03)
 
 
+def test_no_image_is_nearly_all_that_is_drawn() -> None:
+    pixels = np.tile([1000, 0, 0], (50, 1))
+    pixels[7] = [900, 100, 0]
+    shares = drawn(RareClasses(pixels, 0.01, 0.005, (0, 7)))
+    assert shares[7] == pytest.approx(10 / 50, abs=0.03)
+    np.testing.assert_allclose(np.delete(shares, 7), 40 / 50 / 49, atol=0.015)
+
+
 def test_ignored_pixels_belong_to_the_image_but_are_no_class():
     pixels = np.array([[0, 5, 95], [5, 5, 0]])
     sampler = RareClasses(pixels, 0.5, 0.2, (0,))

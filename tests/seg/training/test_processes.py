@@ -120,6 +120,7 @@ def test_a_mistake_that_one_process_meets_ends_both_with_one_sentence(tmp_path, 
     good = Path(batch["name"][0]).name
     shutil.copy(tiny_pair.source_root / "images" / good, root / "images" / good)
     data = [*COMMON, "--source.root", str(root), "--target.root", str(tiny_pair.target_root)]
+    data += ["--source.rare-class-temperature", "null"]
     process = start(*command(2), *data, "--batch-size", "2", "--max-steps", "2", "--run-dir", str(tmp_path / "run"))
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0

@@ -90,7 +90,9 @@ def test_a_setting_changes_something_or_is_named(method: str) -> None:
 
 def test_settings_of_the_data_are_named() -> None:
     default = TrainConfig()
-    data = dataclasses.replace(default.source, style_beta=0.1, style_probability=0.5, rare_class_pixels=0.1)
+    data = dataclasses.replace(
+        default.source, style_beta=0.1, style_probability=0.5, rare_class_pixels=0.1, rare_class_temperature=None
+    )
     config = dataclasses.replace(default, source=data, bn_alpha=0.3, batch_norm_after="none")
     assert set(unused(config)) == {
         "bn_alpha", "source.style_probability", "source.rare_class_pixels", "source.style_beta",

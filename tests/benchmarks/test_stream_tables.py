@@ -1,7 +1,6 @@
 """Which rate counts on a row is decided by other rows."""
 
-import corruption_streams
-from corruption_streams import CORRUPTIONS, Unit
+from stream_tables import CORRUPTIONS, Unit, choice
 
 
 def test_a_rate_is_reported_only_where_it_was_not_chosen() -> None:
@@ -12,8 +11,8 @@ def test_a_rate_is_reported_only_where_it_was_not_chosen() -> None:
     large = {first: 80.0, second: 20.0, third: 80.0}
     unfinished = {first: 99.0, second: 99.0}
     scores = {"small": small, "large": large, "unfinished": unfinished}
-    found = corruption_streams.choice("single", scores)
+    found = choice("single", scores)
     assert found == {first: "large", second: "small", third: "large", **dict.fromkeys(later, "small")}
     streams = {"small": {first: 90.0, later[0]: 10.0}, "large": {first: 20.0, later[0]: 80.0}}
-    assert corruption_streams.choice("continual", streams) == {first: "large", later[0]: "small"}
-    assert corruption_streams.choice("continual", {each: {first: 1.0} for each in streams}) == {}
+    assert choice("continual", streams) == {first: "large", later[0]: "small"}
+    assert choice("continual", {each: {first: 1.0} for each in streams}) == {}
