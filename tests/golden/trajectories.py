@@ -92,7 +92,7 @@ def segmentation(**changes: Any) -> Values:
             SEG,
             run_dir=str(Path(folder) / "run"),
             # no augmentation: its random numbers are albumentations', whose versions differ
-            source=SourceConfig(root=str(pair.source_root), augmentation=[]),
+            source=SourceConfig(root=str(pair.source_root), augmentation=[], rare_class_temperature=None),
             target=TargetDataConfig(root=str(pair.target_root), augmentation=[]),
             **changes,
         )
