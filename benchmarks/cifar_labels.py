@@ -172,22 +172,23 @@ def of_table(rows: CsvRows, table: str, score: str) -> str:
 
 
 def cell(rows: CsvRows, start: tuple[str, str, str], score: str, objective: str) -> str:
-    """Mean over seeds with the chosen weight, and its difference to the same method without an objective.
+    """Mean over seeds, and its difference to the same method without an objective; empty where seeds are missing."""
+    ours = at_chosen(rows, start, score, objective)
+    if not ours or objective == "none":
+        return f"{fmean(ours.values()):.1f}" if ours else ""
+    apart = difference_interval(ours, at_chosen(rows, start, score, "none"))
+    interval = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
+    return f"{fmean(ours.values()):.1f}, {apart.estimate:+.1f}{interval}"
 
-    ``start`` is table, case and method; empty where seeds are missing.
-    """
+
+def at_chosen(rows: CsvRows, start: tuple[str, str, str], score: str, objective: str) -> dict[str, float]:
+    """By seed the scores at the chosen weight, of table, case and method; empty where a weight was not tried."""
     find = partial(by_seed, rows, start, score)
     weights = ("0",) if objective == "none" else tuple(f"{weight:g}" for weight in WEIGHTS)
     tuned = {weight: find(objective, weight, tuning=True) for weight in weights}
-    best = max(weights, key=lambda weight: fmean(tuned[weight].values() or [0.0]))
-    ours = find(objective, best)
-    if not all(tuned.values()) or not ours:
-        return ""
-    mean = f"{fmean(ours.values()):.1f}"
-    if objective == "none":
-        return mean
-    apart = difference_interval(ours, find("none", "0"))
-    return f"{mean}, {apart.estimate:+.1f}" + ("" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]")
+    if not all(tuned.values()):
+        return {}
+    return find(objective, max(weights, key=lambda weight: fmean(tuned[weight].values())))
 
 
 def by_seed(

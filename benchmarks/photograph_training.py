@@ -17,7 +17,7 @@ import argparse
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -57,7 +57,7 @@ OTHER_PAIRS = {
 }
 TITLES = {
     "dusk": "streets at dusk", "drone": "cracks by drone", "drishti": "optic discs", "chase": "retinal vessels",
-    "concrete": "cracks in concrete",
+    "concrete": "cracks in concrete", "dusk → 0016E5": "dusk to day", "Seq05VD → 0006R0": "another drive by day",
 }  # fmt: skip
 SCORED = 48
 #: The default; DeepLab-V2 on the same encoder; and one of layer norm, whose weights are random.
@@ -229,7 +229,7 @@ def by_arm(rows: CsvRows, steps: int, network: str = "fpn") -> dict[str, dict[st
 
 def gains(rows: CsvRows) -> str:
     """README's sentence: what the default adds to source only, mean over seeds."""
-    each = _after_source(rows, DEFAULT)
+    each = _after_source(rows, DEFAULT, TITLES)
     return ", ".join(f"{TITLES[pair]} {gain:+.1f}" for pair, gain in each.items())
 
 
@@ -276,12 +276,12 @@ def confirmed(rows: CsvRows) -> str:
     return "; ".join(told)
 
 
-def _after_source(rows: CsvRows, arm: str) -> dict[str, float]:
+def _after_source(rows: CsvRows, arm: str, pairs: Iterable[str] = PAIRS) -> dict[str, float]:
     """By pair the mean over seeds of what an arm with the default share has over source only as trained."""
     found = by_arm(rows, 300)
     return {
         pair: fmean(by_rule(row) - _plain(found["source"][pair][seed]) for seed, row in found[arm][pair].items())
-        for pair in PAIRS
+        for pair in pairs
     }
 
 
@@ -299,6 +299,11 @@ def claim_table(rows: CsvRows) -> str:
     seeds = {arm: str(len(pairs[CLAIM_PAIR])) for arm, pairs in by_arm(rows, 300).items() if CLAIM_PAIR in pairs}
     miou, tail = claim_cells(rows), claim_cells(rows, _tail)
     return markdown(["arm", "seeds", "mIoU", "tail"], [[arm, seeds[arm], miou[arm], tail[arm]] for arm in miou])
+
+
+def as_trained(rows: CsvRows, arm: str) -> dict[str, float]:
+    """mIoU % on :data:`CLAIM_PAIR`, by seed."""
+    return _scores(by_arm(rows, 300)[arm][CLAIM_PAIR], _plain)
 
 
 def claim_cells(rows: CsvRows, score: Score = _plain) -> dict[str, str]:

@@ -12,16 +12,19 @@ from statistics import fmean
 from typing import Any
 
 import adapt_looks
+import cifar_labels
+import claims
 import photograph_training
 import pytest
 import rl_goal_test
+import stream_tables
 import tpt_photographs
 from csv_rows import CsvRows
 
 from dem_apps.report.intervals import Interval, difference_interval
 
 ROOT = Path(__file__).resolve().parents[2]
-README, ADAPTATION, APPENDIX = "README.md", "docs/adaptation.md", "docs/appendix.md"
+README, ADAPTATION, APPENDIX, METHOD = "README.md", "docs/adaptation.md", "docs/appendix.md", "docs/method.md"
 LOOKS = ("network", "folder", "way")
 #: No results: versions, sizes, settings, and what is told of the shares and thresholds in the code.
 SETTINGS = {
@@ -210,7 +213,12 @@ TOLD: dict[str, list[Callable[[], str]]] = {
         lambda: photograph_training.claim_table(training()),
         lambda: photograph_training.networks_table(training()),
         lambda: photograph_training.lengths_table(training()),
+        lambda: stream_tables.table(rows("cifar_streams")),
+        lambda: stream_tables.table(rows("imagenet_streams")),
+        lambda: cifar_labels.of_table(keyed("cifar_labels", cifar_labels.KEYS), "labels", "accuracy"),
+        lambda: cifar_labels.of_table(keyed("cifar_labels", cifar_labels.KEYS), "imbalance", "f1"),
     ],
+    METHOD: [claims.table],
 }  # fmt: skip
 
 
