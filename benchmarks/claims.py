@@ -1,6 +1,6 @@
 """The paper's claims where they were tried here: the table of docs/method.md, made of the raw rows.
 
-python benchmarks/claims.py
+``python benchmarks/claims.py`` prints it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from statistics import fmean
 import cifar_labels
 import photograph_training
 from csv_rows import CsvRows
-from stream_tables import Row, Unit, at_rule, difference
+from stream_tables import Row, Unit, accuracies, at_rule, difference
 
-from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -28,10 +27,10 @@ def streams(bed: str, **wanted: str) -> list[Row]:
         return [row for row in csv.DictReader(file) if all(row[key] == value for key, value in wanted.items())]
 
 
-def over_entropy(bed: str, stream: str, method: str = "tent", objective: str = "adadem") -> str:
-    """What an objective gains over entropy, each at the rates of the rule: accuracy points."""
+def over_entropy(bed: str, stream: str, method: str = "tent") -> str:
+    """What AdaDEM gains over entropy, each at the rates of the rule: accuracy points."""
     found = at_rule(streams(bed, stream=stream, method=method), stream)
-    return difference(found[objective], found["entropy"])
+    return difference(accuracies(found["adadem"]), accuracies(found["entropy"]))
 
 
 def at_rate(bed: str, stream: str, objective: str, rate: float) -> float:
@@ -48,18 +47,13 @@ def mean(units: Mapping[Unit, Row], key: str) -> float:
 def labels(table: str, case: str, score: str = "accuracy") -> str:
     """AdaDEM's difference to entropy, each at its chosen weight."""
     rows = CsvRows(RESULTS / "cifar_labels.csv", cifar_labels.KEYS, ())
-    return _told(*(cifar_labels.at_chosen(rows, (table, case, ""), score, name) for name in ("adadem", "entropy")))
+    return difference(*(cifar_labels.at_chosen(rows, (table, case, ""), score, name) for name in ("adadem", "entropy")))
 
 
 def street(ours: str, control: str) -> str:
     """Difference of mIoU as trained, at dusk."""
     rows = CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS, ())
-    return _told(*(photograph_training.as_trained(rows, arm) for arm in (ours, control)))
-
-
-def _told(ours: Mapping[str, float], control: Mapping[str, float]) -> str:
-    found = difference_interval(ours, control)
-    return f"{found.estimate:+.1f}" + (f" [{found.low:.1f}, {found.high:.1f}]" if found.low is not None else "")
+    return difference(*(photograph_training.as_trained(rows, arm) for arm in (ours, control)))
 
 
 def table() -> str:

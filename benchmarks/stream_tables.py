@@ -114,16 +114,20 @@ def at_rule(rows: Sequence[Row], stream: str) -> dict[str, dict[Unit, Row]]:
         for row in rows:
             if _family(row) == name:
                 of.setdefault((row["objective"], float(row["rate"])), {})[Unit(row["corruption"], row["order"])] = row
-        scores = {each: {unit: float(row["accuracy"]) for unit, row in units.items()} for each, units in of.items()}
+        scores = {each: accuracies(units) for each, units in of.items()}
         if best := choice(stream, scores):
             found[name] = {unit: of[each][unit] for unit, each in best.items()}
     return found
 
 
-def difference(ours: Mapping[Unit, Row], control: Mapping[Unit, Row]) -> str:
-    """Of accuracies, over corruptions and orders: ``+1.3 [0.4, 2.3]``."""
-    found = difference_interval(*({unit: float(row["accuracy"]) for unit, row in each.items()}
-                                  for each in (ours, control)))  # fmt: skip
+def accuracies(units: Mapping[Unit, Row]) -> dict[Unit, float]:
+    """Those of rows."""
+    return {unit: float(row["accuracy"]) for unit, row in units.items()}
+
+
+def difference(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
+    """Of scores with the same keys: ``+1.3 [0.4, 2.3]``."""
+    found = difference_interval(ours, control)
     return f"{found.estimate:+.1f}" + (f" [{found.low:.1f}, {found.high:.1f}]" if found.low is not None else "")
 
 
@@ -137,7 +141,8 @@ def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
         edge = len(tried) > 1 and bool({tried[0], tried[-1]} & set(rates))
         lines.append([
             _name(rows[0]), name, f"{_mean(own, 'accuracy'):.1f}",
-            difference(units, control) if name != "entropy" and set(units) & set(control) else "",
+            difference(accuracies(units), accuracies(control))
+            if name != "entropy" and set(units) & set(control) else "",
             f"{_mean(own, 'sure'):.0f} → {_mean(own, 'sure_gradient'):.0f} %", f"{_mean(own, 'class_entropy'):.3f}",
             " ".join(f"{rate:.2g}" for rate in rates) + (" (end of those tried)" if edge else ""),
         ])  # fmt: skip

@@ -85,7 +85,7 @@ class RareClasses:
 
     With f_c the share of class c among the labelled pixels, :func:`class_pixels`, P(c) ∝ exp((1 − f_c) / T). If no
     image has the share ``enough`` of a class, it is drawn from all that show any of it. Images are not cropped.
-    As many draws are from all images alike as no image is drawn more than :data:`MOST_DRAWS` times as often as those.
+    So many draws are from all images alike that none is drawn more than :data:`MOST_DRAWS` times as often as without.
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
