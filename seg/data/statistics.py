@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.files import cache_dir, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
@@ -39,9 +42,22 @@ def each_file(function: Callable[[int], Result], indices: Sequence[int], workers
 
 
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
-    """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size."""
+    """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
+
+    Kept in the cache folder until a file, the size or the classes change: data sets of 25,000 labels take minutes.
+    """
+    files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for pair in dataset.files for file in pair if file]
+    counted = repr((files, dataset.size, dataset.classes, dataset.train_ids.tolist()))
+    place = cache_dir() / "class_pixels" / f"{hashlib.sha256(counted.encode()).hexdigest()}.npy"
+    if place.is_file():
+        return np.asarray(np.load(place))
     count = functools.partial(_count, dataset)
-    return np.array(list(each_file(count, range(len(dataset)), workers, "counting the pixels of each class")))
+    pixels = np.array(list(each_file(count, range(len(dataset)), workers, "counting the pixels of each class")))
+    with suppress(OSError, InputError):  # no space or no right to write there
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(place) as temporary:
+            np.save(temporary, pixels)
+    return pixels
 
 
 def measured_format(

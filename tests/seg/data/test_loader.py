@@ -201,6 +201,25 @@ def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, siz
     np.testing.assert_array_equal(class_pixels(dataset, workers), expected)
 
 
+def test_class_pixels_are_counted_once_until_a_label_changes(source, monkeypatch):
+    monkeypatch.setenv("DEM_APPS_CACHE", str(source / "cache"))
+    dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
+    first = class_pixels(dataset)
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentationDataset, "label", lambda self, index: pytest.fail("a label was read again"))
+        np.testing.assert_array_equal(class_pixels(dataset), first)
+    Image.fromarray(np.full((48, 96), 7, np.uint8)).save(source / "labels" / "00002.png")
+    assert class_pixels(dataset)[1, 0] == 48 * 96  # id 7 is road
+    assert len(list((source / "cache" / "class_pixels").iterdir())) == 2
+
+
+def test_class_pixels_do_without_a_cache(source, monkeypatch):
+    (source / "file").write_bytes(b"")
+    monkeypatch.setenv("DEM_APPS_CACHE", str(source / "file"))
+    dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
+    assert class_pixels(dataset).sum() == len(dataset) * 48 * 96
+
+
 def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(source):
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
     (source / "labels" / "00002.png").write_bytes(b"")
