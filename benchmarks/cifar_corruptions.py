@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 #: Adam's is that of Tent's authors for CIFAR-10-C, in batches of 200.
 CLASSES, BATCH, RATES = 10, 200, {"sgd": 1e-3, "adam": 1e-3}
+IMAGES, BN_ALPHA = "cifar", 1.0
 SOURCE_EVERY = 25
 CREATE = "ImageNet-C/create_c/"
 

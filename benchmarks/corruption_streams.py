@@ -7,8 +7,9 @@
     python benchmarks/corruption_streams.py --bed cifar --table
 
 The beds are ``benchmarks/imagenet_corruptions.py`` (EfficientNet-Lite0, a photograph of each of 1,000 classes, batches
-of 50) and ``benchmarks/cifar_corruptions.py`` (ResNet-20, 10,000 images, batches of 200); WORK keeps the corrupted
-images. Severity 0 is clean. A row is written at once and the same command continues. Streams:
+of 50), ``benchmarks/cifar_corruptions.py`` (ResNet-20, 10,000 images, batches of 200) and
+``benchmarks/cifar_group_norm.py`` (the same without batch norm); WORK keeps the corrupted images. Severity 0 is clean.
+A row is written at once and the same command continues. Streams:
 
 ``single``     every corruption by itself, from the first weights
 ``continual``  the corruptions one after another in the paper's order, without reset; still a row for each
@@ -44,6 +45,7 @@ from types import ModuleType
 from typing import Any
 
 import cifar_corruptions
+import cifar_group_norm
 import cv2
 import imagenet_corruptions
 import numpy as np
@@ -57,7 +59,9 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 
-BEDS: dict[str, ModuleType] = {"imagenet": imagenet_corruptions, "cifar": cifar_corruptions}
+BEDS: dict[str, ModuleType] = {
+    "imagenet": imagenet_corruptions, "cifar": cifar_corruptions, "cifar-group-norm": cifar_group_norm,
+}  # fmt: skip
 SURE = 0.9
 
 
@@ -77,7 +81,7 @@ def main() -> None:
     parser.add_argument("--passes", nargs="+", type=int, default=[1])
     parser.add_argument("--orders", nargs="+", type=int, default=[0])
     parser.add_argument("--methods", nargs="+", default=["tent"])
-    parser.add_argument("--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar")
+    parser.add_argument("--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none")
     parser.add_argument("--optimizers", nargs="+", default=["sgd"])
     parser.add_argument(
         "--objectives", nargs="+", default=["entropy", "adadem", "come"], help="options as in dem:tau=1.2,alpha=0.5"
@@ -121,7 +125,7 @@ def missing_rows(options: argparse.Namespace, rows: CsvRows) -> Iterator[dict[st
 
 def arms(options: argparse.Namespace, bed: ModuleType, controls: bool) -> Iterator[dict[str, Any]]:
     """Ways to adapt, as columns of a row."""
-    alphas = options.bn_alphas or [0.1 if bed is imagenet_corruptions else 1.0]
+    alphas = options.bn_alphas or [bed.BN_ALPHA]
     nothing = dict.fromkeys((*ARM, "objective", "rate"), "")
     for method in options.methods:
         if method in CONTROLS:
@@ -141,7 +145,7 @@ class Images:
     """A bed's images, corrupted once and kept below a folder."""
 
     def __init__(self, bed: ModuleType, options: argparse.Namespace) -> None:
-        self.bed, self.clones, self.folder = bed, options.clones, options.work / options.bed
+        self.bed, self.clones, self.folder = bed, options.clones, options.work / bed.IMAGES
         self.folder.mkdir(parents=True, exist_ok=True)
         self.classes = torch.from_numpy(self._kept("classes", lambda: np.asarray(bed.photographs(self.clones)[1])))
         self.drawn = np.random.default_rng(0).permutation(len(self.classes))[: options.images]

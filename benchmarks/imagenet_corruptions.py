@@ -41,6 +41,7 @@ WAYS: dict[str, dict[str, Any]] = {
 BATCH, EVERY = 50, 4
 #: By optimiser: that of Tent's, SAR's and EATA's authors for ResNet-50 in batches of 64; of Adam that of CIFAR-10-C.
 CLASSES, RATES = 1000, {"sgd": 2.5e-4, "adam": 1e-3}
+IMAGES, BN_ALPHA = "imagenet", 0.1
 
 
 def classifier(clones: Path | None = None) -> nn.Module:
