@@ -8,7 +8,7 @@ are needed. No accuracy is reported at a rate that it chose. Only rates with all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -70,26 +70,57 @@ def choice(stream: str, scores: Mapping[Candidate, Mapping[Unit, float]]) -> dic
 def table(rows: Sequence[Row]) -> str:
     """Two for each bed, size, severity, stream and number of passes: at the rule's rates, and by rate."""
     text = ""
-    controls = [row for row in rows if row["method"] in CONTROLS]
-    learning = [row for row in rows if row["method"] not in CONTROLS]
-    for setting in dict.fromkeys(tuple(row[key] for key in SETTING) for row in learning or rows):
-        here = [row for row in learning if tuple(row[key] for key in SETTING) == setting]
-        names = {row["corruption"] for row in here or controls}
-        same = [row for row in controls
-                if tuple(row[key] for key in SETTING[:4]) == setting[:4] and row["corruption"] in names]  # fmt: skip
-        arms = _groups(here, ARM)
-        lines = [line for arm in _groups(same, ARM) if (line := _control(arm, len(names)))]
-        lines += [line for arm in arms for line in _arm(arm, setting[SETTING.index("stream")])]
-        text += ", ".join(f"{key} {value}" for key, value in zip(SETTING, setting, strict=True))
-        text += f": {len(names)} corruptions\n\n" + markdown(
+    for setting, here, controls in _settings(rows):
+        arms, corruptions = _groups(here, ARM), len({row["corruption"] for row in here})
+        lines = [_control(arm) for arm in controls]
+        lines += [line for arm in arms for line in _arm(arm, setting["stream"])]
+        text += ", ".join(f"{key} {value}" for key, value in setting.items())
+        text += f": {corruptions} corruptions\n\n" + markdown(
             ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"],
             lines,
         )
         rates = sorted({float(row["rate"]) for row in here})
         if len(rates) > 1:
-            by_rate = [line for arm in arms for line in _by_rate(arm, rates, len(names))]
+            by_rate = [line for arm in arms for line in _by_rate(arm, rates, corruptions)]
             text += markdown(["method", "objective", *(f"{rate:.2g}" for rate in rates)], by_rate)
     return text
+
+
+def summary(rows: Sequence[Row], objectives: Sequence[str]) -> str:
+    """A line for each stream and method: the accuracy of entropy, and what other objectives have over it."""
+    lines = []
+    for setting, here, controls in _settings(rows):
+        stream = setting["bed"] + ", " * (setting["stream"] != "single") + setting["stream"].removeprefix("single")
+        stream += f", severity {setting['severity']}" * (setting["severity"] != "5")
+        stream += f", {setting['passes']} passes" * (setting["passes"] != "1")
+        for arm in _groups(here, ARM):
+            found, first = at_rule(arm, setting["stream"]), arm[0]
+            if "entropy" not in found:
+                continue
+            nothing = [
+                f"{_mean(own, 'accuracy'):.1f}" for own in controls if own[0]["bn_alpha"] in ("", first["bn_alpha"])
+            ]
+            entropy = accuracies(found["entropy"])
+            cells = [f"{fmean(entropy.values()):.1f}{_rates(found['entropy'])}"]
+            cells += [
+                difference(accuracies(found[name]), entropy) + _rates(found[name]) if name in found else ""
+                for name in objectives
+            ]
+            method = f"{first['method']}{', Adam' * (first['optimizer'] == 'adam')}"
+            lines.append([stream, method, *[*nothing, "", ""][:2], *cells])
+    return markdown(["stream", "method", "none", "bn", "entropy", *objectives], lines)
+
+
+def _settings(rows: Sequence[Row]) -> Iterator[tuple[dict[str, str], list[Row], list[list[Row]]]]:
+    """Each setting, its rows of methods that learn, and those of each control that has as many corruptions."""
+    learning = [row for row in rows if row["method"] not in CONTROLS]
+    for values in dict.fromkeys(tuple(row[key] for key in SETTING) for row in learning):
+        here = [row for row in learning if tuple(row[key] for key in SETTING) == values]
+        names = {row["corruption"] for row in here}
+        same = [row for row in rows if row["method"] in CONTROLS and row["corruption"] in names
+                and tuple(row[key] for key in SETTING[:4]) == values[:4]]  # fmt: skip
+        controls = [own for own in _groups(same, ARM) if len(own) == len(names)]
+        yield dict(zip(SETTING, values, strict=True)), here, controls
 
 
 def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
@@ -99,11 +130,14 @@ def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
     return list(found.values())
 
 
-def _control(rows: Sequence[Row], corruptions: int) -> list[str] | None:
-    if len(rows) < corruptions:
-        return None
+def _control(rows: Sequence[Row]) -> list[str]:
     sure, entropy = _mean(rows, "sure"), _mean(rows, "class_entropy")
     return [_name(rows[0]), "", f"{_mean(rows, 'accuracy'):.1f}", "", f"{sure:.0f} %", f"{entropy:.3f}", ""]
+
+
+def _rates(units: Mapping[Unit, Row]) -> str:
+    rates = sorted({float(row["rate"]) for row in units.values()})
+    return f" ({', '.join(f'{rate:.2g}' for rate in rates)})"
 
 
 def at_rule(rows: Sequence[Row], stream: str) -> dict[str, dict[Unit, Row]]:
