@@ -60,7 +60,7 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 
 BEDS: dict[str, ModuleType] = {
-    "imagenet": imagenet_corruptions, "cifar": cifar_corruptions, "cifar-group-norm": cifar_group_norm,
+    "imagenet": imagenet_corruptions, "cifar": cifar_corruptions, "cifar_group_norm": cifar_group_norm,
 }  # fmt: skip
 SURE = 0.9
 
