@@ -53,7 +53,7 @@ import torch
 import yaml
 from csv_rows import CsvRows
 from numpy.typing import NDArray
-from stream_tables import ARM, CONTROLS, CORRUPTIONS, KEYS, SCORES, Row, table
+from stream_tables import ARM, CONTROLS, CORRUPTIONS, KEYS, SCORES, Row, summary, table
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
@@ -96,7 +96,8 @@ def main() -> None:
             row = rows.add(row)
             print(*(row[key] for key in KEYS[3:]), "|", *(f"{score} {row[score]}" for score in SCORES), flush=True)
     else:
-        print(table(list(rows.rows.values())), end="")
+        found = list(rows.rows.values())
+        print(table(found), summary(found), sep="", end="")
 
 
 def missing_rows(options: argparse.Namespace, rows: CsvRows) -> Iterator[dict[str, Any]]:

@@ -86,7 +86,7 @@ def table(rows: Sequence[Row]) -> str:
     return text
 
 
-def summary(rows: Sequence[Row], objectives: Sequence[str]) -> str:
+def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "come")) -> str:
     """A line for each stream and method: the accuracy of entropy, and what other objectives have over it."""
     lines = []
     for setting, here, controls in _settings(rows):

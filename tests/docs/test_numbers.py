@@ -25,6 +25,7 @@ from dem_apps.report.intervals import Interval, difference_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 README, ADAPTATION, APPENDIX, METHOD = "README.md", "docs/adaptation.md", "docs/appendix.md", "docs/method.md"
+BEDS = ("cifar", "cifar_group_norm", "imagenet")
 LOOKS = ("network", "folder", "way")
 #: No results: versions, sizes, settings, and what is told of the shares and thresholds in the code.
 SETTINGS = {
@@ -213,8 +214,8 @@ TOLD: dict[str, list[Callable[[], str]]] = {
         lambda: photograph_training.claim_table(training()),
         lambda: photograph_training.networks_table(training()),
         lambda: photograph_training.lengths_table(training()),
-        lambda: stream_tables.table(rows("cifar_streams")),
-        lambda: stream_tables.table(rows("imagenet_streams")),
+        lambda: stream_tables.summary([row for bed in BEDS for row in rows(f"{bed}_streams")]),
+        lambda: stream_tables.table(claims.tent_on_cifar()),
         lambda: cifar_labels.of_table(keyed("cifar_labels", cifar_labels.KEYS), "labels", "accuracy"),
         lambda: cifar_labels.of_table(keyed("cifar_labels", cifar_labels.KEYS), "imbalance", "f1"),
     ],
