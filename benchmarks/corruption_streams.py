@@ -148,7 +148,7 @@ class Images:
     def __init__(self, bed: ModuleType, options: argparse.Namespace) -> None:
         self.bed, self.clones, self.folder = bed, options.clones, options.work / bed.IMAGES
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.classes = torch.from_numpy(self._kept("classes", lambda: np.asarray(bed.photographs(self.clones)[1])))
+        self.classes = torch.tensor(self._kept("classes", lambda: np.asarray(bed.photographs(self.clones)[1])))
         self.drawn = np.random.default_rng(0).permutation(len(self.classes))[: options.images]
         self.classes = self.classes[self.drawn]
         self.size = options.size or self._kept("photographs", self._photographs).shape[1]
