@@ -46,7 +46,8 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
 
     Kept in the cache folder until a file, the size or the classes change: data sets of 25,000 labels take minutes.
     """
-    files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for pair in dataset.files for file in pair if file]
+    states = [(str(file), file.stat()) for pair in dataset.files for file in pair if file]
+    files = [(name, state.st_size, state.st_mtime_ns) for name, state in states]
     counted = repr((files, dataset.size, dataset.classes, dataset.train_ids.tolist()))
     place = cache_dir() / "class_pixels" / f"{hashlib.sha256(counted.encode()).hexdigest()}.npy"
     if place.is_file():
