@@ -84,8 +84,7 @@ def table() -> str:
          f"CIFAR-10: {of_methods('tent', 'sar', 'eta', 'eata', 'deyo')}, with Adam "
          f"{over_entropy('cifar', 'single', optimizer='adam')}; ImageNet: Tent {over_entropy('imagenet', 'single')}, "
          f"three passes {over_entropy('imagenet', 'single', passes='3')}", "on CIFAR-10"],
-        ["without batch norm", f"CIFAR-10, group norm: {of_methods('tent', 'sar', bed='cifar_group_norm')}",
-         "no"],
+        ["without batch norm", f"CIFAR-10, group norm: {of_methods('tent', 'sar', bed='cifar_group_norm')}", "no"],
         ["one after another", f"CIFAR-10: Tent {over_entropy('cifar', 'continual')}", "by a point"],
         ["tolerates larger rates", f"Tent by rate, entropy and AdaDEM: {rates}", "no, it takes a tenth"],
         ["sure predictions teach",
