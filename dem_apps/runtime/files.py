@@ -47,8 +47,15 @@ def parsed_yaml(text: str, where: str) -> Any:
     """The value of a YAML text; ``where`` names it in errors."""
     import yaml  # here, for the objectives and the hook run with torch and numpy alone
 
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value]
+            if twice := [key for place, key in enumerate(keys) if key in keys[:place]]:  # of which YAML keeps the last
+                raise yaml.MarkedYAMLError(problem=f"the key '{twice[0]}' is there twice", problem_mark=node.start_mark)
+            return super().construct_mapping(node, deep)
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     # PyYAML raises most of these for an impossible number, date or key
     except (yaml.YAMLError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error

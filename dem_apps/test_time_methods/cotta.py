@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from dem_apps.entropy import computed_in
-from dem_apps.errors import InputError, number
+from dem_apps.errors import InputError, number, passed_on
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
-from dem_apps.test_time_methods.network import in_float32, put_values
+from dem_apps.test_time_methods.network import AdaptedNetwork, deep_copy, in_float32, put_values
 
 
 class CoTTA(Method):
@@ -67,8 +66,9 @@ class CoTTA(Method):
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
-        self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
+        self.teacher = deep_copy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
+        self._compared = False
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
         """The teacher's forward passes, and a forward and a backward of the network."""
@@ -89,6 +89,8 @@ class CoTTA(Method):
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
         """The teacher's logits."""
         network = learner.network
+        if not self._compared:
+            self._compare(network, images)
         plain = network.logits(images, self.teacher)
         learner.prepare(plain)
         if not (self.scales or self.mirror):
@@ -108,6 +110,18 @@ class CoTTA(Method):
                 mirrored = network.logits(sized.flip(3), self.teacher)
                 views.append(self._fitting(mirrored.flip(3) if mirrored.ndim == 4 else mirrored, plain))
         return torch.stack(views).mean(0)
+
+    def _compare(self, network: AdaptedNetwork, images: Tensor) -> None:
+        """Before anything is learnt the teacher has to predict what the network does."""
+        own = network.first_logits(images)
+        with passed_on("model: cotta's teacher is a copy of it, which fails"):
+            copied = network.logits(images, self.teacher)
+        if not torch.allclose(copied, own, 1e-2, 1e-2 * float(own.detach().abs().max())):
+            raise InputError(
+                "model: cotta's teacher is a copy of it, which predicts something else; a hook may hold the network "
+                "itself, and has to reach it by the module that torch passes"
+            )
+        self._compared = True
 
     def _fitting(self, logits: Tensor, plain: Tensor) -> Tensor:
         if logits.shape == plain.shape:
@@ -169,6 +183,7 @@ class CoTTA(Method):
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
+        self._compared = True
         put_values(self.teacher, state["teacher"])
         for name, average in self._average.items():
             average.copy_(state["teacher"][name])

@@ -55,9 +55,9 @@ class EATA(ETA):
             if not len(images):
                 continue
             batches += 1
-            logits = learner.logits(images)
-            loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
-            learner.backward(loss)
+            with learner.network.step():
+                logits = learner.logits(images)
+                learner.backward(nn.functional.cross_entropy(logits, logits.detach().argmax(1)))
             for name, weight in learner.network.weights.items():
                 square = torch.zeros_like(weight) if weight.grad is None else weight.grad.square()
                 self.fisher[name] = self.fisher[name] + square if name in self.fisher else square

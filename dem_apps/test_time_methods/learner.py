@@ -118,7 +118,8 @@ class Learner:
         before = self.state_dict()
         before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}  # the others are copies
         try:
-            yield
+            with self.network.step():
+                yield
         except BaseException:
             self.load_state_dict(before)
             raise
@@ -126,6 +127,11 @@ class Learner:
     def backward(self, loss: Tensor) -> None:
         """The gradients of a loss in place of the earlier ones; both have to be finite."""
         check_finite("the loss", loss)
+        if not loss.requires_grad:
+            raise InputError(
+                "parameters: the logits do not depend on what learns, since the network detaches it or runs it under "
+                "torch.no_grad(); take that out, or choose other parameters"
+            )
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
         for factor in _LOSS_FACTORS if self.network.used_float16 else (1.0,):
             self.optimizer.zero_grad()

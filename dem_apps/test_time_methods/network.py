@@ -5,14 +5,17 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, warn
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, own_statistics, set_modes
@@ -79,10 +82,20 @@ def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Parameters and buffers by name; a buffer that a forward has made since stays, or gets back the size it had."""
     for name, current in [*model.named_parameters(), *model.named_buffers()]:
         value, (owner, _, last) = values.get(name), name.rpartition(".")
-        if value is not None and value.shape == current.shape:
+        if value is not None and value.shape == current.shape and 0 not in current.stride():
             current.copy_(value)
         elif value is not None:
             setattr(model.get_submodule(owner), last, value.clone())
+
+
+def deep_copy(model: nn.Module, memo: Mapping[int, Any] | None = None) -> nn.Module:
+    """A copy, also of a network that keeps features of its last forward, which torch copies without a gradient alone.
+
+    ``memo`` maps the id of each object that is shared to the object.
+    """
+    kept = [each for module in nn.Module.modules(model) for each in tree_leaves(vars(module))]
+    features = {id(each): each.detach().clone() for each in kept if isinstance(each, Tensor) and each.grad_fn}
+    return copy.deepcopy(model, {**features, **(memo or {})})
 
 
 class AdaptedNetwork:
@@ -105,7 +118,7 @@ class AdaptedNetwork:
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
         _make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
-        self.model, self.logits_of, self._seen = model, logits_of, False
+        self.model, self.logits_of, self._seen, self._stepping = model, logits_of, False, False
         self._modes = Modes(model)
         self.freeze()
         #: What the optimiser moves: the parameters that learn, or their float32 copies, see :func:`in_float32`.
@@ -125,6 +138,17 @@ class AdaptedNetwork:
         self.model.requires_grad_(False)
         for parameter in self.learning.values():
             parameter.requires_grad_(True)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around forwards and their backward, which runs layers again under gradient checkpointing."""
+        own = self.batch_norm == "batch"
+        with own_statistics(self.model, self.bn_alpha) if own else nullcontext():
+            self._stepping = own
+            try:
+                yield
+            finally:
+                self._stepping = False
 
     @torch.no_grad()
     def write(self) -> None:
@@ -167,8 +191,9 @@ class AdaptedNetwork:
 
     def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any], batch_norm: str) -> Tensor:
         set_modes(model, batch_norm)
+        own = batch_norm == "batch" and not (self._stepping and model is self.model)
         try:
-            with own_statistics(model, self.bn_alpha) if batch_norm == "batch" else nullcontext():
+            with own_statistics(model, self.bn_alpha) if own else nullcontext():
                 output = forward(model)
         except (RuntimeError, ValueError) as error:
             if "Inference tensors cannot" in str(error):
@@ -238,12 +263,14 @@ class AdaptedNetwork:
 
 
 def _make_adaptable(model: nn.Module) -> None:
-    """Refuses what torch cannot adapt; buffers that a forward in inference mode has made become ordinary ones."""
+    """Refuses what torch cannot adapt; buffers of inference mode, or with shared elements, become ordinary ones."""
     modules = list(nn.Module.modules(model))  # by the class: networks have attributes of that name
     if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
         raise InputError(
             "model: it is a ScriptModule, whose layers cannot be adapted; give the nn.Module that it was made from"
         )
+    if any(isinstance(module, DistributedDataParallel) for module in modules):
+        raise InputError("model: it is a DistributedDataParallel, which takes no further forward; give its .module")
     if any(parameter.is_inference() for parameter in model.parameters()):
         raise InputError(
             "model: its parameters were made under torch.inference_mode(), and torch gives such no gradients; make "
@@ -251,7 +278,7 @@ def _make_adaptable(model: nn.Module) -> None:
         )
     for module in modules:
         for name, buffer in module.named_buffers(recurse=False):
-            if buffer.is_inference():
+            if buffer.is_inference() or 0 in buffer.stride():
                 module._buffers[name] = buffer.clone()
 
 
@@ -266,9 +293,9 @@ def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn
         chosen = {name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)}
     if not chosen:
         raise InputError(
-            f"parameters: nothing would learn with parameters='{parameters}' and skip={skip!r}; use 'normalisation' "
-            "(scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular expression over the "
-            "names of model.named_parameters()"
+            f"parameters: nothing would learn with parameters='{parameters}' and skip={skip!r}; TestTimeAdapter "
+            "takes 'normalisation' (scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular "
+            "expression over the names of model.named_parameters()"
         )
     return chosen
 

@@ -97,7 +97,7 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     handles = []
     for layer in tracking(model):
         mixture = _Mixture(BATCH_SHARE if bn_alpha is None else bn_alpha)
-        handles.append(layer.register_forward_pre_hook(mixture.mix))
+        handles.append(layer.register_forward_pre_hook(mixture.mix, with_kwargs=True))
         handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
     try:
         yield
@@ -114,8 +114,8 @@ class _Mixture:
         self.stored: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
-    def mix(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        features = inputs[0]
+    def mix(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        features = [*inputs, *named.values()][0]
         single = features.numel() <= features.shape[1]
         layer.training = self.share == 1.0 and not single
         if self.share in (0.0, 1.0) or single:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
+from dem_apps.test_time_methods.network import deep_copy
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, Verdict, decide, decide_with_labels
 from seg.adaptation.evidence import Evidence, Forward, Probe, plain_forward
@@ -41,7 +41,7 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
         if adapter.batch_norm != "stored" and tracking(network):
             share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
             network = re_estimated(network, probe.batches, share).network
-        return copy.deepcopy(network).eval()
+        return deep_copy(network).eval()
 
 
 def assess(

@@ -19,7 +19,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.files import missing_label
 from seg.data.found_classes import class_file, fitting_classes, other_ids
-from seg.data.label_faults import FileReport, check_classes, check_label, lines
+from seg.data.label_faults import FileReport, check_classes, check_label, lines, other_shape
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
 from seg.data.read import ImagePixels, left_out, read_header, read_image
@@ -105,7 +105,7 @@ def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, v
     if ids is None:
         return
     size = (ids.shape[1], ids.shape[0])
-    if report.size is not None and size != report.size:
+    if report.size is not None and size != report.size and not other_shape(report.size, size):
         happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
         report.warnings.append(
             f"{file}: the label is {size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}; {happens}"

@@ -57,7 +57,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     """The label image of each image, by the image's path below its own folder, ``root``.
 
     A label is lossless and has its image's path and stem, in any case, or with ``_mask``, ``_label`` and the like
-    behind it. Where there is none, it is a PNG that does not exist. Two images with one label are an error.
+    behind it, or its whole name (a.jpg.png). Where there is none, it is a PNG that does not exist. Two images with one
+    label are an error.
     """
     beside = root is not None and root.exists() and folder.exists() and root.samefile(folder)
     images_here = {folder / image for image in images} if beside else set()
@@ -73,7 +74,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
-        names = (name + ending for ending in _LABEL_ENDINGS for name in (stem, _key(stem)))
+        names = [name + ending for ending in _LABEL_ENDINGS for name in (stem, _key(stem))]
+        names += [str(image), _key(str(image))]  # a.jpg.png
         found = next((present[name] for name in names if name in present), None)
         labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
         if found and owners.setdefault(found, image) != image:
@@ -83,7 +85,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
 
 def missing_label(image: Path, label: Path) -> str:
     """A sentence about an image without its label, and a file by the label's name that is none."""
-    other = next(iter(sorted(label.parent.glob(f"{glob.escape(label.stem)}.*"))), None)
+    alike = sorted(label.parent.glob(f"{glob.escape(label.stem)}.*"))
+    other = next((file for file in alike if file.suffix.lower() not in LABEL_SUFFIXES), None)
     return f"{image}: its label {label} is missing" + (
         f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
     )

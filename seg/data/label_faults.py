@@ -15,7 +15,7 @@ from dem_apps.errors import InputError, printable
 from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.read import label_colors, label_ids, read_header, refuse_unknown, turned_upright
+from seg.data.read import label_colors, label_ids, palette_of, read_header, refuse_unknown, turned_upright
 
 #: Most ids, or colours, that are proposed as classes.
 MOST_IDS = 40
@@ -23,6 +23,8 @@ MOST_IDS = 40
 _LABELS, _PIXELS = 64, 1 << 27
 #: Files with the same problem get a line each up to this number, and one line together beyond it; so do classes.
 _MOST_ALIKE, _MOST_NAMES = 3, 5
+#: By how much of it an image's and its label's width over height may differ.
+_SHAPE = 0.05
 _PATH = re.compile(r"[^:;,()]*/[^:;,()]*")
 
 
@@ -35,6 +37,7 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
     counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
+    label: Path | None = None  #: its label image, where that holds ids of its own folder
     held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
     unfit: bool = False  #: whether some of them are not in the table
     colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
@@ -84,6 +87,15 @@ def check_label(
         report.warnings.append(said)
     elif nodata is not None:
         report.held -= {IGNORE_INDEX}
+    if layout.read_ids is None and not classes.by_color:
+        report.label = label
+    with suppress(InputError):  # of the image, which is said where it is read
+        (width, height), (across, down) = read_header(image).size, ids.shape[::-1]
+        if other_shape((width, height), (across, down)):
+            report.warnings.append(
+                f"{label}: the label is {across}x{down} pixels, its image {width}x{height}, which is another shape; it "
+                "may be turned, or of another image"
+            )
     if (turned := turned_upright(image, (ids.shape[1], ids.shape[0]))) is not None:
         report.warnings.append(turned)
     try:
@@ -95,11 +107,17 @@ def check_label(
     return ids
 
 
+def other_shape(image: tuple[int, int], label: tuple[int, int]) -> bool:
+    """Whether a label is no smaller or larger copy of its image, by (width, height) of both."""
+    return abs(image[0] * label[1] - image[1] * label[0]) > _SHAPE * image[0] * label[1]
+
+
 def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS) -> bool:
     """Adds what all labels say together to the first report; whether the classes do not seem to fit."""
     fit = [report for report in reports if report.held and not report.unfit]
     if not fit:
         return False
+    _compare_palettes(fit)
     found = _classes_of(fit, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     ignored = sum(IGNORE_INDEX in report.held for report in fit)
@@ -121,6 +139,22 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     else:
         fit[0].warnings += said
     return bool(said)
+
+
+def _compare_palettes(reports: Sequence[FileReport]) -> None:
+    """Adds an error where a colour has one id in a label's palette, and another in another's."""
+    first: dict[Color, tuple[int, Path]] = {}
+    for report in reports:
+        if (label := report.label) is None:
+            continue
+        for color, label_id in palette_of(label, report.held).items():
+            other, file = first.setdefault(color, (label_id, label))
+            if other != label_id:
+                report.errors.append(
+                    f"{label}: the colour {list(color)} is id {label_id} in its palette and id {other} in that "
+                    f"of {file}; where colours and not ids say the class, give classes with labels: colors"
+                )
+                return
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:

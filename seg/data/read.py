@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -143,9 +144,10 @@ def turned_upright(file: Path, label_size: tuple[int, int]) -> str | None:
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
-    """An 8-bit image of any mode as (H, W, 3) uint8, without transparency; an InputError for more bits."""
+    """An 8-bit image of any mode as (H, W, 3) uint8, upright, without transparency; an InputError for more bits."""
     _refuse_deep(picture, file)
-    return np.asarray(picture.convert("RGB"))
+    orientation = _orientation(picture)
+    return np.ascontiguousarray(_upright(np.asarray(picture.convert("RGB")), orientation))
 
 
 def seen(
@@ -210,6 +212,17 @@ def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8
         return np.ascontiguousarray(_upright(np.asarray(picture), orientation))
 
 
+def palette_of(file: Path, ids: Collection[int]) -> dict[Color, int]:
+    """The id of each colour in the palette of a label image, of ``ids`` that have a colour of their own."""
+    if rasters.is_tiff(file):
+        return {}
+    with opened_image(file, LOSSLESS) as picture:
+        flat = picture.getpalette() or []
+    colors = [(label_id, tuple(flat[3 * label_id : 3 * label_id + 3])) for label_id in sorted(ids)]
+    counts = Counter(color for _, color in colors)
+    return {color: label_id for label_id, color in colors if len(color) == 3 and counts[color] == 1}
+
+
 def label_colors(file: Path, most: int) -> list[Color]:
     """The colours of a picture, in order; ``most`` and one more where there are more."""
     return [_color(int(code)) for code in np.unique(_codes(file))[: most + 1]]
@@ -228,13 +241,10 @@ def read_all_bits(file: Path) -> NDArray[Any]:
 def _picture(file: Path) -> ImagePixels:
     """An 8-bit picture as RGB."""
     with opened_image(file) as picture:
-        _refuse_deep(picture, file)
         tags = getattr(picture, "tag_v2", {})
         if tags.get(_PHOTOMETRIC) == 1 and tags.get(_SAMPLES, 1) > 2:  # of which Pillow may read the first alone
             raise InputError(f"{file}: as a TIFF with several bands of grey {rasters.NEEDED}")
-        orientation = _orientation(picture)
-        values = np.asarray(picture.convert("RGB"))
-    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)))
+        return ImagePixels(as_rgb(picture, file))
 
 
 def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:

@@ -6,7 +6,6 @@ et al., CVPR 2023): masked consistency. FixMatch, FreeMatch and UniMatch (Yang e
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dem_apps.test_time_methods.network import deep_copy
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.pseudo_labels import PseudoLabels
@@ -47,7 +47,7 @@ class SelfTraining(MinEnt):
         self.teacher = network
         if self_training.teacher_decay > 0:
             policy = "target" if network.batch_norm == "target" else "frozen"
-            averaged = copy.deepcopy(network.model).requires_grad_(False)
+            averaged = deep_copy(network.model).requires_grad_(False)
             self.teacher = dataclasses.replace(network, model=averaged, batch_norm=policy)
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:

@@ -9,7 +9,6 @@ Shapes: B batch, C channels of a layer, h × w its features.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.test_time_methods.network import deep_copy
 from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
 from seg.adaptation.evidence import Probe, plain_forward
 from seg.data.datasets import SegmentationDataset
@@ -59,11 +59,13 @@ def re_estimated(
     a network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
-    adapted = copy.deepcopy(model, parameters).eval()
+    adapted = deep_copy(model, parameters).eval()
     check_there_are_statistics(adapted)
     layers = tracking(adapted)
     parts = [_Sums(layer) for layer in layers]
-    hooks = [layer.register_forward_pre_hook(part.add) for layer, part in zip(layers, parts, strict=True)]
+    hooks = [
+        layer.register_forward_pre_hook(part.add, with_kwargs=True) for layer, part in zip(layers, parts, strict=True)
+    ]
     count, first = 0, list[Tensor]()
     for images in batches:
         adapted(images)
@@ -134,9 +136,9 @@ class _Sums:
         channels = layer.running_mean.numel()
         self.sums = torch.zeros(2 * channels + 1, dtype=torch.float64, device=layer.running_mean.device)
 
-    def add(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def add(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         """A hook before a layer's forward; its input is (B, C, …)."""
-        features = inputs[0]
+        features = [*inputs, *named.values()][0]
         number = features.numel() // features.shape[1]
         if number <= 1:  # of no variance: such as an image that a network pools to one value
             layer.running_mean, layer.running_var = self.before

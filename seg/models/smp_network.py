@@ -33,6 +33,8 @@ _LEAST_FEATURES = {"pan": 8}
 _PYRAMID_STRIDE = {"dpt": 32}
 #: Of the encoder: a vision transformer that takes images of any size, where timm's can.
 _ENCODER_OPTIONS = {"dpt": {"dynamic_img_size": True}}
+#: Names of earlier versions, which the library still reads.
+_OLD_OPTIONS = ("decoder_use_batchnorm",)
 #: Stages of the encoder that the decoder gives back, where the library's upsampling fits one depth alone.
 _STAGES_BACK = {"fpn": 3, "pspnet": 0}
 #: timm's names of encoders, and of weights of EfficientNets.
@@ -173,7 +175,7 @@ def _library_class(config: Mapping[str, Any], where: str) -> Any:
     if named not in classes:
         raise InputError(f"{where}: _model_class is '{named}'{nearest(named, classes)}; expected {', '.join(classes)}")
     check_encoder(str(config.get("encoder_name", "resnet34")))
-    known = [*inspect.signature(classes[named]).parameters, *_ENCODER_OPTIONS.get(named.lower(), {})]
+    known = [*inspect.signature(classes[named]).parameters, *_ENCODER_OPTIONS.get(named.lower(), {}), *_OLD_OPTIONS]
     for key in config:
         if key not in known and not key.startswith("_"):
             raise InputError(f"{where}: {named} has no {key}{nearest(key, known)}")

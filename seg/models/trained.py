@@ -6,12 +6,12 @@ network here, as ``seg.export_model`` writes it, or ``package.module:function`` 
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import importlib
 import re
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import read_json, required
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict, to_dict
-from dem_apps.test_time_methods.network import refuse_probabilities
+from dem_apps.test_time_methods.network import deep_copy, refuse_probabilities
 from seg.config import ModelConfig, TrainConfig
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import PIXELS_FILE, PixelFormat, read_format
@@ -169,18 +169,18 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
     description = Description(
         pixels.mean, pixels.std, size=size, pixels=pixels, classes=classes, align_corners=config.model.align_corners
     )
-
-    def write(new: Path) -> None:
-        """A run folder with a checkpoint ``last`` and nothing that was logged."""
-        marked = {} if training.re_estimated_on is None else {RE_ESTIMATED_ON: training.re_estimated_on}
-        state = {"model": network.state_dict(), "step": training.step, **marked}
-        save_checkpoint(new / "checkpoints", "last", state)
-        write_json(new / CLASSES_FILE, classes.document())
-        _copy((PIXELS_FILE, NETWORK_FILE), run, new)
-        settings = to_dict(dataclasses.replace(config, run_dir=None, resume=False))
-        (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-
+    write = partial(_write_run, network, run, training, classes)
     return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training), training
+
+
+def _write_run(network: nn.Module, run: Path, training: Training, classes: ClassSet, new: Path) -> None:
+    """A run folder with a checkpoint ``last`` and nothing that was logged."""
+    marked = {} if training.re_estimated_on is None else {RE_ESTIMATED_ON: training.re_estimated_on}
+    save_checkpoint(new / "checkpoints", "last", {"model": network.state_dict(), "step": training.step, **marked})
+    write_json(new / CLASSES_FILE, classes.document())
+    _copy((PIXELS_FILE, NETWORK_FILE), run, new)
+    settings = to_dict(dataclasses.replace(training.config, run_dir=None, resume=False))
+    (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
 def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
@@ -192,13 +192,14 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     with passed_on(str(where)):
         network = build_model(**{key: config[key] for key in config if key not in (OUR_KEY, "align_corners")})
     load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
-
-    def write(new: Path) -> None:
-        network.save_pretrained(new, config={"align_corners": config["align_corners"]})
-        _copy(DESCRIPTION_FILES, folder, new)
-
     description = read_description(folder, align_corners=config["align_corners"])
+    write = partial(_write_exported, network, folder, config["align_corners"])
     return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
+
+
+def _write_exported(network: SegmentationNetwork, folder: Path, align_corners: bool, new: Path) -> None:
+    network.save_pretrained(new, config={"align_corners": align_corners})
+    _copy(DESCRIPTION_FILES, folder, new)
 
 
 def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
@@ -218,14 +219,15 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
             )
         network = smp_network.network_of_folder(str(folder), config)
-
-    def write(new: Path) -> None:
-        network.save_pretrained(new)
-        write_description(description, new)
-        _copy(DESCRIPTION_FILES, folder, new)
-
     whole: nn.Module = network if outputs > 1 else PlainLogits(network, description)
+    write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
+
+
+def _write_saved(network: SmpNetwork | TransformersNetwork, folder: Path, description: Description, new: Path) -> None:
+    network.save_pretrained(new)
+    write_description(description, new)
+    _copy(DESCRIPTION_FILES, folder, new)
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
@@ -248,9 +250,12 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
     names, description = list(network.state_dict()), _said(spec, facts, network, found.notes)
     width, height = description.size or _SIZE
     noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
-    takes = passed_on(f"{spec}: takes no image of {width} × {height}; 'size' among its facts names another")
+    with passed_on(f"{spec}: cannot be copied"):
+        copied = deep_copy(network)  # which may keep what it makes for this size
+    unlike = "or its copy does not, of which hooks must not hold the network itself"
+    takes = passed_on(f"{spec}: takes no image of {width} × {height}, {unlike}; 'size' among its facts names another")
     with takes, torch.no_grad():
-        output = copy.deepcopy(network)(noise)  # which may keep what it makes for this size
+        output = copied(noise)
     if not {"multiple", "size"} & facts.keys():
         description = dataclasses.replace(description, multiple=_multiple_of(network))
     with passed_on(f"{spec}: 'output' among its facts has to be the key of its logits"):
@@ -259,16 +264,16 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
         raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
     if "probabilities" not in facts:
         refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
-
-    def write(new: Path) -> None:
-        """A file of the same name, kind, key and prefix."""
-        written = new / ("weights.safetensors" if file is None else file.name)
-        now = network.state_dict()
-        state = {f"{found.prefix}{name}": now[name] for name in names}
-        written.write_bytes(weights_content(state, written.suffix == SAFETENSORS, found.key))
-
+    write = partial(_write_weights, network, names, "weights.safetensors" if file is None else file.name, found)
     whole = network if logits is output else PlainLogits(network, description)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
+
+
+def _write_weights(network: nn.Module, names: list[str], file: str, found: FoundWeights, new: Path) -> None:
+    """A file of the same name, kind, key and prefix."""
+    now = network.state_dict()
+    state = {f"{found.prefix}{name}": now[name] for name in names}
+    (new / file).write_bytes(weights_content(state, Path(file).suffix == SAFETENSORS, found.key))
 
 
 def _multiple_of(network: nn.Module) -> int:
@@ -276,7 +281,7 @@ def _multiple_of(network: nn.Module) -> int:
     for multiple in (1, 8, 16, 32):
         try:
             with torch.no_grad():
-                copy.deepcopy(network)(torch.zeros(1, 3, 64 + multiple, 64 + multiple))
+                deep_copy(network)(torch.zeros(1, 3, 64 + multiple, 64 + multiple))
             return multiple
         except (RuntimeError, ValueError):
             continue

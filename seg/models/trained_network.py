@@ -210,21 +210,19 @@ def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
             f"image: got a {type(image).__name__}; expected a path, an array (H, W, {pixels.bands}) or a tensor "
             f"({pixels.bands}, H, W) of {pixels.described}, a PIL image of 8-bit RGB, or a list of these"
         )
-    values = image.detach().cpu().numpy() if isinstance(image, Tensor) else image
-    if isinstance(image, Tensor) and values.ndim == 3:
-        values = values.transpose(1, 2, 0)
+    values: Any = image
+    if isinstance(image, Tensor):
+        values = (image.float() if image.dtype == torch.bfloat16 else image).detach().cpu().numpy()
+        values = values.transpose(1, 2, 0) if values.ndim == 3 else values
     values = values[..., None] if values.ndim == 2 else values
     channels = (1, 3, 4) if pixels.is_rgb else (pixels.bands,)
     if values.ndim != 3 or values.shape[2] not in channels or 0 in values.shape:
         raise InputError(f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}")
-    return ImagePixels(_rgb(values)) if pixels.is_rgb else _bands(values, pixels)
-
-
-def _bands(values: NDArray[Any], pixels: PixelFormat) -> ImagePixels:
-    """NaN holds no data."""
-    if kind_of(values.dtype.name) != kind_of(pixels.dtype):
+    if not pixels.is_rgb and kind_of(values.dtype.name) != kind_of(pixels.dtype):
         raise InputError(f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units")
-    valid = np.isfinite(values).all(2)
+    masked, values = np.ma.getmaskarray(values).any(2), np.ma.filled(values, 0)
+    values = _rgb(values) if pixels.is_rgb else values
+    valid = np.isfinite(values).all(2) & ~masked  # NaN holds no data
     return ImagePixels(values, None if valid.all() else valid)
 
 

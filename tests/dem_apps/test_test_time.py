@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, assert_same_parameters, batches, moved, tiny
+from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, moved, tiny
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
@@ -320,3 +321,53 @@ def test_networks_that_torch_cannot_adapt() -> None:
     for method in ("bn", "tent"):
         with pytest.raises(InputError, match="it is a ScriptModule"):
             adapter_of(method, torch.jit.trace(tiny().eval(), images))
+    detached = Ends(lambda z: z.detach())
+    with pytest.raises(InputError, match="the logits do not depend on what learns"):
+        adapter_of("tent", detached)(images)
+    teacher = adapter_of("cotta", Hooked(), batch_norm="stored")
+    with pytest.raises(InputError, match="cotta's teacher is a copy of it, which predicts something else; a hook"):
+        teacher(images)
+
+
+class Hooked(nn.Module):
+    """A hook that writes into the network that was there when it was made (isl-org/MiDaS#251)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.kept = tiny(), {}
+        self.inner.norm.register_forward_hook(lambda layer, inputs, output: self.kept.update(last=output))
+        self(batches(1, seed=5)[0])
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.inner(images)
+        return self.inner.last(self.kept["last"].relu())
+
+
+class Unusual(Tiny):
+    """Keeps features, calls a layer by name, has a buffer of one number, and can run a part again in the backward."""
+
+    def __init__(self, checkpointed: bool) -> None:
+        super().__init__()
+        self.double().load_state_dict(tiny().state_dict())
+        self.checkpointed = checkpointed
+        self.register_buffer("scale", torch.ones(1).expand(CLASSES), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        def features(seen: Tensor) -> Tensor:
+            return self.norm(input=self.first(seen)).relu()
+
+        self.kept = [checkpoint(features, images, use_reentrant=False) if self.checkpointed else features(images)]
+        return self.last(self.kept[0]) * self.scale[:, None, None]
+
+
+@pytest.mark.parametrize("bn_alpha", [None, 0.5, 1.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_unusual_networks_adapt_as_plain_ones_do(method: str, bn_alpha: float | None) -> None:
+    arguments = {"bn_alpha": bn_alpha, "batch_norm": "batch"} if bn_alpha else {}
+    plain = adapter_of(method, tiny(), **arguments)
+    for checkpointed in (False, True):
+        adapter = adapter_of(method, Unusual(checkpointed).double(), **arguments)
+        plain.reset()
+        for images in batches(3):
+            torch.testing.assert_close(adapter(images), plain(images), rtol=1e-9, atol=1e-9)
+        adapter.reset()

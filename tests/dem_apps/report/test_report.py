@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +19,7 @@ from dem_apps.errors import InputError
 from dem_apps.report.__main__ import main
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.runs import grouped, read_runs
+from dem_apps.report.tables import write_csv
 from dem_apps.runtime.metrics_info import FILE
 from seg.scores.described_metrics import METRICS
 
@@ -159,3 +161,8 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             main(arguments)
+
+
+def test_a_table_of_file_names_is_utf_8(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", [{"image": os.fsdecode(b"caf\xe9.jpg"), "share": 0.5}])
+    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == "image,share\ncaf\\udce9.jpg,0.5\n"

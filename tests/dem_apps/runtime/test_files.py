@@ -50,6 +50,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"\xe9")
     with pytest.raises(InputError, match=r"latin: cannot be read \('utf-8' codec"):
         read_yaml(tmp_path / "latin")
+    with pytest.raises(InputError, match="a: not valid YAML: the key 'b' is there twice"):
+        parsed_yaml("a: {b: 1, b: 2}", "a")
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"a": [1, None]}))
     assert read_yaml(tmp_path / "a.yaml") == {"a": [1, None]}
 

@@ -50,7 +50,7 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     (labels / "00001.png").unlink()
     (images / "00002.png").write_bytes((images / "00002.png").read_bytes()[:400])
     Image.fromarray(np.full((48, 96), 77, np.uint8)).save(labels / "00003.png")
-    Image.open(labels / "00004.png").resize((50, 40)).save(labels / "00004.png")
+    Image.open(labels / "00004.png").resize((50, 25)).save(labels / "00004.png")
     almost_white = np.random.default_rng(0).integers(250, 255, (48, 96, 3), dtype=np.uint8)
     Image.fromarray(almost_white).save(images / "00005.png")
     for folder in (images, labels):
@@ -76,7 +76,7 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     assert len(errors) == len(expected_errors)
     assert all(line.startswith(f"error: {start}") for line, start in zip(errors, expected_errors, strict=True))
     assert lines(printed, "warning") == [
-        f"warning: source train: {labels}/00004.png: the label is 50x40 pixels, its image 96x48; "
+        f"warning: source train: {labels}/00004.png: the label is 50x25 pixels, its image 96x48; "
         "it is resized to its image",
         f"warning: source train: {images}/00005.png: the image is blank or nearly so",
         f"warning: source train: {labels}/15188.png: every pixel of the label is ignored",

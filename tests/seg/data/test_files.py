@@ -57,6 +57,8 @@ def test_the_label_of_an_image(tmp_path: Path) -> None:
     assert found == dict(zip(map(str, images), expected, strict=True))
     for image in images[:6]:
         np.testing.assert_array_equal(read_label(tmp_path / found[str(image)], CLASSES)[0], np.arange(8) % 2)
+    save(tmp_path / "f.jpg.png", (6, 8), np.zeros(8))
+    assert find_labels(tmp_path, [Path("f.jpg")]) == {Path("f.jpg"): tmp_path / "f.jpg.png"}
     with pytest.raises(InputError, match=r"a\.png: shares the label .*a\.png with a\.jpg; give each its own name"):
         find_labels(tmp_path, [Path("a.jpg"), Path("a.png")])
 

@@ -103,6 +103,34 @@ def test_what_is_said_of_labels(tmp_path, ids, classes, said):
     assert said is None or re.search(said, found[0])
 
 
+@pytest.mark.parametrize(
+    ("colors", "turned", "said"),
+    [
+        ([(0, 255, 0), (255, 0, 0)], 0, None),
+        (
+            [(9, 9, 9), (0, 255, 0)],
+            0,
+            r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\.",
+        ),
+        ([(9, 9, 9), (9, 9, 9)], 0, None),
+        ([(0, 255, 0), (255, 0, 0)], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
+    ],
+)
+def test_palettes_that_differ_and_labels_that_are_turned(tmp_path, colors, turned, said):
+    draw(tmp_path, (0, 1), 2)
+    for index, palette in enumerate([[(0, 255, 0), (255, 0, 0)], colors]):
+        ids = np.rot90(np.eye(48, dtype=np.uint8)[:32], turned * index)
+        label = Image.fromarray(np.ascontiguousarray(ids)).convert("P")
+        label.putpalette(sum(palette, ()))
+        label.save(tmp_path / "labels" / f"{index:05d}.png")
+    files = [(file, tmp_path / "labels" / file.name) for file in sorted((tmp_path / "images").iterdir())]
+    try:
+        found = "\n".join(look_at_labels("x", files, load_classes("a,b")))
+    except InputError as error:
+        found = str(error)
+    assert re.search(said, found) if said else found == ""
+
+
 SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is predicted as k - 1
 
 

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from seg.data.check import check_file
 from seg.data.datasets import SegmentationDataset
-from seg.data.read import read_header, read_image, read_index_image
+from seg.data.read import as_rgb, read_header, read_image, read_index_image
 
 #: Seen upright: no two of the eight orientations of it are alike.
 UPRIGHT = np.zeros((12, 20, 3), np.uint8)
@@ -40,6 +40,7 @@ def test_every_format_is_read_upright(suffix: str, orientation: int, tmp_path: P
     file = draw(tmp_path / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
     with Image.open(file) as opened:  # what Pillow makes of it
         np.testing.assert_array_equal(np.asarray(ImageOps.exif_transpose(opened).convert("RGB")), UPRIGHT)
+        np.testing.assert_array_equal(as_rgb(opened, file), UPRIGHT)
     np.testing.assert_array_equal(read_image(file).values, UPRIGHT)
     if suffix != "tif":
         assert read_header(file).size == (20, 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -82,6 +83,19 @@ def ladder():
         def forward(self, images): return images + self.up(self.down(images))
     return Ladder()
 def classifier(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+def lazy(): return nn.LazyBatchNorm2d()
+def weight_norm():
+    network = build()
+    torch.nn.utils.weight_norm(network[0])
+    return network
+class Hooked(nn.Sequential):
+    def __init__(self):
+        super().__init__(*build())
+        self.kept = {}
+        self[1].register_forward_hook(lambda layer, inputs, output: self.kept.update(last=output))
+    def forward(self, images):
+        super().forward(images)
+        return self[2](self.kept["last"])
 """
 
 
@@ -105,13 +119,15 @@ def shake(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def assert_comes_back(opened: TrainedNetwork, folder: Path) -> None:
-    """What is saved and opened again gives the same logits and describes itself alike."""
+def assert_comes_back(opened: TrainedNetwork, folder: Path) -> TrainedNetwork:
+    """What is saved, of a copy, and opened again gives the same logits and describes itself alike."""
+    opened = copy.deepcopy(opened)
     shake(opened.network)
     opened.save(folder)
     again = open_trained(str(folder))
     assert torch.equal(again.logits(IMAGES), opened.logits(IMAGES))
     assert again.description == opened.description
+    return opened
 
 
 SMP = {
@@ -142,7 +158,7 @@ def test_smp_folder_gives_the_librarys_own_logits(architecture: str, tmp_path: P
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
         if folder == "smp":
             assert opened.logits(ODD).shape == (2, 3, 45, 70)
-            assert_comes_back(opened, tmp_path / "adapted")
+            opened = assert_comes_back(opened, tmp_path / "adapted")
 
 
 @torch.no_grad()
@@ -210,6 +226,15 @@ def test_smp_folders_that_do_not_fit(change: dict[str, object], message: str, tm
         open_trained(str(tmp_path))
 
 
+@torch.no_grad()
+def test_the_old_name_of_an_option_of_smp(tmp_path: Path) -> None:
+    smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path)
+    config, expected = json.loads((tmp_path / "config.json").read_text()), open_trained(str(tmp_path)).logits(ODD)
+    del config["decoder_use_norm"]
+    (tmp_path / "config.json").write_text(json.dumps(config | {"decoder_use_batchnorm": True}))
+    assert torch.equal(open_trained(str(tmp_path)).logits(ODD), expected)
+
+
 def segformer(folder: Path, **settings: object) -> nn.Module:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -238,7 +263,7 @@ def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path: Path) -
     assert torch.equal(opened.logits(given)[0].argmax(0), expected)
     assert (opened.num_classes, opened.description.size) == (4, (48, 32))
     assert opened.description.classes.names == ("soil", "crop", "weed", "crop_2")
-    assert_comes_back(opened, tmp_path / "adapted")
+    opened = assert_comes_back(opened, tmp_path / "adapted")
     adapted = type(network).from_pretrained(tmp_path / "adapted")(given).logits
     torch.testing.assert_close(adapted, opened.raw_logits(given))
 
@@ -383,6 +408,7 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     torch.testing.assert_close(open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2)
     with torch.inference_mode():
         assert not any(each.is_inference() for each in open_trained(f"{own}:build").network.parameters())
+    torch.testing.assert_close(open_trained(f"{own}:weight_norm").raw_logits(ODD), plain)
     of_timm = open_trained(f"{own}:of_timm").description
     assert (of_timm.mean, of_timm.std, of_timm.notes) == ((0.0,) * 3, (1.0,) * 3, ())
     with pytest.warns(
@@ -404,6 +430,8 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
         ("own_network:softmax_half", "sums to one over the classes, so it is probabilities and not logits"),
         ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
         ("own_network:sigmoids", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
+        ("own_network:Hooked", "takes no image of 224 × 224, or its copy does not, of which hooks must not hold"),
+        ("own_network:lazy", "lazy: cannot be copied: Attempted to use an uninitialized parameter"),
         ("own_network:classifier", "its logits have shape .1, 3.; expected .B, C, h, w., one a pixel"),
         ("nvidia/segformer-b0", "no such folder; .* nothing is downloaded"),
     ],
