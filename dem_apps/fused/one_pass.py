@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
 
 from dem_apps.entropy import ObjectiveSpec, computed_in
 from dem_apps.errors import InputError
@@ -138,9 +139,11 @@ class _ReadyGradient(torch.autograd.Function):
             )
         # The gradient is finished in place, so a second backward (retain_graph) computes it again.
         sums, ctx.sums = ctx.sums or ctx.one_pass(*ctx.saved_tensors, with_gradient=True), None
-        weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * incoming
-        gradient = ctx.one_pass.finish(sums, ctx.weights * incoming, weighted_rows)
-        return gradient, None, None, None, None, None
+        batched = is_batchedtensor(incoming) or is_legacy_batchedtensor(incoming)
+        scale = 1.0 if batched else incoming  # no kernel takes the batches of is_grads_batched
+        weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * scale
+        gradient = ctx.one_pass.finish(sums, ctx.weights * scale, weighted_rows)
+        return gradient * incoming if batched else gradient, None, None, None, None, None
 
 
 def _rows(tensor: Tensor, dim: int) -> Tensor:

@@ -1,14 +1,16 @@
 """Environments: from a name to what an algorithm sees.
 
-``gymnasium.make`` → the wrappers of the hyperparameter entry → the spaces that SB3 reads → Monitor → RestorableEpisode.
-Whole numbers become float32: since SB3 2.7.1 the rollout buffer stores observations in the space's declared type, and
-normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8).
+``gymnasium.make`` → the wrappers of the hyperparameter entry → CheckedEnv → the spaces that SB3 reads → Monitor →
+RestorableEpisode. Whole numbers become float32: since SB3 2.7.1 the rollout buffer stores observations in the space's
+declared type, and normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8). So does float16, in
+which the sums of a running variance overflow.
 """
 
 from __future__ import annotations
 
 import copy
 import re
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -30,12 +32,19 @@ from rl.fast.compact_normalize import CompactNormalize
 _SMALLEST_PICTURE = 36
 #: Ids in an error.
 _SHOWN = 5
+#: gymnasium's API: the call, how many values it returns, and which.
+_API = {
+    "reset": ("reset(*, seed=None, options=None)", 2, "(observation, info)"),
+    "step": ("step(action)", 5, "(observation, reward, terminated, truncated, info)"),
+}
+#: Spaces of choices, which SB3 counts from 0 along one axis.
+_COUNTED = (spaces.Discrete, spaces.MultiDiscrete)
 #: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
 def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
-    """One environment, in the spaces that SB3 reads: arrays of whole numbers as floats, numbers counted from 0.
+    """One environment, in the spaces that SB3 reads: whole numbers as floats, choices counted from 0 along one axis.
 
     ``env_id`` may have a module in front that registers it: ``my_envs:Corridor-v0``. ``wrapper`` has keys of
     :data:`rl.envs.families.WRAPPERS`. Raises InputError: an unknown name or wrapper, a package that the environment
@@ -65,12 +74,13 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
         if "mission" in getattr(space, "spaces", ()):
             advice = f"{flag} minigrid.wrappers.FlatObsWrapper"
         raise InputError(f"--env {env_id}: its observations are a {kind} that SB3 has no network for; {advice}")
+    env = CheckedEnv(env, env_id)
     if (converted := _converted(space)) is not None:
         env = TransformObservation(env, converted[1], converted[0])
-    start = getattr(actions, "start", 0)
-    if np.any(start):
-        env = TransformAction(env, lambda action: action + start, _from_zero(actions))
-    return RestorableEpisode(Monitor(CheckedEnv(env, env_id)))
+    if isinstance(actions, _COUNTED) and (counted := _from_zero(actions)) != actions:
+        shape, start = np.shape(actions.start), actions.start
+        env = TransformAction(env, lambda action: np.reshape(action, shape) + start, counted)
+    return RestorableEpisode(Monitor(env))
 
 
 def is_picture(space: spaces.Space[Any]) -> bool:
@@ -89,36 +99,44 @@ def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[A
         parts = {key: found for key, part in space.items() if (found := _converted(part)) is not None}
         whole = spaces.Dict({**space.spaces, **{key: changed for key, (changed, _) in parts.items()}})
         return (whole, lambda seen: {**seen, **{k: f(seen[k]) for k, (_, f) in parts.items()}}) if parts else None
-    start: Any = getattr(space, "start", 0)
-    if np.any(start):
-        return _from_zero(space), lambda seen: seen - start
-    if isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating) and not is_picture(space):
-        return spaces.Box(space.low, space.high, space.shape, np.float32), lambda seen: np.asarray(seen, np.float32)
+    if isinstance(space, _COUNTED):
+        counted = _from_zero(space)
+        return (counted, lambda seen: np.reshape(seen - space.start, counted.shape)) if counted != space else None
+    if isinstance(space, spaces.Box) and not is_picture(space):
+        shape: tuple[int, ...] = space.shape or (1,)  # a single number is an array of one
+        if shape != space.shape or space.dtype not in (np.float32, np.float64):
+            box = spaces.Box(space.low.reshape(shape), space.high.reshape(shape), shape, np.float32)
+            return box, lambda seen: np.asarray(seen, np.float32).reshape(shape)
     return None
 
 
 def _from_zero(space: Any) -> spaces.Space[Any]:
-    """A Discrete or MultiDiscrete space that counts from 0, as SB3 does."""
-    return spaces.Discrete(space.n) if isinstance(space, spaces.Discrete) else spaces.MultiDiscrete(space.nvec)
+    """A Discrete space that counts from 0, as SB3 does, or such a MultiDiscrete space of one axis."""
+    return spaces.Discrete(space.n) if isinstance(space, spaces.Discrete) else spaces.MultiDiscrete(space.nvec.ravel())
 
 
 class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """An InputError for a reward that is no number, or an observation of another shape, which NumPy might broadcast."""
+    """An InputError for what is not gymnasium's API, a reward that is no number, or an observation outside its space.
+
+    Of observations the shape is checked, which NumPy might broadcast, and that numbered choices exist.
+    """
 
     def __init__(self, env: gym.Env, env_id: str) -> None:
         super().__init__(env)
         self._where = f"--env {env_id}"
         self._shape = env.observation_space.shape
+        parts = dict(getattr(env.observation_space, "spaces", {"": env.observation_space}))
+        self._counted = {key: part for key, part in parts.items() if isinstance(part, _COUNTED)}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, and check the observation."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self._returned("reset", seed=seed, options=options)
         self._check_observation(observation, "reset")
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, and check observation and reward. What is kept over a reset is a copy of the environment's own."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self._returned("step", action)
         self._check_observation(observation, "step")
         try:
             # an array of one value is a reward too, and NumPy no longer makes a float of it
@@ -127,7 +145,24 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
         if terminated or truncated:
             observation = copy.deepcopy(observation)
+            if isinstance(info.get("is_success"), np.ndarray):  # which SB3 appends to floats
+                info = {**info, "is_success": info["is_success"].mean()}
         return observation, reward, terminated, truncated, dict(info)
+
+    def _returned(self, call: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        signature, count, right = _API[call]
+        try:
+            returned = getattr(self.env, call)(*args, **kwargs)
+            if isinstance(returned, tuple) and len(returned) == count:
+                return returned
+            said = f"returned a {type(returned).__name__}{f' of {len(returned)}' * isinstance(returned, tuple)}"
+        except (AssertionError, TypeError, ValueError) as error:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            # of this call or of gymnasium's wrappers; the environment's own errors are left alone
+            if not re.match(rf"{__name__}|gymnasium\.(core|utils|wrappers)", frame.f_globals.get("__name__", "")):
+                raise
+            said = f"failed ({error})"
+        raise InputError(f"{self._where}: its {call}() {said}; in gymnasium's API {signature} returns {right}")
 
     def _check_observation(self, observation: Any, call: str) -> None:
         shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
@@ -136,6 +171,12 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
                 f"{self._where}: its {call}() gave an observation of shape {shape}, and its observation_space says "
                 f"{self._shape}"
             )
+        for key, part in self._counted.items():
+            seen = observation[key] if key else observation
+            number = np.asarray(seen, float) - part.start
+            if not ((number >= 0) & (number < (part.n if isinstance(part, spaces.Discrete) else part.nvec))).all():
+                said = " ".join(f"{key} {seen} outside of its space {part}".split())
+                raise InputError(f"{self._where}: its {call}() gave the observation {said}")
 
 
 class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):

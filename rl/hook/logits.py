@@ -63,23 +63,28 @@ def acting_heads(made: list[Made], space: spaces.Space[Any], actions: Tensor, lo
             if [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
                 continue
             heads = [(part, None if mask is None else ~mask) for part, mask in zip(logits, allowed, strict=True)]
-            if not (_score(heads, chosen, own) - log_prob.detach()).abs().max() > 1e-4:  # NaN is another check's
+            score = _score(heads, chosen, own).to(log_prob)
+            # relative too: the rounding of a sum over many dimensions; NaN is another check's
+            if torch.allclose(score, log_prob.detach(), rtol=1e-5, atol=1e-4, equal_nan=True):
                 return [(head, _with_impossible(head, mask)) for head, mask in heads if head.shape[1] > 1]
     return None
 
 
 @torch.no_grad()
 def _score(heads: list[Head], chosen: Tensor, own: bool) -> Tensor:
-    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions); a distribution's ``own`` are such."""
+    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions); a distribution's ``own`` are such.
+
+    Rounded as torch, SB3 and sb3-contrib round them, however large the logits are and however many the dimensions.
+    """
     scores = []
     for (head, mask), index in zip(heads, chosen.split(1, dim=1), strict=True):
-        if mask is not None and not own:  # as sb3-contrib computes it
-            head = (head - head.logsumexp(1, keepdim=True)).masked_fill(mask, MASKED)
+        if not own:
             head = head - head.logsumexp(1, keepdim=True)
-        elif not own:
-            head = head.log_softmax(1)
+        if mask is not None and not own:
+            head = head.masked_fill(mask, MASKED)
+            head = head - head.logsumexp(1, keepdim=True)
         scores.append(head.gather(1, index)[:, 0])
-    return sum(scores[1:], start=scores[0])
+    return torch.stack(scores, dim=1).sum(1)
 
 
 def _with_impossible(logits: Tensor, class_mask: Tensor | None) -> Tensor | None:
@@ -98,5 +103,6 @@ def action_sizes(space: spaces.Space[Any]) -> list[int]:
         return [int(size) for size in space.nvec]
     raise InputError(
         f"the entropy objectives act on logits over choices: Discrete and one-dimensional MultiDiscrete action spaces "
-        f"are supported, not {type(space).__name__}; with 'entropy' or 'none' any action space works"
+        f"are supported, not {type(space).__name__} of shape {space.shape}; 'entropy' and 'none' take any "
+        "on which the plain algorithm trains"
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
@@ -64,6 +65,11 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
+    if entry["policy"] == "MultiInputPolicy" and not isinstance(envs.observation_space, spaces.Dict):
+        raise InputError(
+            f"hyperparameters.policy: MultiInputPolicy takes Dict observations, and those of {config.env} are a "
+            f"{type(envs.observation_space).__name__}; leave it out"
+        )
     arguments = {key: hyperparameter(key, value) for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
     try:
         return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)

@@ -164,6 +164,15 @@ def test_backward_twice_through_one_graph(reduction: str, backend: str) -> None:
     assert torch.equal(first, kept)
 
 
+def test_a_batch_of_incoming_gradients(backend: str) -> None:
+    leaf = logits_of(2, C, 9).requires_grad_()
+    loss = build_objective("adadem", C, backend=backend)(leaf)
+    (once,) = torch.autograd.grad(loss, leaf, retain_graph=True)
+    weights = torch.tensor([1.0, -3.0])
+    (batched,) = torch.autograd.grad(loss, leaf, weights, is_grads_batched=True)
+    torch.testing.assert_close(batched, torch.stack([once * weight for weight in weights]))
+
+
 def test_the_gradient_is_that_of_the_logits_that_were_given(backend: str) -> None:
     base = logits_of(2, C, 9).requires_grad_()
     expected = value_and_gradient(build_objective("adadem", C, backend=backend), base)[1]

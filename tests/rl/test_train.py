@@ -230,6 +230,10 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
         (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
         (["--hyperparameters.policy_kwargs", "open('x')"], "policy_kwargs: 'open('x')' is not an expression"),
         (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
+        (
+            ["--hyperparameters.policy", "MultiInputPolicy"],
+            "MultiInputPolicy takes Dict observations, and those of Mini",
+        ),
         (["--tracker", "comet_ml"], "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.toy_env import ToyEnv
 
 import rl.evaluate
 import rl.export
@@ -19,6 +20,7 @@ import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_folder import RunFolder
+from rl import with_entropy_objective
 from rl.config import TrainConfig, read_run, resolve
 from rl.envs.make import StackedEnvs, make_env, make_training_envs, normalised
 from rl.results.evaluator import play
@@ -70,7 +72,7 @@ class Drawn(gym.Env):  # type: ignore[type-arg]
         assert self.action_space.contains(action)
         reward = float(action == 5 + self.side)
         self.steps += 1
-        return self._next(), reward, self.steps == 9, False, {}
+        return self._next(), reward, self.steps == 9, False, {"is_success": np.ones(1, bool)}
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +156,41 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind: str) -> No
         assert set(envs.obs_rms) == {"picture", "step", "heat"}
         assert parts["side"] == spaces.Discrete(3)
         assert parts["both"] == spaces.MultiDiscrete([2, 2])
+
+
+class Sampling(ToyEnv):
+    """Any observation of ``space``; actions in a table."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        super().__init__(spaces.MultiDiscrete([[2, 3], [2, 2]], start=[[0, 0], [1, 0]]))
+        self.observation_space = space  # type: ignore[assignment]
+
+    def _observe(self) -> np.ndarray:
+        return self.observation_space.sample()
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("space", "given"),
+    [
+        (spaces.Box(-1, 1, (), np.float32), spaces.Box(-1, 1, (1,), np.float32)),
+        (spaces.Box(0, 6e4, (3,), np.float16), spaces.Box(0, 6e4, (3,), np.float32)),
+        (spaces.MultiDiscrete([[2, 3]], start=[[0, 5]]), spaces.MultiDiscrete([2, 3])),
+    ],
+)
+def test_spaces_that_sb3_would_misread(space: spaces.Space[Any], given: spaces.Space[Any]) -> None:
+    """Numbers and tables have one axis; moments of float16 do not overflow."""
+    gym.registry.pop("Sampling-v0", None)
+    gym.register("Sampling-v0", Sampling, kwargs={"space": space})
+    envs = make_training_envs("Sampling-v0", None, 4, isinstance(space, spaces.Box), 0.99)
+    assert (envs.observation_space, envs.action_space) == (given, spaces.MultiDiscrete([2, 3, 2, 2]))
+    model = with_entropy_objective(PPO, "adadem")("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=1, seed=0)
+    model.learn(64)
+    if isinstance(envs, VecNormalize):
+        assert np.isfinite(envs.obs_rms.var).all()  # type: ignore[union-attr]
 
 
 class Counting(gym.Env):  # type: ignore[type-arg]

@@ -26,24 +26,37 @@ class Faulty(gym.Env):
         self.action_space = spaces.Discrete(2)
         if fault == "sequence":
             self.observation_space = spaces.Sequence(self.observation_space)  # type: ignore[assignment]
+        if fault == "choice":
+            self.observation_space = spaces.Discrete(5)  # type: ignore[assignment]
+        if fault == "old arguments":
+            self.reset = lambda: np.zeros(4, np.float32)  # type: ignore[assignment, method-assign, misc]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        return self._observation("reset shape"), {}
+        observation = self._observation("reset shape")
+        return observation if self.fault == "old reset" else (observation, {})  # type: ignore[return-value]
 
     def step(self, action: Any) -> Any:
+        if self.fault == "own":
+            raise ValueError("not enough values to unpack")
+        if self.fault == "old step":
+            return self._observation(""), 1.0, False, {}
         reward = {"None": None, "list": [1.0, 2.0], "array": np.ones(1)}.get(self.fault, 1.0)
         return self._observation("step shape"), reward, False, False, {}
 
     def _observation(self, fault: str) -> Any:
         if self.fault == "None observation":
             return None
+        if self.fault == "choice":
+            return 7
         return np.zeros((1,) if self.fault == fault else self.observation_space.shape, np.float32)
 
 
 @pytest.fixture
 def register() -> Iterator[Callable[..., None]]:
-    yield lambda fault: gym.register(ID, entry_point=Faulty, disable_env_checker=True, kwargs={"fault": fault})
+    yield lambda fault: gym.register(
+        ID, Faulty, max_episode_steps=99, disable_env_checker=True, kwargs={"fault": fault}
+    )
     gym.registry.pop(ID, None)
 
 
@@ -58,6 +71,16 @@ def train() -> None:
         ("sequence", r"are a Sequence that SB3 has no network for; wrap it in a module of your own"),
         ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
         ("None observation", r"reset\(\) gave an observation of shape \(\), "),
+        (
+            "old arguments",
+            r"reset\(\) failed \(.* keyword argument 'seed'\); in .* reset\(\*, seed=None, options=None\) ",
+        ),
+        ("old reset", r"reset\(\) returned a ndarray; in gymnasium's API .* returns \(observation, info\)$"),
+        (
+            "old step",
+            r"step\(\) failed \(.*got 4\)\); in gymnasium's API step\(action\) returns \(observation, reward, ",
+        ),
+        ("choice", r"reset\(\) gave the observation 7 outside of its space Discrete\(5\)$"),
         ("step shape", r"step\(\) gave an observation of shape \(1,\)"),
         ("None", r"step\(\) gave the reward None, which is no number$"),
         ("list", r"step\(\) gave the reward \[1\.0, 2\.0\], which is no number$"),
@@ -68,6 +91,12 @@ def test_a_fault_is_one_sentence_about_the_environment(fault: str, said: str, re
     with pytest.raises(InputError, match=f"^--env {ID}: .*{said}") as refused:
         train()
     assert "\n" not in str(refused.value)
+
+
+def test_an_error_of_its_own_is_left_alone(register: Callable[..., None]) -> None:
+    register("own")
+    with pytest.raises(ValueError, match=r"^not enough values to unpack$"):
+        train()
 
 
 @pytest.mark.parametrize("fault", ["", "array"])

@@ -23,6 +23,7 @@ from dem_apps import EntropyObjective, build_objective
 from rl import with_entropy_objective
 from rl.envs.make import make_training_envs
 from rl.fast.ppo import FastPPO
+from rl.hook.logits import acting_heads, action_sizes
 
 SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
@@ -199,6 +200,26 @@ def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
     model.learn(32)
 
 
+@pytest.mark.parametrize(
+    ("space", "offset"), [(spaces.Discrete(5), -6000.0), (spaces.MultiDiscrete([6, 49] * 200), 0.0)]
+)
+def test_rounding_is_no_other_policy(space: spaces.Space, offset: float) -> None:
+    """Neither of large logits, whose CADF is not that of the normalised ones, nor of a sum over many dimensions."""
+    model = toy_model("cadf", space)
+    with torch.no_grad():
+        model.policy.action_net.bias.add_(offset)
+    model.policy.set_training_mode(True)
+    observations, actions = batch(model, 64)
+    term = model.policy.evaluate_actions(observations, actions)[2]
+    logits, sizes = model.policy.action_net(model.policy.mlp_extractor(observations)[0]), action_sizes(space)
+    expected = sum(build_objective("cadf", num_classes=part.shape[1])(part) for part in logits.split(sizes, dim=1))
+    torch.testing.assert_close(term, expected)
+
+    distribution = model.policy.action_dist.proba_distribution(logits)
+    other = distribution.log_prob(actions) + 0.1
+    assert acting_heads([(logits, distribution)], space, actions, other) is None
+
+
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
 def test_action_spaces_without_logits(space: spaces.Space) -> None:
     with pytest.raises(ValueError, match=f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}"):
@@ -354,5 +375,7 @@ def test_mistakes_are_told() -> None:
         with_entropy_objective(PPO, "adadm")
     with pytest.raises(ValueError, match="'none' has no options, but got tau"):
         with_entropy_objective(PPO, "none", tau=1.0)
+    with pytest.raises(ValueError, match=r"not MultiDiscrete of shape \(1, 2\)"):
+        toy_model("adadem", spaces.MultiDiscrete([[2, 3]]))
     with pytest.raises(ValueError, match="tau"):
         with_entropy_objective(PPO, "dem", tau=-1.0)
