@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "bn 0.1": {"method": "bn"},
     **{
         f"{loss} {lr}": {**TPT, "objective": loss, "lr": lr}
-        for lr in (0.001, 0.01)
+        for lr in (0.001, 0.01, 0.03)
         for loss in ("entropy", "adadem", "come")
     },
 }

@@ -26,6 +26,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Norm = Literal["l1", "l2", "linf"]
 Calibrator = Literal["gmc", "mec", "self"]
@@ -161,6 +162,7 @@ def reward_norm(
     (tensor([-0.0978,  1.0978]), tensor(1.1955))
     """
     order = {"l1": 1, "l2": 2, "linf": torch.inf}[norm]
+    logits = logits.detach()  # no_grad alone does not hold back forward mode
     with torch.no_grad():
         if of == "cadf":
             delta: Tensor = torch.linalg.vector_norm(cadf_reward(logits, dim, class_mask), ord=order, dim=dim)
@@ -234,8 +236,14 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def can_branch_on(tensor: Tensor) -> bool:
-    """Whether a value may decide what is computed next: neither torch.compile nor torch.func has the tensor."""
-    return not (torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    """Whether a value may decide what is computed next: nothing traces or transforms the tensor, and it has numbers."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__  # of fake and distributed tensors
+        or forward_ad.unpack_dual(tensor).tangent is not None
+    )
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -116,7 +117,7 @@ def check_named(
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
     """An option that is a finite number within bounds; an InputError otherwise."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not fits or not least <= value <= most:
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise InputError(f"{option}: expected a number {wanted}, got {value!r}")

@@ -83,9 +83,9 @@ class EntropyObjective(nn.Module):
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
+        if isinstance(num_classes, bool) or not hasattr(num_classes, "__index__") or num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
-        self.num_classes = num_classes
+        self.num_classes = int(num_classes)
         self.backend = one_of("backend", backend, BACKENDS)
         self.balance = number("balance", balance, 0.0, 1.0)
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dem_apps.entropy import can_branch_on
 from dem_apps.errors import InputError, one_of
 from dem_apps.reduction import REDUCTIONS
 
@@ -41,7 +40,7 @@ def check_state(logits: Tensor, objective: nn.Module) -> None:
                 f"logits: are on {logits.device} and the objective's {name} on {buffer.device}; move the objective to "
                 f"the logits, with objective.to({str(logits.device)!r})"
             )
-    if can_branch_on(logits) or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not torch._C._functorch.is_functorch_wrapped_tensor(logits):
         return
     if _is_batched(logits):
         raise InputError(

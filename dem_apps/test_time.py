@@ -6,6 +6,7 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ PREDICT = ("before", "after")
 
 
 class TestTimeAdapter:
-    """A trained network that adapts to the images it predicts; in one process.
+    """A trained network that adapts to the images it predicts; in one process, whose threads take turns.
 
     In float16 and bfloat16 what learns is kept in float32, and the network's own weights are rounded from it.
 
@@ -96,6 +97,7 @@ class TestTimeAdapter:
         **options: Any,
     ) -> None:
         self.method, self.predict, self.episodic = method, one_of("predict", predict, PREDICT), episodic
+        self._turns = threading.RLock()
         self._method = build_method(method, **options)
         own = self._method.parameters
         with _gradients():
@@ -162,10 +164,10 @@ class TestTimeAdapter:
         Raises:
             NotFiniteError: the loss, its gradient or what the step made of them is NaN or infinite.
             ValueError: no tensor of images, an output without logits, a mask that does not fit.
-            With every error the call has changed nothing.
+            With every error the call has changed nothing; under ``episodic`` it has begun anew.
         """
         check_images("images", images)
-        with _gradients():
+        with self._turns, _gradients():
             torch.clear_autocast_cache()  # a forward under no_grad() may have left weights there without gradients
             if not len(images):
                 with torch.no_grad():
@@ -183,7 +185,7 @@ class TestTimeAdapter:
 
     def reset(self) -> None:
         """Weights and buffers, bit for bit, and optimiser, objective, draws and the method's memory as they began."""
-        with _gradients():
+        with self._turns, _gradients():
             self._learner.reset()
             self._method.reset(self._learner)
 
@@ -191,6 +193,12 @@ class TestTimeAdapter:
         """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""
         self._method.close()
         self._learner.network.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_turns"}  # a lock cannot be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _turns=threading.RLock())
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of all that an exact continuation needs, except the weights that never learn.

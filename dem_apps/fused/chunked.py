@@ -102,7 +102,10 @@ def _chunk_pass(
         scale = torch.where(counted_n, scale, 0.0)
         value = torch.where(counted_n, value, 0.0)
     if gradient_cn is not None:
-        marginal_free = -reward if spec.calibrator == "mec" else spec.alpha * p - reward
+        if spec.delta == "entropy" and spec.calibrator == "self":  # α p − R, as no small number times 1/δ rounds it
+            marginal_free = p * (spec.alpha - 1.0 - (z - mean))
+        else:
+            marginal_free = -reward if spec.calibrator == "mec" else spec.alpha * p - reward
         gradient_cn.copy_(marginal_free * scale)
     if inverse_delta_n is not None:
         inverse_delta_n.copy_(scale)

@@ -23,7 +23,7 @@ _NORMS = {None: 0, "l1": 1, "l2": 2, "linf": 3}
 def supports_kernel(logits: Tensor, num_classes: int) -> bool:
     """Whether the C++ kernel can serve these logits on this machine (the first call builds it)."""
     name = _DTYPES.get(logits.dtype)
-    if name is None or logits.device.type != "cpu" or num_classes > KERNEL_MAX_CLASSES:
+    if name is None or logits.device.type != "cpu" or logits.is_neg() or num_classes > KERNEL_MAX_CLASSES:
         return False
     kernel = load_kernel()
     return kernel is not None and hasattr(kernel, f"pass_{name}")
@@ -39,7 +39,7 @@ def kernel_pass(
     """The C++ form; arguments and result as of :func:`dem_apps.fused.chunked.chunked_pass`."""
     num_classes = rows.shape[1]
     length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
-    sums = torch.empty(length, dtype=torch.float64)
+    sums = torch.empty(length, dtype=torch.float64, device="cpu")
     function = getattr(load_kernel(), f"pass_{_DTYPES[rows.dtype]}")
     settings = _settings(rows, spec, grouped)
     function(ctypes.byref(settings), *map(_pointer, [rows, counted, *out, sums]))

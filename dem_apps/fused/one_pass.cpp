@@ -287,10 +287,14 @@ class Pass {
     void store_gradient(const Workspace& w, int64_t row, int64_t first, int64_t size) const {
         T* base = gradient + row * s.outer_stride + first * s.inner_stride;
         const float penalty = marginals ? 0.0f : s.alpha;
+        const bool apart = s.delta_of_entropy && !marginals;  // αp − q, as no small number times 1/δ rounds it
         for (int64_t c = 0; c < s.classes; ++c) {
             const float *q = &w.q[c * block], *p = &w.p[c * block];
             T* out = base + c * s.class_stride;
-            if (s.inner_stride == 1)
+            if (apart)
+                for (int64_t j = 0; j < size; ++j)
+                    narrow(w.norm[j] * p[j] * (s.alpha - 1.0f - (w.z[c * block + j] - w.mean[j])), out[j * s.inner_stride]);
+            else if (s.inner_stride == 1)
                 for (int64_t j = 0; j < size; ++j) narrow(w.norm[j] * (penalty * p[j] - q[j]), out[j]);
             else
                 for (int64_t j = 0; j < size; ++j)

@@ -161,7 +161,7 @@ class CoTTA(Method):
         if self.restore == 0.0:
             return
         for name, weight in learner.network.weights.items():
-            draws = torch.rand(weight.shape, generator=learner.generator)
+            draws = torch.rand(weight.shape, generator=learner.generator, device="cpu")
             back = (draws < self.restore).to(weight.device)
             weight.copy_(torch.where(back, learner.network.start[name], weight))
         learner.network.write()

@@ -43,9 +43,21 @@ class Learner:
         self.network, self.reduction, self.seed = network, one_of("reduction", reduction, AVERAGES), seed
         self._objective_name, self._objective_options = objective, objective_options
         self._objective = objective if isinstance(objective, EntropyObjective) else None
-        if isinstance(objective, str):
+        #: Of an objective that was given: its first marginals, and whether they move.
+        self._first_marginals, self._observes = None, True
+        if isinstance(objective, EntropyObjective):
+            if objective_options or num_classes not in (None, objective.num_classes):
+                what = "objective_options" if objective_options else "num_classes"
+                raise InputError(f"{what}: the objective that is given has its own; leave it out")
+            num_classes = objective.num_classes
+            self._first_marginals, self._observes = copy.deepcopy(objective.state_dict()), objective.training
+        elif isinstance(objective, str):
             build_objective(objective, num_classes=num_classes or 2, **objective_options)  # to refuse mistakes now
-        self.num_classes = num_classes if self._objective is None else self._objective.num_classes
+        else:
+            raise InputError(
+                f"objective: expected a name such as 'adadem', or what build_objective returns, got {objective!r:.80}"
+            )
+        self.num_classes = num_classes
         self._prepared = False
         self.optimizer = _optimizer(network, optimizer, lr)
         # without any state yet: what reset() goes back to
@@ -96,7 +108,7 @@ class Learner:
         ``counted`` is boolean, the logits' shape without C, at least once True; None for all. ``weights`` of the same
         shape multiply the elements' values, not the divisor. Without ``observe`` the objective's buffers stay.
         """
-        objective = self.objective.train(observe)
+        objective = self.objective.train(observe and self._observes)
         if weights is None or counted is None:
             return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
         return self.weighed(objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted)
@@ -162,9 +174,14 @@ class Learner:
             self.optimizer.zero_grad()
             if optimizer:
                 self.optimizer.load_state_dict(self._first_optimizer)
-        if self._objective is not None:
-            self._objective.reset()
+        self._reset_objective()
         self.generator.manual_seed(self.seed)
+
+    def _reset_objective(self) -> None:
+        if self._objective is not None and self._first_marginals is not None:
+            self._objective.load_state_dict(self._first_marginals)
+        elif self._objective is not None:
+            self._objective.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, without the weights that never learn."""
@@ -184,9 +201,9 @@ class Learner:
         if self.optimizer is not None:
             self.optimizer.zero_grad()
             self.optimizer.load_state_dict(state["optimizer"])
-        if state["num_classes"] is None and self._objective is not None:
-            self._objective.reset()
-        elif state["num_classes"] is not None:
+        if state["num_classes"] is None:
+            self._reset_objective()
+        else:
             if self._objective is None:
                 self._build(state["num_classes"], next(self.network.model.parameters()).device)
             self.objective.load_state_dict(state["objective"])
@@ -197,7 +214,13 @@ def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: f
     """The optimiser of the parameters that learn; None without any."""
     lr, parameters = number("lr", lr, 0.0), [*network.weights.values()]
     if not isinstance(optimizer, str):
-        return optimizer(parameters) if parameters else None
+        made = optimizer(parameters) if parameters and callable(optimizer) else None
+        if parameters and (not isinstance(made, torch.optim.Optimizer) or isinstance(made, torch.optim.LBFGS)):
+            raise InputError(
+                f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one which takes single "
+                f"steps, such as lambda parameters: torch.optim.SGD(parameters, lr=0.01), got {made or optimizer!r:.80}"
+            )
+        return made
     one_of("optimizer", optimizer, OPTIMIZERS)
     if not parameters:
         return None

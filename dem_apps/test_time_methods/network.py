@@ -119,6 +119,9 @@ class AdaptedNetwork:
         _make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
         self.model, self.logits_of, self._seen, self._stepping = model, logits_of, False, False
+        self._next = self._resting  #: which statistics the next forward takes
+        own = {id(each) for each in self.learning.values()}
+        self._fixed = [(id(each), each._version) for each in model.parameters() if id(each) not in own]
         self._modes = Modes(model)
         self.freeze()
         #: What the optimiser moves: the parameters that learn, or their float32 copies, see :func:`in_float32`.
@@ -141,14 +144,17 @@ class AdaptedNetwork:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around forwards and their backward, which runs layers again under gradient checkpointing."""
+        """Around forwards and their backward, which runs layers again under gradient checkpointing.
+
+        The first forward alone moves statistics under ``moving``.
+        """
         own = self.batch_norm == "batch"
         with own_statistics(self.model, self.bn_alpha) if own else nullcontext():
-            self._stepping = own
+            self._stepping, self._next = own, self.batch_norm
             try:
                 yield
             finally:
-                self._stepping = False
+                self._stepping, self._next = False, self._resting
 
     @torch.no_grad()
     def write(self) -> None:
@@ -175,7 +181,8 @@ class AdaptedNetwork:
         if images.is_inference():
             images = images.clone()
         if model is None:
-            return self._run(self.model, lambda running: running(images), self.batch_norm)
+            taken, self._next = self._next, self._resting
+            return self._run(self.model, lambda running: running(images), taken)
         return self._run(model, lambda running: running(images), self._resting)
 
     def first_logits(self, images: Tensor) -> Tensor:
@@ -203,9 +210,10 @@ class AdaptedNetwork:
                 ) from error
             if "more than 1 value per channel" not in str(error):
                 raise
+            way = "" if self.batch_norm == "batch" else ", or batch_norm='batch'"
             raise InputError(
                 "images: a batch norm got a single value per channel, which has no variance; give at least two images "
-                "at a time, or batch_norm='batch'"
+                f"at a time{way}"
             ) from error
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):
@@ -227,6 +235,12 @@ class AdaptedNetwork:
     @torch.no_grad()
     def reset(self) -> None:
         """The first weights and buffers, bit for bit."""
+        versions = {id(each): each._version for each in self.model.parameters()}
+        if any(versions.get(known, version) != version for known, version in self._fixed):  # of a copy none is known
+            raise InputError(
+                "model: weights that do not learn were written since the adapter was made, as by load_state_dict, and "
+                "the first values of the others do not belong to them; make a new adapter"
+            )
         self.freeze()
         self._put(self._start)
 
@@ -303,5 +317,5 @@ def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn
 def _pattern(argument: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except (re.error, TypeError) as error:
         raise InputError(f"{argument}: '{pattern}' is no regular expression: {error}") from error

@@ -41,7 +41,8 @@ def set_modes(model: nn.Module, batch_norm: str) -> None:
     if batch_norm == "stored":
         return
     for layer in batch_norms(model):
-        layer.training = True
+        # the batch's are taken by hooks of `own_statistics`, so that a network which goes around them moves nothing
+        layer.training = batch_norm == "moving" or layer.running_mean is None
         # in training mode a layer that tracks nothing leaves its buffers alone, and they stay in state_dict()
         layer.track_running_stats = batch_norm == "moving" and layer.running_mean is not None
 
@@ -125,6 +126,7 @@ class _Mixture:
         layer.running_mean, layer.running_var = mixed(*self.stored, mean, variance, self.share)  # type: ignore
 
     def put_back(self, layer: nn.Module, _inputs: Any, _output: Any) -> None:
+        layer.training = False
         if self.stored is not None:
             layer.running_mean, layer.running_var = self.stored
             self.stored = None

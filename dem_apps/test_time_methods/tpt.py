@@ -68,12 +68,13 @@ class TPT(Method):
 
     def drawn(self, image: Tensor, generator: torch.Generator, dense: bool) -> tuple[Tensor, Tensor]:
         """(N, C, H, W) views of an image, the first as it is, and which are mirrored, (N,)."""
-        draws = torch.rand(self.views, 4, generator=generator).tolist()
-        mirrored = torch.tensor([index > 0 and flip < 0.5 for index, (flip, *_) in enumerate(draws)])
+        draws = torch.rand(self.views, 4, generator=generator, device="cpu").tolist()
+        mirrored = torch.tensor(
+            [index > 0 and flip < 0.5 for index, (flip, *_) in enumerate(draws)], device=image.device
+        )
         views = [image]
         for _, area, across, down in draws[1:]:
             views.append(_recoloured(image, across, down) if dense else _crop(image, area, across, down))
-        mirrored = mirrored.to(image.device)
         stacked = torch.stack(views)
         return torch.where(mirrored[:, None, None, None], stacked.flip(3), stacked), mirrored
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.testing._internal.two_tensor import TwoTensor
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
 
@@ -171,6 +173,41 @@ def test_a_batch_of_incoming_gradients(backend: str) -> None:
     weights = torch.tensor([1.0, -3.0])
     (batched,) = torch.autograd.grad(loss, leaf, weights, is_grads_batched=True)
     torch.testing.assert_close(batched, torch.stack([once * weight for weight in weights]))
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_forward_mode_is_reverse_mode(name: str, backend: str) -> None:
+    objective, logits, tangent = (
+        build_objective(name, C, backend=backend).eval(),
+        logits_of(5, C),
+        logits_of(5, C, seed=1),
+    )
+    expected = (value_and_gradient(objective, logits)[1] * tangent).sum()
+    torch.testing.assert_close(torch.func.jvp(objective, (logits,), (tangent,))[1], expected)
+    with forward_ad.dual_level():
+        dual = objective(forward_ad.make_dual(logits, tangent))
+        torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, expected)
+
+
+def test_tensors_that_are_traced_or_wrapped(backend: str) -> None:
+    objective, logits = build_objective("adadem", C, backend=backend).eval(), logits_of(5, C)
+    expected = objective(logits)
+    torch.testing.assert_close(torch.jit.trace(objective, logits)(logits), expected)
+    torch.testing.assert_close(objective(TwoTensor(logits, logits)).a, expected)  # whose memory is not its own
+    if backend != "compiled":
+        torch.testing.assert_close(objective(torch._neg_view(-logits)), expected)
+    with torch.device("meta"):
+        assert torch.equal(objective(logits), expected)
+
+
+@pytest.mark.parametrize("name", ["adadem-norm", "adadem"])
+def test_sure_predictions_keep_their_gradient_where_the_entropys_reward_divides(name: str, backend: str) -> None:
+    logits = torch.tensor([[gap, 0.0] for gap in (5.0, 13.0, 15.0, 16.0)]).repeat(2000, 1)
+    objective = build_objective(name, 2, delta="entropy", backend=backend).eval()
+    found = value_and_gradient(objective, logits)[1]
+    equations = build_objective(name, 2, delta="entropy", backend="reference").eval()
+    expected = value_and_gradient(equations, logits.double())[1]
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
 
 
 def test_the_gradient_is_that_of_the_logits_that_were_given(backend: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +15,7 @@ from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dem_apps import TestTimeAdapter
+from dem_apps import AdaDEM, TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods import METHODS
 
@@ -109,6 +112,11 @@ def test_normalisation_layers_of_any_kind_learn(norm: nn.Module) -> None:
         ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
         ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),
         ({"method": "cotta", "mirror": False}, "nothing is learnt"),
+        ({"objective": torch.nn.CrossEntropyLoss()}, "objective: expected a name such as 'adadem', or what build_obj"),
+        ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "num_classes: the objective that is given has"),
+        ({"optimizer": torch.optim.LBFGS}, "a function that makes one which takes single steps, such as lambda"),
+        ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: expected one of sgd, adam, adamw, or a function"),
+        ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
     ],
 )
 def test_mistakes_are_refused_before_any_image(arguments: dict[str, Any], sentence: str) -> None:
@@ -231,6 +239,55 @@ def test_the_default_share_of_the_batch() -> None:
     assert not torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.3)(images))
     with pytest.raises(InputError, match="bn_alpha: batch norm uses the stored statistics"):
         TestTimeAdapter(tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
+
+
+@pytest.mark.parametrize("predict", ["before", "after"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_moves_statistics_once(method: str, predict: str) -> None:
+    adapter = adapter_of(method, batch_norm="moving", predict=predict)
+    before = int(adapter.model.norm.num_batches_tracked)
+    adapter(batches(1)[0])
+    assert int(adapter.model.norm.num_batches_tracked) == before + 1
+
+
+def test_a_batch_norm_that_is_not_called_keeps_its_statistics() -> None:
+    model = Ends(lambda z: z)
+    norm = model.inner.norm
+    model.inner.norm = type("Forwarded", (nn.Module,), {"forward": lambda self, x: norm.forward(x)})()
+    model.norm, before = norm, norm.running_mean.clone()
+    adapter_of("tent", model, bn_alpha=1.0)(batches(1)[0])
+    assert torch.equal(norm.running_mean, before)
+
+
+def test_threads_take_turns() -> None:
+    adapter, images = adapter_of("bn"), batches(1)[0]
+    expected, stored = adapter(images), values(adapter.model)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(found, expected) for found in pool.map(adapter, [images] * 64))
+    assert all(torch.equal(value, stored[name]) for name, value in adapter.model.state_dict().items())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_given_objective_is_reset_to_what_it_was(training: bool) -> None:
+    objective = AdaDEM(CLASSES)
+    objective.class_marginals.copy_(torch.rand(CLASSES, CLASSES).softmax(1))
+    given, (images,) = objective.class_marginals.clone(), batches(1)
+    adapter = adapter_of("tent", objective=objective.train(training))
+    adapter(images)
+    assert torch.equal(objective.class_marginals, given) != training
+    adapter.reset()
+    assert torch.equal(objective.class_marginals, given)
+    adapter.load_state_dict(adapter_of("tent", objective=copy.deepcopy(objective)).state_dict())
+    assert torch.equal(objective.class_marginals, given)
+
+
+def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first() -> None:
+    adapter = adapter_of("tent")
+    copied = pickle.loads(pickle.dumps(adapter))
+    adapter.model.load_state_dict(tiny(seed=1).state_dict())
+    with pytest.raises(InputError, match="weights that do not learn were written since the adapter was made"):
+        adapter.reset()
+    copied.reset()
 
 
 def test_the_prediction_after_the_update() -> None:
