@@ -33,10 +33,10 @@ def tent_on_cifar() -> list[Row]:
     return [*controls, *streams("cifar", stream="single", method="tent")]
 
 
-def over_entropy(bed: str, stream: str, method: str = "tent", **wanted: str) -> str:
-    """What AdaDEM gains over entropy, each at the rates of the rule: accuracy points."""
+def over_entropy(bed: str, stream: str, method: str = "tent", ours: str = "adadem", **wanted: str) -> str:
+    """What an objective gains over entropy, each at the rates of the rule: accuracy points."""
     found = at_rule(streams(bed, stream=stream, method=method, **wanted), stream)
-    return difference(accuracies(found["adadem"]), accuracies(found["entropy"]))
+    return difference(accuracies(found[ours]), accuracies(found["entropy"]))
 
 
 def of_methods(*methods: str, bed: str = "cifar") -> str:
@@ -77,13 +77,14 @@ def table() -> str:
 
     rates = "; ".join(
         f"{rate:g}: {at_rate('cifar', 'single', 'entropy', rate):.1f}, {at_rate('cifar', 'single', 'adadem', rate):.1f}"
-        for rate in (0.001, 0.01, 0.03, 0.1)
+        for rate in (0.001, 0.01, 0.1)
     )
     return markdown(["claim", "AdaDEM minus entropy here", "holds"], [
         ["gains at test time, each corruption alone",
          f"CIFAR-10: {of_methods('tent', 'sar', 'eta', 'eata', 'deyo')}, with Adam "
          f"{over_entropy('cifar', 'single', optimizer='adam')}; ImageNet: Tent {over_entropy('imagenet', 'single')}, "
          f"three passes {over_entropy('imagenet', 'single', passes='3')}", "on CIFAR-10"],
+        ["as good as tuned DEM", f"CIFAR-10: Tent, DEM {over_entropy('cifar', 'single', ours='dem')}", "no"],
         ["without batch norm", f"CIFAR-10, group norm: {of_methods('tent', 'sar', bed='cifar_group_norm')}", "no"],
         ["one after another", f"CIFAR-10: Tent {over_entropy('cifar', 'continual')}", "by a point"],
         ["tolerates larger rates", f"Tent by rate, entropy and AdaDEM: {rates}", "no, it takes a tenth"],

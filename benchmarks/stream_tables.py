@@ -73,7 +73,9 @@ def table(rows: Sequence[Row]) -> str:
     for setting, here, controls in _settings(rows):
         arms, corruptions = _groups(here, ARM), len({row["corruption"] for row in here})
         lines = [_control(arm) for arm in controls]
-        lines += [line for arm in arms for line in _arm(arm, setting["stream"])]
+        for arm in arms:
+            first, *rest = _arm(arm, setting["stream"])
+            lines += [first, *(["", *line[1:]] for line in rest)]
         text += ", ".join(f"{key} {value}" for key, value in setting.items())
         text += f": {corruptions} corruptions\n\n" + markdown(
             ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"],
@@ -86,13 +88,14 @@ def table(rows: Sequence[Row]) -> str:
     return text
 
 
-def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "come")) -> str:
+def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-mec", "dem", "come")) -> str:
     """A line for each stream and method: the accuracy of entropy, and what other objectives have over it."""
-    lines = []
+    lines = list[list[str]]()
     for setting, here, controls in _settings(rows):
         stream = setting["bed"] + ", " * (setting["stream"] != "single") + setting["stream"].removeprefix("single")
         stream += f", severity {setting['severity']}" * (setting["severity"] != "5")
         stream += f", {setting['passes']} passes" * (setting["passes"] != "1")
+        above = len(lines)
         for arm in _groups(here, ARM):
             found, first = at_rule(arm, setting["stream"]), arm[0]
             if "entropy" not in found:
@@ -107,7 +110,8 @@ def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "come"))
                 for name in objectives
             ]
             method = f"{first['method']}{', Adam' * (first['optimizer'] == 'adam')}"
-            lines.append([stream, method, *[*nothing, "", ""][:2], *cells])
+            known = len(lines) > above  # the line above says it
+            lines.append(["" if known else stream, method, *(["", ""] if known else [*nothing, "", ""][:2]), *cells])
     return markdown(["stream", "method", "none", "bn", "entropy", *objectives], lines)
 
 
@@ -184,12 +188,12 @@ def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
 
 
 def _by_rate(rows: Sequence[Row], rates: Sequence[float], corruptions: int) -> list[list[str]]:
-    """The lines of a method: mean accuracy over corruptions and orders, where no corruption is missing."""
+    """The lines of a method, but for DEM's many: mean accuracy over corruptions and orders, where none is missing."""
     lines = []
-    for own in _groups(rows, ["objective"]):
+    for own in _groups([row for row in rows if _family(row) != "dem"], ["objective"]):
         at = [[row for row in own if float(row["rate"]) == rate] for rate in rates]
         lines.append([
-            _name(rows[0]), own[0]["objective"],
+            "" if lines else _name(rows[0]), own[0]["objective"],
             *(f"{_mean(each, 'accuracy'):.1f}" if len(each) >= corruptions else "" for each in at),
         ])  # fmt: skip
     return lines

@@ -41,26 +41,23 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def table(rows: CsvRows) -> str:
-    """In Markdown, one row a way; the interval is over photographs, each the mean of its corruptions."""
-    lines = []
+    """In Markdown, a row for each way with all corruptions; intervals are over photographs, each their mean."""
+    lines, none = [], torch.empty(0)
     for way in WAYS:
-        pairs = [
-            (_bits(ours), _bits(control))
-            for name, severity in CORRUPTIONS
-            if (ours := rows.get(dict(zip(KEYS, (name, severity, way), strict=True))))
-            and (control := rows.get(dict(zip(KEYS, (name, severity, "none"), strict=True))))
-        ]
-        if way == "none" or not pairs:
+        found = [rows.get(dict(zip(KEYS, (name, severity, way), strict=True))) for name, severity in CORRUPTIONS]
+        if None in found:
             continue
-        ours, control = (torch.stack(side).double() * 100 for side in zip(*pairs, strict=True))
-        means = [dict(enumerate(side.mean(0).tolist())) for side in (ours, control)]
-        apart = difference_interval(*means)
+        ours = torch.stack([_bits(row) for row in found]).double() * 100
+        if way == "none":
+            none = ours
+            lines.append([way, f"{none.mean():.1f}", "", ""])
+            continue
+        apart = difference_interval(*(dict(enumerate(side.mean(0).tolist())) for side in (ours, none)))
         lines.append([
-            way, str(len(pairs)), f"{control.mean():.1f}", f"{ours.mean():.1f}",
-            f"{apart.estimate:+.1f} [{apart.low:.1f}, {apart.high:.1f}]",
-            f"{(ours > control).sum()}, {(ours < control).sum()}",
+            way, f"{ours.mean():.1f}", f"{apart.estimate:+.1f} [{apart.low:.1f}, {apart.high:.1f}]",
+            f"{(ours > none).sum()}, {(ours < none).sum()}",
         ])  # fmt: skip
-    return markdown(["way", "corruptions", "none", "accuracy", "difference", "gained, lost"], lines)
+    return markdown(["way", "accuracy", "difference", "gained, lost"], lines)
 
 
 def _bits(row: Any) -> torch.Tensor:

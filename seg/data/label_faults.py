@@ -89,15 +89,17 @@ def check_label(
         report.held -= {IGNORE_INDEX}
     if layout.read_ids is None and not classes.by_color:
         report.label = label
-    with suppress(InputError):  # of the image, which is said where it is read
-        (width, height), (across, down) = read_header(image).size, ids.shape[::-1]
-        if other_shape((width, height), (across, down)):
-            report.warnings.append(
-                f"{label}: the label is {across}x{down} pixels, its image {width}x{height}, which is another shape; it "
-                "may be turned, or of another image"
-            )
-    if (turned := turned_upright(image, (ids.shape[1], ids.shape[0]))) is not None:
+    size = (ids.shape[1], ids.shape[0])
+    if (turned := turned_upright(image, size)) is not None:
         report.warnings.append(turned)
+    else:
+        with suppress(InputError):  # of the image, which is said where it is read
+            width, height = read_header(image).size
+            if other_shape((width, height), size):
+                report.warnings.append(
+                    f"{label}: the label is {size[0]}x{size[1]} pixels, its image {width}x{height}, which is another "
+                    "shape; it may be turned, or of another image"
+                )
     try:
         refuse_unknown(label, ids, classes, layout)
     except InputError as error:
