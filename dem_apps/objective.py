@@ -5,6 +5,7 @@ A subclass in :mod:`dem_apps.objectives` defines the value of one element; every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "compiled", "eager", "reference")
 
-#: With fewer logits the chunked form costs more in calls than it saves in memory traffic.
+#: With fewer logits in a piece the chunked form costs more in calls than it saves in memory traffic.
 _EAGER_FROM = 1 << 16
 
 
@@ -157,7 +158,7 @@ class EntropyObjective(nn.Module):
         check_state(logits, self)
         spec = self.fused_spec()
         if spec is not None and class_mask is None and reduction != "none" and logits.numel():
-            backend = self._chosen_backend(logits)
+            backend = self._chosen_backend(logits, dim)
             if backend != "reference":
                 return self._in_one_pass(logits, dim, mask, reduction, spec, compiled=backend == "compiled")
         return self._by_equations(logits, dim, mask, class_mask, reduction)
@@ -253,7 +254,7 @@ class EntropyObjective(nn.Module):
         rows = spec.alpha * self.get_buffer("class_marginals").double() if spec.calibrator == "mec" else None
         return weighted_loss(logits, one_pass, sums, weights, rows)
 
-    def _chosen_backend(self, logits: Tensor) -> str:
+    def _chosen_backend(self, logits: Tensor, dim: int) -> str:
         if not entropy.can_branch_on(logits):
             return "reference"  # torch.compile and torch.func can trace it
         if self.backend == "compiled" and logits.device.type == "cpu" and not supports_kernel(logits, self.num_classes):
@@ -265,7 +266,8 @@ class EntropyObjective(nn.Module):
             return self.backend
         if supports_kernel(logits, self.num_classes):
             return "compiled"
-        return "eager" if logits.numel() >= _EAGER_FROM else "reference"
+        at_once = logits.numel() if logits.movedim(dim, -1).is_contiguous() else math.prod(logits.shape[dim:])
+        return "eager" if at_once >= _EAGER_FROM else "reference"
 
 
 def _are_ordinary(logits: Tensor) -> bool:
