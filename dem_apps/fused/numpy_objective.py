@@ -46,9 +46,10 @@ class NumpyObjective:
             calibration = alpha * (p if self._marginals is None else self._updated_rows(logits, p))
             excess = (calibration.sum(1, keepdims=True) - 1) * top
             values = (excess - ((p - calibration) * z).sum(1, keepdims=True)) * scale
-            gradient = (calibration - reward) * scale
-            if spec.delta == "entropy" and self._marginals is None:  # as no small number times 1/δ rounds it
+            if spec.delta == "entropy" and self._marginals is None:  # no difference of near equals for 1/δ to magnify
                 gradient = p * (alpha - 1 - (z - mean)) * scale
+            else:
+                gradient = (calibration - reward) * scale
         return float(values.mean(dtype=np.float64)), gradient / np.float32(rows)
 
     def _updated_rows(self, logits: np.ndarray, p: np.ndarray) -> np.ndarray:

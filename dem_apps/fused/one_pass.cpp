@@ -287,7 +287,7 @@ class Pass {
     void store_gradient(const Workspace& w, int64_t row, int64_t first, int64_t size) const {
         T* base = gradient + row * s.outer_stride + first * s.inner_stride;
         const float penalty = marginals ? 0.0f : s.alpha;
-        const bool apart = s.delta_of_entropy && !marginals;  // αp − q, as no small number times 1/δ rounds it
+        const bool apart = s.delta_of_entropy && !marginals;  // αp − q without near equals, whose difference 1/δ magnifies
         for (int64_t c = 0; c < s.classes; ++c) {
             const float *q = &w.q[c * block], *p = &w.p[c * block];
             T* out = base + c * s.class_stride;

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, warn
@@ -283,7 +282,7 @@ def _make_adaptable(model: nn.Module) -> None:
         raise InputError(
             "model: it is a ScriptModule, whose layers cannot be adapted; give the nn.Module that it was made from"
         )
-    if any(isinstance(module, DistributedDataParallel) for module in modules):
+    if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in modules):
         raise InputError("model: it is a DistributedDataParallel, which takes no further forward; give its .module")
     if any(parameter.is_inference() for parameter in model.parameters()):
         raise InputError(

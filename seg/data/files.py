@@ -74,8 +74,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
-        names = [name + ending for ending in _LABEL_ENDINGS for name in (stem, _key(stem))]
-        names += [str(image), _key(str(image))]  # a.jpg.png
+        bases = (*((stem, ending) for ending in _LABEL_ENDINGS), (str(image), ""))  # the last of a.jpg.png
+        names = (name + ending for base, ending in bases for name in (base, _key(base)))
         found = next((present[name] for name in names if name in present), None)
         labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
         if found and owners.setdefault(found, image) != image:

@@ -37,7 +37,7 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
     counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
-    label: Path | None = None  #: its label image, where that holds ids of its own folder
+    label: Path | None = None  #: its label image, where that could be read
     held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
     unfit: bool = False  #: whether some of them are not in the table
     colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
@@ -87,14 +87,13 @@ def check_label(
         report.warnings.append(said)
     elif nodata is not None:
         report.held -= {IGNORE_INDEX}
-    if layout.read_ids is None and not classes.by_color:
-        report.label = label
+    report.label = label
     size = (ids.shape[1], ids.shape[0])
     if (turned := turned_upright(image, size)) is not None:
         report.warnings.append(turned)
     else:
         with suppress(InputError):  # of the image, which is said where it is read
-            width, height = read_header(image).size
+            width, height = report.size or read_header(image).size
             if other_shape((width, height), size):
                 report.warnings.append(
                     f"{label}: the label is {size[0]}x{size[1]} pixels, its image {width}x{height}, which is another "
@@ -119,7 +118,8 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     fit = [report for report in reports if report.held and not report.unfit]
     if not fit:
         return False
-    _compare_palettes(fit)
+    if layout.read_ids is None and not classes.by_color:
+        _compare_palettes(fit)
     found = _classes_of(fit, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     ignored = sum(IGNORE_INDEX in report.held for report in fit)

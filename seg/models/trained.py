@@ -264,16 +264,17 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
         raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
     if "probabilities" not in facts:
         refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
-    write = partial(_write_weights, network, names, "weights.safetensors" if file is None else file.name, found)
+    name = "weights.safetensors" if file is None else file.name
+    write = partial(_write_weights, network, names, name, found.prefix, found.key)
     whole = network if logits is output else PlainLogits(network, description)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
-def _write_weights(network: nn.Module, names: list[str], file: str, found: FoundWeights, new: Path) -> None:
+def _write_weights(network: nn.Module, names: list[str], file: str, prefix: str, key: str | None, new: Path) -> None:
     """A file of the same name, kind, key and prefix."""
     now = network.state_dict()
-    state = {f"{found.prefix}{name}": now[name] for name in names}
-    (new / file).write_bytes(weights_content(state, Path(file).suffix == SAFETENSORS, found.key))
+    state = {f"{prefix}{name}": now[name] for name in names}
+    (new / file).write_bytes(weights_content(state, Path(file).suffix == SAFETENSORS, key))
 
 
 def _multiple_of(network: nn.Module) -> int:

@@ -218,6 +218,8 @@ def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
     channels = (1, 3, 4) if pixels.is_rgb else (pixels.bands,)
     if values.ndim != 3 or values.shape[2] not in channels or 0 in values.shape:
         raise InputError(f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}")
+    if pixels.is_rgb and not np.ma.is_masked(values):
+        return ImagePixels(_rgb(values))
     if not pixels.is_rgb and kind_of(values.dtype.name) != kind_of(pixels.dtype):
         raise InputError(f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units")
     masked, values = np.ma.getmaskarray(values).any(2), np.ma.filled(values, 0)
