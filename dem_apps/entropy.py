@@ -28,6 +28,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from dem_apps.reduction import sums_in
+
 Norm = Literal["l1", "l2", "linf"]
 Calibrator = Literal["gmc", "mec", "self"]
 DeltaSource = Literal["cadf", "entropy"]
@@ -192,13 +194,14 @@ def calibrated_cadf(
 
 
 def class_sums(probabilities_nc: Tensor, predicted_n: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Per predicted class, the sum of p over its elements, (C, C), and their number, (C,); both float64.
+    """Per predicted class, the sum of p over its elements, (C, C), and their number, (C,), as ``sums_in`` says.
 
     Sums and not means, because sums from several chunks or processes can be added.
     """
-    sums = probabilities_nc.new_zeros(num_classes, num_classes, dtype=torch.float64)
-    sums.index_add_(0, predicted_n, probabilities_nc.double())
-    return sums, torch.bincount(predicted_n, minlength=num_classes).double()
+    wide = sums_in(probabilities_nc)
+    sums = probabilities_nc.new_zeros(num_classes, num_classes, dtype=wide)
+    sums.index_add_(0, predicted_n, probabilities_nc.to(wide))
+    return sums, torch.bincount(predicted_n, minlength=num_classes).to(wide)
 
 
 def updated_class_marginals(marginals: Tensor, sums: Tensor, counts: Tensor, momentum: float) -> Tensor:

@@ -19,7 +19,7 @@ from dem_apps.errors import InputError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
 from dem_apps.objective_input import check_call, check_state, inside_backward
-from dem_apps.reduction import class_weights, summed_over_processes
+from dem_apps.reduction import class_weights, summed_over_processes, sums_in
 
 if TYPE_CHECKING:
     from dem_apps.fused.numpy_objective import NumpyForm
@@ -39,7 +39,7 @@ class Batch:
     """
 
     predicted: Tensor  #: k, the most probable allowed class of each element; the logits' shape without the classes
-    sums: Tensor | None  #: (C, C) float64, row k the sum of p over the counted elements predicted as k
+    sums: Tensor | None  #: (C, C) float64 (``sums_in``), row k the sum of p over counted elements predicted as k
     counts: Tensor  #: (C,) float64, the number of these elements
     weights: Tensor  #: (C,) the weight of each of them in the loss; under ``none`` as in the mean
 
@@ -225,7 +225,8 @@ class EntropyObjective(nn.Module):
             p = entropy.probabilities(logits, dim, class_mask=class_mask).movedim(dim, -1)
             sums, counts = entropy.class_sums(p[counted], predicted[counted], self.num_classes)
         else:
-            counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1).double()
+            counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1)
+            counts = counts.to(sums_in(counts))
         sums, counts = self._observed(sums, counts, reduction)
         weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance, self.least_share)
         return Batch(predicted, sums, counts, weights)
@@ -251,7 +252,7 @@ class EntropyObjective(nn.Module):
             return self._by_equations(logits, dim, mask, None, reduction)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
         weights = class_weights(counts, reduction, self.balance, self.least_share)
-        rows = spec.alpha * self.get_buffer("class_marginals").double() if spec.calibrator == "mec" else None
+        rows = spec.alpha * self.get_buffer("class_marginals").to(counts.dtype) if spec.calibrator == "mec" else None
         return weighted_loss(logits, one_pass, sums, weights, rows)
 
     def _chosen_backend(self, logits: Tensor, dim: int) -> str:

@@ -7,6 +7,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 REDUCTIONS = ("mean", "balanced", "sum", "none")
+#: Types of devices whose numbers have at most 32 bits: Apple's GPUs.
+WITHOUT_FLOAT64 = {"mps"}
+
+
+def sums_in(tensor: Tensor) -> torch.dtype:
+    """The dtype of sums over many of its elements: float64, or float32 on a device that has nothing wider."""
+    return torch.float32 if tensor.device.type in WITHOUT_FLOAT64 else torch.float64
 
 
 def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_share: float = 0.0) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.runtime.checkpoint import fitting, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from seg.data.labels import IGNORE_INDEX
@@ -30,7 +30,7 @@ class TrainState:
     method: Method  #: what is added to the source loss, with modules and optimisers of its own
     source_weights: dict[str, float]  #: of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
     schedule: PolySchedule  #: of every optimiser's learning rates
-    label_counts: Tensor  #: (C,) float64, pixels per class of the labels that were trained on, of all processes
+    label_counts: Tensor  #: (C,) int64, pixels per class of the labels that were trained on, of all processes
     warm_up: int = 0  #: steps over which what the method adds rises linearly to its weight
     relative: bool = False  #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
     back_off: float = 1.0  #: an alarm multiplies what the method adds by it
@@ -47,7 +47,8 @@ class TrainState:
 
     def source_shares(self) -> list[float]:
         """The share of each class in the labels so far, C numbers, all 0 before the first step."""
-        shares: list[float] = (self.label_counts / self.label_counts.sum().clamp_min(1)).tolist()
+        counts = self.label_counts.cpu().double()
+        shares: list[float] = (counts / counts.sum().clamp_min(1)).tolist()
         return shares
 
     def ease(self) -> None:
@@ -156,7 +157,7 @@ def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | floa
     weight = state.eased * min(1.0, (state.step + 1) / max(1, state.warm_up))
     if not state.relative:
         return weight
-    (total,) = summed_over_processes(cross_entropy.double())
+    (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))
     return weight * (total / world_size()).clamp_max(1).float()
 
 
@@ -168,7 +169,7 @@ def supervised_loss(
     ``logits`` are (B, C, H, W) per head, ``label`` (B, H, W) train ids. Labelled pixels of every process are counted,
     so that the mean of the processes' losses is the loss of the joined batch.
     """
-    (labelled,) = summed_over_processes((label != ignore_index).sum().double())
+    (labelled,) = summed_over_processes((label != ignore_index).sum().to(sums_in(label)))
     share = (world_size() / labelled.clamp_min(1)).float()
     # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
     reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec, computed_in
+from dem_apps.reduction import sums_in
 
 #: Not a power of two: rows of a (C, chunk) buffer would then share the same cache sets.
 _CPU_CHUNK = 8192 + 16
@@ -35,7 +36,7 @@ def chunked_pass(
     num_classes = rows.shape[1]
     size = num_classes if grouped else 1
     length = 2 * size + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
-    sums = torch.zeros(length, dtype=torch.float64, device=rows.device)
+    sums = torch.zeros(length, dtype=sums_in(rows), device=rows.device)
     chunk_pass: Callable[..., Tensor] = _compiled_chunk_pass() if compiled else _chunk_pass
     for o, start, stop in _chunks(rows):
         parts = (None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out))
@@ -113,7 +114,7 @@ def _chunk_pass(
         inverse_delta_n.copy_(scale)
     if not grouped:
         count = torch.full_like(value.sum(), value.numel()) if counted_n is None else counted_n.sum()
-        return torch.stack([count.double(), value.sum(dtype=torch.float64)])
+        return torch.stack([count.to(sums_in(value)), value.sum(dtype=sums_in(value))])
     classes = torch.arange(z.shape[0], dtype=torch.int32, device=z.device).unsqueeze(1)
     # the first of the largest, as argmax
     predicted = torch.where(z == 0, classes, z.shape[0] - 1).amin(0)
@@ -126,7 +127,7 @@ def _chunk_pass(
     sums = [one_hot.sum(1), one_hot @ value]
     if spec.calibrator == "mec":
         sums += [(one_hot @ p.t()).flatten(), ((one_hot * scale) @ z.t()).flatten()]
-    return torch.cat(sums).double()
+    return torch.cat(sums).to(sums_in(value))
 
 
 def _delta(reward: Tensor, entropy_reward: Tensor, spec: ObjectiveSpec) -> Tensor:

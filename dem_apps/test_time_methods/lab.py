@@ -61,7 +61,7 @@ def lab_statistics(
     parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
     if not parts:
         raise InputError("batches: there is no image to take colours from")
-    six = torch.cat(parts).double().mean(0).tolist()
+    six = torch.cat(parts).cpu().double().mean(0).tolist()
     return {"source_mean": tuple(six[:3]), "source_std": tuple(six[3:])}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
-from dem_apps.reduction import class_weights
+from dem_apps.reduction import class_weights, sums_in
 from dem_apps.test_time_methods.network import AdaptedNetwork, all_finite, check_finite
 from dem_apps.test_time_methods.normalisation import batch_norms
 
@@ -121,7 +121,9 @@ class Learner:
         balanced = self.reduction == "balanced"
         groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
         counts = torch.bincount(groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1])
-        each = class_weights(counts.double(), self.reduction, self.objective.balance, self.objective.least_share)
+        each = class_weights(
+            counts.to(sums_in(counts)), self.reduction, self.objective.balance, self.objective.least_share
+        )
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
     @contextmanager

@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, warn
+from dem_apps.reduction import sums_in
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, own_statistics, set_modes
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
@@ -64,7 +65,7 @@ def check_finite(what: str, *values: Tensor) -> None:
 def all_finite(values: Iterable[Tensor]) -> bool:
     """Whether no value is NaN or infinite; the device is waited for once."""
     numbers = [value.detach() for value in values if value.is_floating_point() and value.numel()]
-    found = [torch.linalg.vector_norm(each, torch.inf).to(numbers[0].device, torch.float64) for each in numbers]
+    found = [torch.linalg.vector_norm(each, torch.inf).to(numbers[0].device, sums_in(numbers[0])) for each in numbers]
     return not found or bool(torch.stack(found).isfinite().all())
 
 

@@ -37,7 +37,7 @@ class AdaptiveEntropy(EntropyObjective):
         if not 0.0 < target < 1.0:
             raise InputError(f"target: expected a share of log C between 0 and 1, got {target!r}")
         self.target = target * math.log(num_classes)
-        self.register_buffer("multiplier", torch.ones((), dtype=torch.float64))
+        self.register_buffer("multiplier", torch.ones(()))
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """The entropy of each element."""

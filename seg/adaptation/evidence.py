@@ -103,7 +103,7 @@ def _agreement(logits: Tensor, other: Tensor) -> Tensor:
     """(C, C) pixels by their class and by that of another view, whose logits are brought to the first's size."""
     if other.shape[2:] != logits.shape[2:]:
         other = F.interpolate(other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False)
-    return confusion(logits.argmax(1), other.argmax(1), logits.shape[1]).double().cpu()
+    return confusion(logits.argmax(1), other.argmax(1), logits.shape[1]).cpu().double()
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:

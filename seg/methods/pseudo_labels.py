@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dem_apps.reduction import summed_over_processes
+from dem_apps.reduction import summed_over_processes, sums_in
 
 #: Of the moving averages of "adaptive", as FreeMatch has it.
 _KEPT = 0.999
@@ -60,8 +60,9 @@ class PseudoLabels(nn.Module):
     def _follow(self, p: Tensor, confidence: Tensor, valid: Tensor | None) -> None:
         if valid is not None:
             p, confidence = p.movedim(1, -1)[valid].T[None, ..., None], confidence[valid]
-        count = torch.tensor([float(confidence.numel())], device=p.device, dtype=torch.float64)
-        sums = torch.cat([confidence.double().sum()[None], p.double().sum((0, 2, 3)), count])
+        wide = sums_in(p)
+        own = confidence.sum(dtype=wide)
+        sums = torch.cat([own[None], p.sum((0, 2, 3), dtype=wide), own.new_tensor([confidence.numel()])])
         (sums,) = summed_over_processes(sums)
         means = (sums[:-1] / sums[-1].clamp_min(1)).float()
         moved = torch.where(self.seen == 0, 1.0, 1.0 - _KEPT)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.test_time_methods.network import deep_copy
 from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
 from seg.adaptation.evidence import Probe, plain_forward
@@ -55,8 +55,8 @@ def re_estimated(
     The share is ``bn_alpha``; 1 is AdaBN as published. None is :func:`best_share` by the ``worth`` of the networks, by
     default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images. In the pass every layer normalises by
     its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled
-    in float64; one that gets a single pixel keeps its own. The copy has the same parameter objects. Raises InputError:
-    a network without batch normalisation, or no image.
+    in float64 (``sums_in``); one that gets a single pixel keeps its own. The copy has the same parameter objects.
+    Raises InputError: a network without batch normalisation, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = deep_copy(model, parameters).eval()
@@ -129,12 +129,12 @@ def re_estimated_on(
 
 
 class _Sums:
-    """Sums over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,) float64."""
+    """Sums over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,)."""
 
     def __init__(self, layer: Any) -> None:
         self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
         channels = layer.running_mean.numel()
-        self.sums = torch.zeros(2 * channels + 1, dtype=torch.float64, device=layer.running_mean.device)
+        self.sums = layer.running_mean.new_zeros(2 * channels + 1, dtype=sums_in(layer.running_mean))
 
     def add(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         """A hook before a layer's forward; its input is (B, C, …)."""
@@ -145,7 +145,7 @@ class _Sums:
             return
         # without any, a layer in eval() normalises by its own batch
         layer.running_mean = layer.running_var = None  # type: ignore[assignment]
-        mean, variance = (part.double() for part in moments(features))
+        mean, variance = (part.to(sums_in(part)) for part in moments(features))
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
 
     def statistics(self, sums: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.reduction import sums_in
 
 #: Labels are numbered otherwise where this share of the pixels agrees at most, and that share after a shift at least.
 _LITTLE, _MOST = 0.1, 0.5
@@ -141,7 +142,7 @@ class SegmentationScores:
         confidence_pixels = _histograms(outcome, confidence_bin, _CONFIDENCE_BINS)
         share = (entropy / math.log(classes)).clamp_(0, 1)
         entropy_pixels = _histograms(outcome, _entropy_bin(share), _ENTROPY_BINS)
-        return torch.cat([table.double().flatten(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
+        return torch.cat([table.flatten(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
 
 
 def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
@@ -180,13 +181,14 @@ def _entropy_bin(share: Tensor) -> Tensor:
 
 
 def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
-    """(bins,) float64; not torch.bincount with weights, which has no deterministic form on a GPU."""
-    return torch.zeros(bins, dtype=torch.float64, device=values.device).index_add_(0, place, values.double())
+    """(bins,); not torch.bincount with weights, which has no deterministic form on a GPU."""
+    values = values.to(sums_in(values))
+    return values.new_zeros(bins).index_add_(0, place, values)
 
 
 def _histograms(outcome: Tensor, place: Tensor, bins: int) -> Tensor:
-    """Pixels per bin of those that are wrong and of those that are right, flat (2 · bins,) float64."""
-    return torch.bincount(outcome * bins + place, minlength=3 * bins)[: 2 * bins].double()
+    """Pixels per bin of those that are wrong and of those that are right, flat (2 · bins,)."""
+    return torch.bincount(outcome * bins + place, minlength=3 * bins)[: 2 * bins]
 
 
 def _auroc(wrong: Tensor, right: Tensor) -> float | None:

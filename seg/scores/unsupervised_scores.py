@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.reduction import sums_in
 
 #: Temperature of Soft Neighborhood Density, as published.
 _TEMPERATURE = 0.05
@@ -39,12 +40,13 @@ class LabelFreeScores:
         if not logits.numel():
             return
         p = probabilities(logits, 1)
-        marginal = p.sum((0, 2, 3), dtype=torch.float64)
-        predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes).double()
-        entropy = shannon_entropy(logits, 1).sum(dtype=torch.float64)
-        density = torch.stack([neighbourhood_density(image.flatten(1).T) for image in p]).sum(dtype=torch.float64)
+        wide = sums_in(p)
+        marginal = p.sum((0, 2, 3), dtype=wide)
+        predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes)
+        entropy = shannon_entropy(logits, 1).sum(dtype=wide)
+        density = torch.stack([neighbourhood_density(image.flatten(1).T) for image in p]).sum(dtype=wide)
         pixels, images = p[:, 0].numel(), p.shape[0]
-        counts = torch.tensor([pixels, images], dtype=torch.float64, device=p.device)
+        counts = marginal.new_tensor([pixels, images])
         self.sums += torch.cat([marginal, predicted, counts, entropy.view(1), density.view(1)]).cpu()
 
     def predicted_shares(self) -> list[float]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, patch_environment
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError, NotFiniteError
@@ -123,7 +123,10 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
         raise InputError("--precision: fp16 needs a GPU; on a CPU use bf16 or float32")
     # a second training in one process, such as a notebook's, may have another precision and device
     AcceleratorState._reset_state(reset_partial_state=world_size() == 1)
-    return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
+    # by itself accelerate takes the first GPU, whatever index was asked for
+    chosen = {"ACCELERATE_TORCH_DEVICE": str(device)} if world_size() == 1 else {}
+    with patch_environment(**chosen):
+        return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
 
 
 def build_state(
@@ -160,7 +163,7 @@ def build_state(
     )
     method = method_class(config.method)(predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
-    counts = torch.zeros(num_classes, dtype=torch.float64, device=accelerator.device)
+    counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
         predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, config.relative_weights(),
         weights.back_off,

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.test_time_methods.network import all_finite
 
 Batch = dict[str, Any]
@@ -44,7 +44,7 @@ def mean_over_pixels(values: Tensor, counted: Tensor | None = None) -> Tensor:
     Pixels of every process are counted, so that the mean of the processes' results is that of the joined batch.
     """
     pixels = torch.tensor(values.numel(), device=values.device) if counted is None else counted.sum()
-    (total,) = summed_over_processes(pixels.double())
+    (total,) = summed_over_processes(pixels.to(sums_in(pixels)))
     kept = values if counted is None else values * counted
     return kept.sum() * (world_size() / total.clamp_min(1)).to(values.dtype)
 

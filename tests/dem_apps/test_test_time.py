@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, moved, tiny
+from support.tiny_networks import CLASSES, NEEDED, Tiny, assert_same_parameters, batches, moved, tiny
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,16 +19,6 @@ from dem_apps import AdaDEM, TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods import METHODS
 
-#: What a method cannot do without, or what makes it do something on images like these.
-NEEDED: dict[str, dict[str, Any]] = {
-    "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
-    "eta": {"similarity": 1.0},
-    "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
-    "sar": {"reset_below": None},
-    "deyo": {"plpd_above": 0.0},
-    "tpt": {"views": 8, "kept": 0.3},
-    "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
-}
 LEARNING = [name for name, method in METHODS.items() if method.learns]
 
 

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from support.training_steps import MODEL, C, H, W, assert_close, fresh, full_size, micro_batch
+from support.without_float64 import without_float64
 from torch import nn
 from torch.nn import functional as F
 
@@ -109,6 +110,16 @@ def test_five_steps_of_advents_schedule_equal_a_list_with_repetitions() -> None:
     for step in range(5):
         training_step(ours, [micro_batch(step)])
     assert_close(ours.model.state_dict(), theirs.model.state_dict(), 5e-4, 1e-5)
+
+
+@pytest.mark.parametrize("method", ["minent", "advent", "self-training"])
+def test_a_device_without_float64_takes_the_same_step(method: str) -> None:
+    config = dataclasses.replace(BASE, method=method, loss="adadem")
+    ours, expected = fresh(config), fresh(config)
+    training_step(expected, [micro_batch(0)])
+    with without_float64():
+        training_step(ours, [micro_batch(0)])
+    assert_close(ours.model.state_dict(), expected.model.state_dict(), 1e-4, 1e-6)
 
 
 def test_control_differs_from_source_only_in_running_statistics_alone() -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from PIL import Image
 from support.fake_tracker import assert_like_tensorboard, fake_wandb
@@ -249,6 +250,12 @@ def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_
     assert sentence in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_second_gpu_is_the_one_that_trains(monkeypatch):
+    # accelerate's own choice is the first; the device is named and not touched, so no machine has to have it
+    monkeypatch.setattr(seg.training.loop, "torch_device", torch.device)
+    assert seg.training.loop._accelerator("cuda:1", "float32").device == torch.device("cuda:1")
 
 
 def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, source, tiny_flags, run_command):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,3 +111,15 @@ class TwoHeads(nn.Module):
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
         return list(torch.autograd.grad(loss, list(self.parameters())))
+
+
+#: What a method cannot do without, or what makes it do something on images like these.
+NEEDED: dict[str, dict[str, Any]] = {
+    "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
+    "eta": {"similarity": 1.0},
+    "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
+    "sar": {"reset_below": None},
+    "deyo": {"plpd_above": 0.0},
+    "tpt": {"views": 8, "kept": 0.3},
+    "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
+}

@@ -1,0 +1,47 @@
+"""Apple's GPUs: nothing makes a float64 number there, and the results are the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.tiny_networks import NEEDED, batches, tiny
+from support.without_float64 import without_float64
+from torch import Tensor, nn
+
+from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter, build_objective
+from dem_apps.test_time_methods import METHODS
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+@pytest.mark.parametrize("how", ["mean", "balanced", "sum", "none"])
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_every_objective(name: str, how: str, backend: str) -> None:
+    logits, counted = 3 * torch.randn(2, 5, 6, 7, generator=torch.Generator().manual_seed(0)), torch.ones(2, 6, 7) > 0
+    counted[:, :2] = False
+
+    def result() -> list[Tensor | None]:
+        objective, z = build_objective(name, 5, backend=backend), logits.clone().requires_grad_()
+        values = objective(z, dim=1, mask=counted, reduction=how)
+        values.sum().backward()
+        return [values.detach(), z.grad, *objective.buffers()]
+
+    expected = result()
+    with without_float64():
+        found = result()
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_test_time_method(method: str) -> None:
+    options, stream = NEEDED.get(method, {}), [images.float() for images in batches()]
+    if "source_images" in options:
+        options = {**options, "source_images": [images.float() for images in options["source_images"]]}
+
+    def result(model: nn.Module) -> Tensor:
+        adapter = TestTimeAdapter(model, method, "adadem", lr=0.05, reduction="balanced", **options)
+        return [adapter(images) for images in stream][-1]
+
+    expected, model = result(tiny().float()), tiny().float()
+    with without_float64():
+        found = result(model)
+    torch.testing.assert_close(found, expected)

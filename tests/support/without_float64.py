@@ -1,0 +1,29 @@
+"""Stands in for a device without float64, such as Apple's GPUs: the CPU, on which every such operation raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dem_apps import reduction
+
+
+@contextmanager
+def without_float64() -> Iterator[None]:
+    kernel = mock.patch("dem_apps.objective.supports_kernel", return_value=False)  # the CPU's own
+    with mock.patch.object(reduction, "WITHOUT_FLOAT64", {"cpu"}), kernel, _Refused():
+        yield
+
+
+class _Refused(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        if any(torch.is_tensor(each) and each.dtype == torch.float64 for each in tree_leaves(returned)):
+            raise TypeError(f"{func}: Cannot convert a MPS Tensor to float64 dtype")
+        return returned
