@@ -7,10 +7,6 @@ The networks and folders are those of ``benchmarks/adapt_statistics.py``. A row 
 adapting, with mIoU in per cent before and after on the same 14 images, the label-free numbers, and the answer of
 ``seg.adapt``. Ways that learn stand on the default share of the folder's statistics and pass over the folder in batches
 of four. The same command continues with the missing rows.
-
-Label-free, besides those that the answer reads: ``snd`` (soft neighbourhood density), ``kept`` (IoU of the prediction
-with that before). With labelled source images: ``styled`` is the mIoU on 14 of them that have got the colours of the
-folder's images (mean and deviation in Lab).
 """
 
 from __future__ import annotations
@@ -24,21 +20,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from adapt_statistics import BATCH, NETWORKS, PUBLIC, folders, miou, opened, read
+from adapt_statistics import NETWORKS, PUBLIC, folders, miou, opened, read
 from csv_rows import CsvRows
 from numpy.typing import NDArray
-from photograph_networks import load, parts
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.tables import markdown
-from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide, mean_iou
+from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide
 from seg.adaptation.evidence import Evidence, Probe
-from seg.data.style import lab
 from seg.models.adaptive_batch_norm import best_share, re_estimated
-from seg.scores.metrics import confusion
-from seg.scores.unsupervised_scores import LabelFreeScores
 
 Row = dict[str, float]
 #: Way: share of the statistics, passes, and arguments of the adapter that learns, if one does. Those that learn begin
@@ -96,13 +88,11 @@ class Folder:
     Args:
         batches: (B, 3, H, W) as the network takes them.
         labels: of the same images.
-        styled: labelled source images with the colours of the folder's, where there are any.
     """
 
-    def __init__(self, batches: list[Tensor], labels: list[NDArray[np.uint8]], network: nn.Module, styled: Any) -> None:
-        self.batches, self.labels, self.styled = batches, labels, styled
+    def __init__(self, batches: list[Tensor], labels: list[NDArray[np.uint8]], network: nn.Module) -> None:
+        self.batches, self.labels = batches, labels
         self.evidence: Evidence | None = None
-        self.first: Tensor | None = None
         self.before, _ = self.numbers(network)
 
     @torch.no_grad()
@@ -119,56 +109,26 @@ class Folder:
 
         evidence = Probe(self.batches, 32).look(forward)
         logits = torch.cat(outputs[: len(self.batches)])  # a look begins with the images as they are
-        own, scores = logits.argmax(1), LabelFreeScores(logits.shape[1])
-        scores.update(logits)
-        if self.evidence is None or self.first is None:
-            self.evidence, self.first = evidence, own
+        if self.evidence is None:
+            self.evidence = evidence
         numbers = {
             "miou": miou(nn.Identity(), [logits], self.labels), "entropy": evidence.entropy,
-            "info_max": evidence.info_max, "stability": evidence.stability_on(self.evidence),
-            "classes": evidence.effective_classes, "snd": scores.result()["snd"],
-            "kept": mean_iou(confusion(own, self.first, logits.shape[1]).numpy()),
+            "stability": evidence.stability_on(self.evidence), "classes": evidence.effective_classes,
         }  # fmt: skip
-        if self.styled is not None:
-            numbers["styled"] = miou(network, *self.styled)
         return numbers, decide(self.evidence, evidence).adapt
 
 
-def styled_source(
-    root: Path, name: str, files: Sequence[Path], change: Any, moments: Tensor, size: tuple[int, int]
-) -> tuple[list[Tensor], list[NDArray[np.uint8]]]:
-    """Labelled images of a network's source with the colours of a folder's images."""
-    group, domains, *_ = NETWORKS[name]
-    source = [file for domain in domains for file in parts(root / group, domain)[0]]
-    looks, _ = read(files, change, moments, size)
-    chosen = [load(source[index * len(source) // 14], size) for index in range(14)]
-    pixels = (torch.cat(looks) * moments[1].view(3, 1, 1) + moments[0].view(3, 1, 1)) * 255
-    references = pixels.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
-    images = np.stack([lab(image, look) for (image, _), look in zip(chosen, references, strict=True)])
-    tensor = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
-    tensor = (tensor - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
-    return list(tensor.split(BATCH)), [label for _, label in chosen]
-
-
-#: What a row's numbers say, the higher the better; ``worth`` is what the default's share and best state go by.
-SIGNS: dict[str, Callable[[Row], float]] = {
-    "worth": lambda row: _times(row, "stability") ** 2 * _times(row, "classes"),
-    "stability": lambda row: _times(row, "stability"),
-    "classes": lambda row: _times(row, "classes"),
-    "entropy": lambda row: -_times(row, "entropy"),
-    "info_max": lambda row: _more(row, "info_max"),
-    "snd": lambda row: _more(row, "snd"),
-    "kept": lambda row: row["after kept"],
-    "styled": lambda row: _more(row, "styled"),
-}
+def worth(row: Row) -> float:
+    """What the default's share and the best state go by, over that of the network as it was."""
+    return _times(row, "stability") ** 2 * _times(row, "classes")
 
 
 def _times(row: Row, name: str) -> float:
     return row[f"after {name}"] / row[f"before {name}"]
 
 
-def _more(row: Row, name: str) -> float:
-    return row[f"after {name}"] - row[f"before {name}"]
+def _gain(row: Row) -> float:
+    return row["after miou"] - row["before miou"]
 
 
 #: The published networks of README's table.
@@ -223,11 +183,11 @@ def shares_table(rows: CsvRows) -> str:
         "the default, where `seg.adapt` accepts it": lambda ways: next(
             row for row in (_default(ways), _unchanged(ways)) if _accepted(row)
         ),
-        "the best by labels": lambda ways: max(ways.values(), key=lambda row: _more(row, "miou")),
+        "the best by labels": lambda ways: max(ways.values(), key=_gain),
     }
     lines = []
     for title, choose in chosen.items():
-        changes = [[_more(choose(shares[pair]), "miou") for pair in pairs] for pairs in groups.values()]
+        changes = [[_gain(choose(shares[pair])) for pair in pairs] for pairs in groups.values()]
         cells = [
             f"{np.mean(each):+.1f} ({min(each):+.1f}; {sum(gain < -0.5 for gain in each)} of {len(each)})"
             for each in changes
@@ -239,8 +199,8 @@ def shares_table(rows: CsvRows) -> str:
 def answers(rows: CsvRows) -> str:
     """Of the default's shares, docs/adaptation.md's sentence: how many ``seg.adapt`` accepts, and what these change."""
     shares = of_shares(pairs_of(rows))
-    taken = [row for row in map(_default, shares.values()) if SIGNS["worth"](row) != 1]
-    accepted = [_more(row, "miou") for row in taken if _accepted(row)]
+    taken = [row for row in map(_default, shares.values()) if worth(row) != 1]
+    accepted = [_gain(row) for row in taken if _accepted(row)]
     return (
         f"Of the {len(shares)} pairs above {len(taken)} get a share; {len(accepted)} are accepted, of which "
         f"{sum(gain > 0.5 for gain in accepted)} gain more than 0.5 and {sum(gain < -0.5 for gain in accepted)} loses "
@@ -248,24 +208,9 @@ def answers(rows: CsvRows) -> str:
     )
 
 
-def print_tables(rows: CsvRows) -> None:
-    """The pages' tables, the acceptance of ``seg.adapt``, and each number as a sign of harm."""
-    print(public_table(rows), shares_table(rows), answers(rows), sep="\n")
-    found = pairs_of(rows)
-    everything = [(pair[0], row) for pair, ways in found.items() for row in ways.values()]
-    print("all rows:", _rates([(_accepted(row), _more(row, "miou")) for _, row in everything]))
-    names = sorted({name for name, _ in everything})
-    for title, sign in SIGNS.items():
-        known = [(name, row) for name, row in everything if title != "styled" or "after styled" in row]
-        chosen_on = [(sign(row), _more(row, "miou")) for name, row in known if names.index(name) % 2 == 0]
-        other = [(sign(row), _more(row, "miou")) for name, row in known if names.index(name) % 2]
-        limit = max((value for value, _ in chosen_on), key=lambda value: _balance(chosen_on, value))
-        print(f"{title} from {limit:.3f} on: {_rates([(value >= limit, gain) for value, gain in other])}")
-
-
 def _default(ways: dict[str, Row]) -> Row:
     """The row of the share that :func:`re_estimated` takes."""
-    share = best_share([1.0, *(SIGNS["worth"](ways[way]) for way in STATISTICS)])
+    share = best_share([1.0, *(worth(ways[way]) for way in STATISTICS)])
     return ways[f"share {share}"] if share else _unchanged(ways)
 
 
@@ -280,23 +225,7 @@ def _accepted(row: Row) -> bool:
     if _times(row, "classes") >= REGAINED_CLASSES:
         return True
     kept = _times(row, "classes") >= LEAST_CLASSES and _times(row, "entropy") >= LEAST_ENTROPY
-    return kept and SIGNS["worth"](row) >= LEAST_WORTH
-
-
-def _balance(rows: Sequence[tuple[float, float]], limit: float) -> float:
-    """Harms refused and gains accepted, as shares, added."""
-    harms, gains = [v for v, gain in rows if gain < -0.5], [v for v, gain in rows if gain > 0.5]
-    return float(np.mean([v < limit for v in harms or [0.0]]) + np.mean([v >= limit for v in gains or [0.0]]))
-
-
-def _rates(rows: Sequence[tuple[bool, float]]) -> str:
-    """Of (accepted, change of mIoU): harms that were accepted and gains that were refused, by more than 0.5."""
-    harms, gains = [ok for ok, gain in rows if gain < -0.5], [ok for ok, gain in rows if gain > 0.5]
-    accepted = [gain for ok, gain in rows if ok]
-    return (
-        f"{sum(harms)} of {len(harms)} harms accepted, {len(gains) - sum(gains)} of {len(gains)} gains refused; "
-        f"of {len(accepted)} accepted {sum(gain < -0.5 for gain in accepted)} harm"
-    )
+    return kept and worth(row) >= LEAST_WORTH
 
 
 def main() -> None:
@@ -309,7 +238,7 @@ def main() -> None:
     parser.add_argument("--ways", default="statistics", choices=WAYS)
     parser.add_argument("--strengths", default="12345", help="of the shifts that are made")
     options = parser.parse_args()
-    names = ("miou", "entropy", "info_max", "stability", "classes", "snd", "kept", "styled")
+    names = ("miou", "entropy", "stability", "classes")
     scores = [f"{stage} {name}" for stage in ("before", "after") for name in names]
     rows = CsvRows(options.out, ["network", "folder", "way"], [*scores, "accepted"])
     for name in options.only:
@@ -325,11 +254,8 @@ def main() -> None:
             if options.ways == "learning" and folder not in LEARNT_ON:
                 continue
             batches, labels = read(files, change, moments, size)
-            styled = None
-            if name in NETWORKS and options.ways == "statistics":
-                styled = styled_source(options.photographs, name, files, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
-                there = Folder(batches, labels, network, styled)
+                there = Folder(batches, labels, network)
                 start = re_estimated(network, batches).network if options.ways == "learning" else network
                 for way in missing:
                     result = adapted(start, batches, ways[way])
@@ -339,7 +265,7 @@ def main() -> None:
                         after, accepted = {}, False
                     rows.add({**keys, "way": way, "before": there.before, "after": after, "accepted": accepted})
             print(name, folder, flush=True)
-    print_tables(rows)
+    print(public_table(rows), shares_table(rows), answers(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
-"""Which share of the target's batch norm statistics serves: networks × folders of photographs × rules.
+"""Streams that take a share of their batches' batch norm statistics: networks × folders of photographs × shares.
 
     CLONES=… python benchmarks/adapt_statistics.py --photographs PHOTOGRAPHS --networks NETWORKS
         [--out docs/results/adapt_statistics.csv]
 
 PHOTOGRAPHS and NETWORKS are of ``benchmarks/photographs.py`` and ``benchmarks/photograph_networks.py``, CLONES as in
-``benchmarks/public_networks.py``. A folder is 14 images, evenly from a domain. Each layer's statistics of the folder
-are gathered once, through layers that all use their batch of four, as by
-:func:`seg.models.adaptive_batch_norm.re_estimated`; then each rule says which share of them a layer takes. A ``stream``
-is ``TestTimeAdapter(method="bn")``, whose statistics are each batch's own, gathered through layers that mix already. A
-row is a network, a folder and a rule, with the mIoU in per cent on the folder's labels. The same command continues with
-the missing rows.
+``benchmarks/public_networks.py``. A folder is 14 images, evenly from a domain, in batches of four. A stream is
+``TestTimeAdapter(method="bn")``, whose statistics are each batch's own, gathered through layers that mix already;
+``fixed 0.0`` is the network as it is. A row is a network, a folder and one of these, with the mIoU in per cent on the
+folder's labels. The same command continues with the missing rows.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import albumentations as A
@@ -29,11 +27,8 @@ from numpy.typing import NDArray
 from photograph_networks import NETWORKS, SIZES, load, parts
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps import TestTimeAdapter
-from dem_apps.test_time_methods.normalisation import BATCH_SHARE, mixed, tracking
-from seg.models.adaptive_batch_norm import re_estimated
 from seg.scores.metrics import confusion
 
 IMAGES, BATCH = 14, 4
@@ -54,86 +49,6 @@ SHIFTS: dict[str, Callable[[int], A.BasicTransform]] = {
 STRENGTHS = (1, 2, 3, 4, 5)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """What is known of a layer: moments of its input, (C,) each, stored and of the folder."""
-
-    mean: Tensor
-    var: Tensor
-    target_mean: Tensor
-    target_var: Tensor
-    place: float  #: 0 of the first layer, 1 of the last
-
-    @property
-    def distance(self) -> float:
-        """Mean over channels of the distance of the means, in deviations of the source."""
-        return float(((self.target_mean - self.mean).abs() / self.var.clamp_min(1e-12).sqrt()).mean())
-
-
-Rule = Callable[[list[Layer]], list[float]]
-
-
-def first_distance(layers: list[Layer]) -> float:
-    """The mean distance of the first tenth of the layers, at least three."""
-    number = max(3, len(layers) // 10)
-    return float(np.mean([layer.distance for layer in layers[:number]]))
-
-
-def fixed(share: float) -> Rule:
-    """The same share everywhere."""
-    return lambda layers: [share] * len(layers)
-
-
-def falling(share: float) -> Rule:
-    """A share that falls to 0 at the last layer."""
-    return lambda layers: [share * (1 - layer.place) for layer in layers]
-
-
-def by_shift(prior: float) -> Rule:
-    """One share, which the distance of the first layers says."""
-    return lambda layers: [first_distance(layers) / (first_distance(layers) + prior)] * len(layers)
-
-
-RULES: dict[str, Rule] = {
-    **{f"fixed {share}": fixed(share) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0)},
-    **{f"falling {share}": falling(share) for share in (0.4, 0.5, 0.6)},
-    **{f"shift {prior}": by_shift(prior) for prior in (0.5,)},
-}
-
-
-#: Batch sizes and shares of streams; None is the library's default.
-STREAMS = ((4, None), (1, None), (4, 0.1))
-
-
-@torch.no_grad()
-def gather(network: nn.Module, batches: Sequence[Tensor]) -> list[Layer]:
-    """The moments of every layer on the batches, in the order in which the layers run."""
-    order: list[_BatchNorm] = []
-    hooks = [layer.register_forward_pre_hook(lambda own, _: order.append(own)) for layer in tracking(network)]
-    network(batches[0][:1])
-    for hook in hooks:
-        hook.remove()
-    order = list(dict.fromkeys(order))
-    whole = dict(zip(tracking(network), tracking(re_estimated(network, batches, 1.0).network), strict=True))
-    network._bed_order = order  # type: ignore[assignment]
-    return [
-        Layer(
-            layer.running_mean, layer.running_var, whole[layer].running_mean, whole[layer].running_var,  # type: ignore[arg-type]
-            index / max(1, len(order) - 1),
-        )
-        for index, layer in enumerate(order)
-    ]  # fmt: skip
-
-
-@torch.no_grad()
-def take(network: nn.Module, layers: list[Layer], shares: Sequence[float]) -> None:
-    """Give the network's layers a share of the folder's statistics each."""
-    for layer, moments, share in zip(network._bed_order, layers, shares, strict=True):  # type: ignore[arg-type]
-        layer.running_mean, layer.running_var = mixed(
-            moments.mean, moments.var, moments.target_mean, moments.target_var, share
-        )
-
-
 @torch.no_grad()
 def miou(network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]]) -> float:
     """In per cent, over the classes that the labels contain."""
@@ -149,14 +64,20 @@ def miou(network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray
 
 
 def streamed_miou(
-    network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], size: int, share: float | None
+    network: nn.Module, batches: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], share: float
 ) -> float:
-    """:func:`miou` of a stream in batches of a size."""
+    """:func:`miou` of a stream that takes this share."""
     adapter = TestTimeAdapter(network, "bn", bn_alpha=share)
-    logits = torch.cat([adapter(images) for images in torch.cat(list(batches)).split(size)])
+    logits = torch.cat([adapter(images) for images in batches])
     adapter.close()
     network.eval()
     return miou(nn.Identity(), [logits], labels)
+
+
+RULES: dict[str, Callable[..., float]] = {
+    "fixed 0.0": miou,
+    **{f"stream of {BATCH}, fixed {share}": partial(streamed_miou, share=share) for share in (0.1, 0.3)},
+}
 
 
 def folders(root: Path, name: str) -> Iterator[tuple[str, list[Path], A.BasicTransform | None]]:
@@ -198,33 +119,6 @@ def read(
     return list(((pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)).split(BATCH)), list(labels)
 
 
-def print_table(rows: CsvRows) -> None:
-    """Per rule and group of folders: mean change of mIoU, worst change, and how many lose more than 0.5."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for row in rows.rows.values():
-        found.setdefault((row["network"], row["folder"]), {})[row["rule"]] = float(row["miou"])
-    groups = {
-        "public networks": [key for key in found if key[0] not in NETWORKS],
-        "ours, shifted": [key for key in found if key[0] in NETWORKS and key[1] != "unshifted"],
-        "ours, unshifted": [key for key in found if key[0] in NETWORKS and key[1] == "unshifted"],
-    }
-    for rule in dict.fromkeys(row["rule"] for row in rows.rows.values()):
-        of_rule = {name: [key for key in keys if rule in found[key]] for name, keys in groups.items()}
-        print_changes(rule, {
-            name: [found[key][rule] - found[key]["fixed 0.0"] for key in keys] for name, keys in of_rule.items()
-        })  # fmt: skip
-
-
-def print_changes(title: str, groups: dict[str, list[float]]) -> None:
-    """A line: of each group of folders the mean change of mIoU, the worst, and how many lose more than 0.5."""
-    print(f"{title:26}", end="")
-    for name, changes in groups.items():
-        if changes:
-            harmed = sum(change < -0.5 for change in changes)
-            print(f" {name} {np.mean(changes):+.1f} (worst {min(changes):+.1f}, {harmed} of {len(changes)})", end=";")
-    print()
-
-
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -233,32 +127,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_statistics.csv"))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    rows = CsvRows(options.out, ["network", "folder", "rule"], ["distance", "mean_share", "miou"])
+    rows = CsvRows(options.out, ["network", "folder", "rule"], ["miou"])
     for name in (*PUBLIC, *NETWORKS, "wnet_drive"):
         if options.only not in name or (name in NETWORKS and not (options.networks / name).exists()):
             continue
         network, moments, size = opened(name, options.networks)
         for folder, files, change in folders(options.photographs, name):
-            missing = [rule for rule in RULES if rows.get({"network": name, "folder": folder, "rule": rule}) is None]
             batches, labels = read(files, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
-                layers = gather(network, batches)
-                for rule in missing:
-                    shares = RULES[rule](layers)
-                    take(network, layers, shares)
-                    rows.add({
-                        "network": name, "folder": folder, "rule": rule,
-                        "distance": round(first_distance(layers), 4), "mean_share": round(float(np.mean(shares)), 4),
-                        "miou": round(miou(network, batches, labels), 2),
-                    })  # fmt: skip
-                take(network, layers, [0.0] * len(layers))
-                for size_, share in STREAMS:
-                    rule = f"stream of {size_}, fixed {BATCH_SHARE if share is None else share}"
-                    if rows.get({"network": name, "folder": folder, "rule": rule}) is None:
-                        found = streamed_miou(network, batches, labels, size_, share)
-                        rows.add({"network": name, "folder": folder, "rule": rule, "miou": round(found, 2)})
+                for rule, score in RULES.items():
+                    keys = {"network": name, "folder": folder, "rule": rule}
+                    if rows.get(keys) is None:
+                        rows.add({**keys, "miou": round(score(network, batches, labels), 2)})
             print(name, folder, flush=True)
-    print_table(rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A plain loop that follows ADVENT (Vu et al., CVPR 2019), the reference of benchmarks/seg_step.py.
+"""A plain loop that follows ADVENT (Vu et al., CVPR 2019), the reference of benchmarks/seg_step.py and of
+tests/seg/test_step.py.
 
 Written from the published protocol: float32, NCHW, full-size maps of both heads at once, one loss after the other.
 """
@@ -20,7 +21,7 @@ from seg.models.deeplabv2 import AtrousHead
 
 
 class PlainLoop:
-    """MinEnt or AdvEnt with everything that a step needs.
+    """MinEnt, AdvEnt or both with everything that a step needs.
 
     Args:
         config: a run's settings; method, model, optimizer, weights and discriminator are used.
@@ -31,7 +32,8 @@ class PlainLoop:
     def __init__(self, config: TrainConfig, classes: int, device: torch.device) -> None:
         self.config, self.classes, self.device, self.done = config, classes, device, 0
         self.horizon = config.optimizer.horizon or config.max_steps
-        network = build_model(**config.model.architecture(), num_classes=classes, weights=config.model.encoder_weights)
+        model = config.model.decided()
+        network = build_model(**model.architecture(), num_classes=classes, weights=model.encoder_weights)
         self.model = network.to(device).train()
         for head in ("main_head", "auxiliary_head"):
             setattr(self.model, head, _FourConvolutions(getattr(self.model, head)))
@@ -64,15 +66,15 @@ class PlainLoop:
         total = weights.seg_main * losses["source/cross_entropy_main"]
         (total + weights.seg_aux * losses["source/cross_entropy_aux"]).backward()
         source_maps, maps = maps, self._predict(target["image"])
-        if self.judges:
-            self._fool(maps, losses)
-            self._judge(source_maps, maps, losses)
-        else:
+        total = self._fool(maps, losses)
+        if self.config.loss == "entropy":
             for head in maps:
                 size = maps[head].numel() // self.classes
                 losses[f"target/objective_{head}"] = self_information(maps[head]).sum() / size
-            total = weights.target_main * losses["target/objective_main"]
-            (total + weights.target_aux * losses["target/objective_aux"]).backward()
+            total = total + weights.target_main * losses["target/objective_main"]
+            total = total + weights.target_aux * losses["target/objective_aux"]
+        total.backward()
+        self._judge(source_maps, maps, losses)
         for optimizer in (self.optimizer, *self.judge_optimizers.values()):
             optimizer.step()
         return {name: value.item() for name, value in losses.items()}
@@ -92,13 +94,13 @@ class PlainLoop:
         size = images.shape[-2:]
         return {head: F.interpolate(v, size, mode="bilinear", align_corners=True) for head, v in logits.items()}
 
-    def _fool(self, maps: dict[str, Tensor], losses: dict[str, Tensor]) -> None:
-        weights = {"main": self.config.weights.adversarial_main, "aux": self.config.weights.adversarial_aux}
+    def _fool(self, maps: dict[str, Tensor], losses: dict[str, Tensor]) -> Tensor:
+        total = torch.zeros((), device=self.device)
         for head, judge in self.judges.items():
             judge.requires_grad_(False)
             losses[f"target/fooling_{head}"] = _verdict_loss(judge(self_information(maps[head])), 0.0)
-        total = weights["main"] * losses["target/fooling_main"] + weights["aux"] * losses["target/fooling_aux"]
-        total.backward()
+            total = total + getattr(self.config.weights, f"adversarial_{head}") * losses[f"target/fooling_{head}"]
+        return total
 
     def _judge(self, source: dict[str, Tensor], target: dict[str, Tensor], losses: dict[str, Tensor]) -> None:
         for head, judge in self.judges.items():

@@ -1,6 +1,6 @@
 """Speed and memory of the objectives, beside the paper's pseudo code and cross-entropy.
 
-    python benchmarks/losses.py [--threads 2] [--repeats 21] [--out docs/results/losses.json] [--markdown]
+    python benchmarks/losses.py [--threads 2] [--repeats 21] [--out docs/results/losses.json]
 
 A number is one forward and one backward. Contestants take turns (A B C, A B C, …), and medians are compared within the
 run, so a slow phase of the machine counts for all. Results: docs/benchmarks.md.
@@ -12,11 +12,6 @@ import argparse
 import gc
 import json
 import math
-import os
-import platform
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,13 +19,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
+from measuring import in_fresh_processes, machine, medians_and_times, resident_growth, write_json
 from torch import Tensor
 
 from dem_apps import build_objective
 from dem_apps.fused.kernel import supports_kernel
-from dem_apps.runtime.device import processor
+from dem_apps.report.tables import markdown
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -128,85 +122,17 @@ def measure_times(shape: tuple[int, ...], calls: int, repeats: int) -> dict[str,
     return times
 
 
-def measure_memory(shape: tuple[int, ...], options: argparse.Namespace) -> dict[str, float | None]:
-    """Peak memory beyond logits and gradient, in units of the logits' bytes; each contestant in a fresh process."""
-    found: dict[str, float | None] = {}
-    for name in contestants(shape):
-        command = [sys.executable, __file__, "--threads", str(options.threads), "--memory-of", name]
-        if options.no_compiler:
-            command.append("--no-compiler")
-        ran = subprocess.run(command, check=True, capture_output=True, text=True)
-        found[name] = json.loads(ran.stdout.splitlines()[-1])
-    return found
+def extra_memory(name: str, shape: tuple[int, ...]) -> float | None:
+    """One contestant's peak in this process beyond logits and gradient, in units of the logits' bytes.
 
-
-def peak_of(name: str, shape: tuple[int, ...]) -> float | None:
-    """One contestant's peak in this process: growth of the resident set (Linux's VmHWM), less the gradient's bytes.
-
-    The resident set counts every buffer, the C++ kernel's own as well. A tiny call first loads libraries and
-    starts threads. None where the peak cannot be reset, which needs Linux.
+    A tiny call first loads libraries and starts threads.
     """
     loss = contestants((shape[0], shape[1], *(16 for _ in shape[2:])))[name]()
     loss(make_logits((shape[0], shape[1], 16, 16))).backward()
     logits = make_logits(shape)
     loss = contestants(shape)[name]()
-    gc.collect()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _status_kib("VmRSS")
-        loss(logits).backward()
-        grown = (_status_kib("VmHWM") - before) * 1024
-    except OSError:
-        return None
-    own = logits.numel() * logits.element_size()
-    return (grown - own) / own
-
-
-def _status_kib(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1])
-    raise OSError(f"/proc/self/status has no {field}")
-
-
-def promises(medians: dict[str, dict[str, float]], memory: dict[str, float | None]) -> list[dict[str, Any]]:
-    """The promised bounds beside the numbers of this run; ``met`` is None without a number."""
-    times, small = medians["map"], medians["small"]
-    auto, eager, plain = (f"adadem mean, {backend}" for backend in ("auto", "eager", "reference"))
-    faster = "speed over the pseudo code"
-    rows: list[tuple[str, str, float | None, float, bool]] = [
-        (faster, "at least", times[PSEUDO_CODE] / times[auto], 6.0, True),
-        (f"{faster} without a compiler (eager)", "at least", times[PSEUDO_CODE] / times[eager], 3.0, True),
-        ("time over F.cross_entropy", "at most", times[auto] / times[CROSS_ENTROPY], 1.3, False),
-        ("memory beyond logits and gradient, in logits", "at most", memory.get(auto), 0.25, False),
-        ("small inputs: time over the plain equations", "at most", small[auto] / small[plain], 1.05, False),
-    ]  # fmt: skip
-    if "adadem mean, compiled" not in times:
-        rows = rows[1:2] + rows[3:]  # the others are promises for a machine with a compiler
-    return [
-        {
-            "promise": f"{what}: {relation} {bound}",
-            "measured": value,
-            "met": None if value is None else (value >= bound if upwards else value <= bound),
-        }
-        for what, relation, value, bound, upwards in rows
-    ]
-
-
-def environment(threads: int, no_compiler: bool) -> dict[str, Any]:
-    """The machine and the versions that the numbers belong to."""
-    return {
-        "cpu": processor()[0],
-        "cpu_count": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "threads": threads,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "kernel": not no_compiler and supports_kernel(torch.zeros(1, 7), 7),
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": " ".join(["python", *sys.argv]),
-    }
+    grown = resident_growth(lambda: loss(logits).backward())
+    return None if grown is None else grown / (logits.numel() * logits.element_size()) - 1
 
 
 def table_rows(times: dict[str, float], memory: dict[str, float | None]) -> list[list[str]]:
@@ -226,37 +152,12 @@ def table_rows(times: dict[str, float], memory: dict[str, float | None]) -> list
 HEADER = ["forward + backward", "median", "speed over pseudo code", "time over cross-entropy", "extra memory / logits"]
 
 
-def show(result: dict[str, Any], markdown: bool) -> None:
-    """Print one table per shape and the promises."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+def show(result: dict[str, Any]) -> None:
+    """Print a Markdown table per shape, and the machine."""
     for shape, times in result["medians_ms"].items():
-        title = "x".join(map(str, SHAPES[shape][0]))
         rows = table_rows(times, result["extra_memory"] if shape == "map" else {})
-        if markdown:
-            print(f"\n{title} float32\n\n" + _markdown(HEADER, rows))
-            continue
-        table = Table(*HEADER, title=f"{title} float32, {result['environment']['threads']} threads")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-    verdicts = [
-        [each["promise"], "-" if each["measured"] is None else f"{each['measured']:.2f}",
-         {True: "met", False: "NOT met", None: "not measured"}[each["met"]]]
-        for each in result["promises"]
-    ]  # fmt: skip
-    if markdown:
-        print("\n" + _markdown(["promise", "measured", "in this run"], verdicts))
-    else:
-        table = Table("promise", "measured", "in this run")
-        for row in verdicts:
-            table.add_row(*row)
-        console.print(table)
-    print("\n" + ", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
-
-
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        print(f"{'x'.join(map(str, SHAPES[shape][0]))} float32\n\n{markdown(HEADER, rows)}", end="")
+    print(", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -265,10 +166,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
     parser.add_argument("--repeats", type=int, default=21, help="measurements of each contestant")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")
-    parser.add_argument("--markdown", action="store_true", help="print the tables as docs/benchmarks.md has them")
-    parser.add_argument("--no-compiler", action="store_true", help="as on a machine that has no C++ compiler")
-    parser.add_argument("--no-memory", action="store_true", help="leave the memory measurements out")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # how measure_memory calls its processes
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # of the processes that measure it
     return parser.parse_args()
 
 
@@ -276,29 +174,20 @@ def main() -> None:
     """Measure, print, save."""
     options = parse_arguments()
     torch.set_num_threads(options.threads)
-    if options.no_compiler:
-        os.environ.pop("CXX", None)
-        os.environ["PATH"] = ""  # where the kernel looks for a compiler
     if options.memory_of:
-        print(json.dumps(peak_of(options.memory_of, SHAPES["map"][0])))
+        print(json.dumps(extra_memory(options.memory_of, SHAPES["map"][0])))
         return
-    env = environment(options.threads, options.no_compiler)
+    environment = machine(kernel=supports_kernel(torch.zeros(1, 7), 7))
     times = {name: measure_times(shape, calls, options.repeats) for name, (shape, calls) in SHAPES.items()}
-    medians = {name: {key: statistics.median(value) for key, value in each.items()} for name, each in times.items()}
-    memory = {} if options.no_memory else measure_memory(SHAPES["map"][0], options)
+    command = [__file__, "--threads", str(options.threads), "--memory-of"]
     result = {
-        "environment": env,
+        "environment": environment,
         "shapes": {name: list(shape) for name, (shape, _) in SHAPES.items()},
-        "promises": promises(medians, memory),
-        "medians_ms": medians,
-        "extra_memory": memory,
-        "times_ms": {name: {key: [round(t, 5) for t in value] for key, value in each.items()}
-                     for name, each in times.items()},
-    }  # fmt: skip
-    show(result, options.markdown)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        "extra_memory": in_fresh_processes(contestants(SHAPES["map"][0]), command),
+        **medians_and_times(times),
+    }
+    show(result)
+    write_json(options.out, result)
 
 
 if __name__ == "__main__":

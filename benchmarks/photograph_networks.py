@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from seg.config import PRETRAINED, package_file
-from seg.models.pretrained import load_encoder
+from seg.models.weights_file import load_encoder
 
 #: A network's set, source domains, head, and classes.
 NETWORKS = {

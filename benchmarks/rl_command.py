@@ -10,7 +10,6 @@ observations, and saves its model, without evaluation. The ratio is the median o
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -20,10 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
+from measuring import machine, write_json
 
-from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import write_atomically
 from rl.config import TrainConfig, resolve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     config = resolve(TrainConfig(env=options.env, timesteps=options.timesteps))
     script = SB3_SCRIPT.replace("{n_steps}", str(config.hyperparameters["n_steps"]))
-    rows = []
+    rows, computer = [], machine(threads=1)
     for seed in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             common = [options.env, str(config.timesteps), str(seed)]
@@ -87,12 +84,8 @@ def main() -> None:
     summary = {name: statistics.median(row[name] for row in rows) for name in ("ratio_wall", "ratio_cpu")}
     print(f"{config.timesteps:,} steps of {options.env}: {summary['ratio_wall']:.2f} times as fast by the clock, "
           f"{summary['ratio_cpu']:.2f} by CPU time")  # fmt: skip
-    if options.out is not None:
-        document = {
-            "env": options.env, "timesteps": config.timesteps, **summary, "rounds": rows,
-            "machine": {"processor": processor()[0], "cores": os.cpu_count(), "torch": torch.__version__},
-        }  # fmt: skip
-        write_atomically(options.out, (json.dumps(document, indent=1) + "\n").encode())
+    document = {"env": options.env, "timesteps": config.timesteps, **summary, "rounds": rows, "machine": computer}
+    write_json(options.out, document)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Training steps per second of PPO on one thread: ours, SB3 as published, a CleanRL-style loop, and SBX if installed.
 
-    OMP_NUM_THREADS=1 python benchmarks/rl_throughput.py --rounds 5 --markdown --out docs/results/rl_throughput.json
+    OMP_NUM_THREADS=1 python benchmarks/rl_throughput.py --rounds 5 --out docs/results/rl_throughput.json
 
 All arms have the Zoo's hyperparameters for the environment and float32 observations, and take turns in one process. A
 turn is a number of rollouts with their updates; the first turn of each arm warms up. A rate is steps per CPU second of
@@ -10,9 +10,6 @@ the process, the median over turns.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 import warnings
@@ -32,77 +29,38 @@ from gymnasium.wrappers import (
     TransformObservation,
     TransformReward,
 )
+from measuring import machine, write_json
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
-from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import write_atomically
+from dem_apps.report.tables import markdown
 from rl.config import TrainConfig, resolve
 from rl.training.run import untrained_model
 
-PARTS = ("environment", "normalisation", "rollout", "update")
+#: Trains for a number of rollouts; returns the steps.
+Turn = Callable[[int], int]
 
 
-class Clock:
-    """CPU seconds of this process by part; a part that is inside another one is taken off the outer one."""
+def turn_of(model: Any) -> Turn:
+    """Turns of a model with SB3's methods: SB3 itself, SBX, or ours."""
 
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PARTS, 0.0)
-
-    def timed(self, part: str, function: Callable[..., Any], outer: str | None = None) -> Callable[..., Any]:
-        """``function``, with its time counted."""
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            start = time.process_time()
-            result = function(*args, **kwargs)
-            spent = time.process_time() - start
-            self.seconds[part] += spent
-            if outer is not None:
-                self.seconds[outer] -= spent
-            return result
-
-        return run
-
-
-class Sb3Arm:
-    """A model with SB3's methods: SB3 itself, SBX, or ours."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.clock, self._make, self._model = Clock(), make, None
-
-    def start(self) -> None:
-        """Make the model and put clocks around its methods."""
-        model = self._model = self._make()
-        timed, envs = self.clock.timed, model.get_vec_normalize_env()
-        model.train = timed("update", model.train)
-        model.collect_rollouts = timed("rollout", model.collect_rollouts)
-        for name in ("step", "step_compact"):
-            if hasattr(envs, name):
-                setattr(envs, name, timed("normalisation", getattr(envs, name), "rollout"))
-        envs.venv.step_wait = timed("environment", envs.venv.step_wait, "normalisation")
-
-    def turn(self, rollouts: int) -> int:
-        """Train; returns the steps."""
-        assert self._model is not None
-        steps = rollouts * self._model.n_steps * self._model.n_envs
-        self._model.learn(steps, reset_num_timesteps=self._model.num_timesteps == 0, log_interval=None)
+    def turn(rollouts: int) -> int:
+        steps: int = rollouts * model.n_steps * model.n_envs
+        model.learn(steps, reset_num_timesteps=model.num_timesteps == 0, log_interval=None)
         return steps
 
+    return turn
 
-class CleanRlStyleArm:
+
+class CleanRlStyleLoop:
     """One plain loop in PyTorch, as CleanRL's ppo.py is organised, with the same hyperparameters."""
 
     def __init__(self, env_id: str, entry: dict[str, Any], ent_coef: float) -> None:
-        self.clock, self._env_id, self._entry, self._ent_coef = Clock(), env_id, entry, ent_coef
-
-    def start(self) -> None:
-        """Environments, networks and optimiser."""
-        entry = self._entry
+        self._env_id, self._entry, self._ent_coef = env_id, entry, ent_coef
         self._envs = gym.vector.SyncVectorEnv([self._make_env] * int(entry["n_envs"]))
-        self._envs.step = self.clock.timed("environment", self._envs.step, "rollout")  # normalisation included
         size = self._envs.single_observation_space.shape[0]
         self._actor, self._critic = _mlp(size, self._envs.single_action_space.n, 0.01), _mlp(size, 1, 1.0)
         parameters = [*self._actor.parameters(), *self._critic.parameters()]
@@ -113,9 +71,8 @@ class CleanRlStyleArm:
 
     def turn(self, rollouts: int) -> int:
         """Train; returns the steps."""
-        collect, update = self.clock.timed("rollout", self._collect), self.clock.timed("update", self._update)
         for _ in range(rollouts):
-            update(*collect())
+            self._update(*self._collect())
         return rollouts * int(self._entry["n_steps"]) * int(self._entry["n_envs"])
 
     def _make_env(self) -> gym.Env:
@@ -174,7 +131,7 @@ def _mlp(size: int, outputs: int, gain: float) -> nn.Sequential:
     return net
 
 
-def arms(env_id: str, loss: str) -> dict[str, Any]:
+def arms(env_id: str, loss: str) -> dict[str, Turn]:
     """Name to arm; those whose packages are missing are left out."""
     config = resolve(TrainConfig(env=env_id, loss=loss, hyperparameters={}))
     entry, ent_coef = config.hyperparameters, 0.001
@@ -187,68 +144,43 @@ def arms(env_id: str, loss: str) -> dict[str, Any]:
         names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "learning_rate", "clip_range")
         return algorithm("MlpPolicy", envs, seed=0, device="cpu", ent_coef=ent_coef, **{n: entry[n] for n in names})
 
-    def ours() -> Any:
-        return untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))
-
-    found: dict[str, Any] = {
-        "SB3 as published": Sb3Arm(lambda: published(PPO)),
-        "CleanRL-style loop": CleanRlStyleArm(env_id, entry, ent_coef),
-        f"ours, {loss}": Sb3Arm(ours),
+    found = {
+        "SB3 as published": turn_of(published(PPO)),
+        "CleanRL-style loop": CleanRlStyleLoop(env_id, entry, ent_coef).turn,
+        f"ours, {loss}": turn_of(untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))),
     }
     try:
         import sbx
 
-        found["SBX"] = Sb3Arm(lambda: published(sbx.PPO))
+        found["SBX"] = turn_of(published(sbx.PPO))
     except ImportError:
         print("SBX is not installed and left out")
     return found
 
 
-def measure(runs: dict[str, Any], rounds: int, rollouts: int) -> dict[str, dict[str, Any]]:
-    """Steps per CPU second of every turn, and the share of each part over all turns."""
-    rates: dict[str, list[float]] = {name: [] for name in runs}
-    walls: dict[str, list[float]] = {name: [] for name in runs}
-    for arm in runs.values():
-        arm.start()
-        arm.turn(1)
-        arm.clock.seconds.update(dict.fromkeys(PARTS, 0.0))
+def measure(turns: dict[str, Turn], rounds: int, rollouts: int) -> dict[str, dict[str, Any]]:
+    """Steps per second of the CPU and of the clock, and the former over SB3's."""
+    rates: dict[str, list[float]] = {name: [] for name in turns}
+    walls: dict[str, list[float]] = {name: [] for name in turns}
+    for turn in turns.values():
+        turn(1)
     for _ in range(rounds):
-        for name, arm in runs.items():
+        for name, turn in turns.items():
             cpu, wall = time.process_time(), time.perf_counter()
-            steps = arm.turn(rollouts)
+            steps = turn(rollouts)
             rates[name].append(steps / (time.process_time() - cpu))
             walls[name].append(steps / (time.perf_counter() - wall))
-    results = {}
-    for name, arm in runs.items():
-        total = sum(arm.clock.seconds.values())
-        results[name] = {
-            "steps_per_cpu_second": statistics.median(rates[name]),
-            "turns": [round(rate, 1) for rate in rates[name]],
-            "steps_per_second_of_the_clock": statistics.median(walls[name]),
-            "share": {part: round(seconds / total, 3) for part, seconds in arm.clock.seconds.items()},
-        }
-    reference = results["SB3 as published"]["turns"]
-    for result in results.values():  # of each round, since a round's turns lie closest together
-        result["times_sb3"] = statistics.median(a / b for a, b in zip(result["turns"], reference, strict=True))
-    return results
-
-
-def table(results: dict[str, dict[str, Any]]) -> str:
-    """A Markdown table."""
-    lines = ["| | steps per CPU second | × SB3 | " + " | ".join(PARTS) + " |", "|---|---|---|" + "---|" * len(PARTS)]
-    for name, result in results.items():
-        shares = " | ".join(f"{result['share'][part]:.0%}" for part in PARTS)
-        lines.append(f"| {name} | {result['steps_per_cpu_second']:,.0f} | {result['times_sb3']:.2f} | {shares} |")
-    return "\n".join(lines)
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    reference = rates["SB3 as published"]
     return {
-        "processor": processor()[0], "cores": os.cpu_count(), "load": os.getloadavg()[0], "threads": 1,
-        "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
-        "stable_baselines3": stable_baselines3.__version__,
-    }  # fmt: skip
+        name: {
+            "steps_per_cpu_second": statistics.median(own),
+            "turns": [round(rate, 1) for rate in own],
+            "steps_per_second_of_the_clock": statistics.median(walls[name]),
+            # of each round, since a round's turns lie closest together
+            "times_sb3": statistics.median(a / b for a, b in zip(own, reference, strict=True)),
+        }
+        for name, own in rates.items()
+    }
 
 
 def main() -> None:
@@ -258,18 +190,22 @@ def main() -> None:
     parser.add_argument("--loss", default="adadem", help="entropy term of our arms")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each arm")
     parser.add_argument("--rollouts", type=int, default=2, help="rollouts and updates per turn")
-    parser.add_argument("--markdown", action="store_true", help="print the machine as well, for the docs")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", module="gymnasium")
     torch.set_num_threads(1)
-    results = measure(arms(options.env, options.loss), options.rounds, options.rollouts)
-    document = {"env": options.env, "machine": machine(), "results": results}
-    print(table(results))
-    if options.markdown:
-        print("\n" + ", ".join(f"{name} {value}" for name, value in document["machine"].items()))
-    if options.out is not None:
-        write_atomically(options.out, (json.dumps(document, indent=1) + "\n").encode())
+    document = {
+        "env": options.env,
+        "machine": machine(numpy=np.__version__, stable_baselines3=stable_baselines3.__version__),
+        "results": measure(arms(options.env, options.loss), options.rounds, options.rollouts),
+    }
+    rows = [
+        [name, f"{found['steps_per_cpu_second']:,.0f}", f"{found['times_sb3']:.2f}"]
+        for name, found in document["results"].items()
+    ]
+    print(markdown(["", "steps per CPU second", "× SB3"], rows), end="")
+    print(", ".join(f"{name}: {value}" for name, value in document["machine"].items()))
+    write_json(options.out, document)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
         max_steps=120_000,
         model=setting.model,
         optimizer=OptimizerConfig(name="sgd", lr=2.5e-4, head_factor=10.0, horizon=250_000),
-        weights=WeightConfig(target_main=0.001, target_aux=0.0002),
+        weights=WeightConfig(target_main=0.001, target_aux=0.0002, relative=False),
     )
     batch = micro_batch(setting)
     seed_everything(0)

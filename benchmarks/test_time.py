@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -20,11 +19,11 @@ from typing import Any
 
 import segmentation_models_pytorch as smp
 import torch
+from measuring import machine, write_json
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from dem_apps import TestTimeAdapter
-from dem_apps.runtime.device import processor
 
 METHODS: dict[str, dict[str, Any]] = {
     "tent": {},
@@ -46,6 +45,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    computer = machine(device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu")
     torch.manual_seed(0)
     model = smp.DeepLabV3Plus("resnet18", encoder_weights=None, classes=19).to(device)
     images = torch.randn(arguments.batch, 3, arguments.size, arguments.size, device=device)
@@ -61,11 +61,8 @@ def main() -> None:
     ]  # fmt: skip
     for row in rows:
         print(row)
-    if arguments.out:
-        where = processor()[0] if device.type == "cpu" else torch.cuda.get_device_name()
-        how = {"size": arguments.size, "batch": arguments.batch, "rounds": arguments.rounds}
-        text = json.dumps({"device": where, "torch": torch.__version__, **how, "rows": rows}, indent=1)
-        arguments.out.write_text(text + "\n")
+    how = {"size": arguments.size, "batch": arguments.batch, "rounds": arguments.rounds}
+    write_json(arguments.out, {"machine": computer, **how, "rows": rows})
 
 
 def shortest_tent(model: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -16,19 +16,16 @@ from typing import Any
 
 import torch
 from csv_rows import CsvRows
-from imagenet_corruptions import EVERY, classifier, corrupted, network_input, photographs
+from imagenet_corruptions import KEYS, run
 
-from dem_apps import TestTimeAdapter
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 
-KEYS = ("corruption", "severity", "way")
 CORRUPTIONS = [
     ("none", 0),
     *((name, severity) for severity in (5, 3) for name in ("gaussian_noise", "motion_blur", "fog", "pixelate")),
 ]
 TPT = {"method": "tpt", "views": 16, "kept": 0.2, "episodic": True, "predict": "after", "batch_norm": "stored"}
-#: By rank: all corruptions of a way come before the next way.
 WAYS: dict[str, dict[str, Any]] = {
     "none": {"method": "none"},
     "bn 0.1": {"method": "bn"},
@@ -72,19 +69,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/tpt_photographs.csv"))
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, ["images", "accuracy", "right"])
-    images, classes = photographs(options.clones, EVERY)
-    for way, settings in WAYS.items():
-        for name, severity in CORRUPTIONS:
-            keys = dict(zip(KEYS, (name, severity, way), strict=True))
-            if rows.get(keys) is not None:
-                continue
-            adapter = TestTimeAdapter(classifier().to(memory_format=torch.channels_last), **settings)  # in less time
-            inputs = network_input(corrupted(images, name, severity))
-            found = torch.cat([adapter(image).argmax(1) for image in inputs.split(1)])
-            right = found == torch.tensor(classes)
-            accuracy, bits = round(100 * float(right.double().mean()), 1), "".join(str(int(each)) for each in right)
-            rows.add({**keys, "images": len(classes), "accuracy": accuracy, "right": f"{int(bits, 2):x}"})
-            print(name, severity, way, accuracy, flush=True)
+    run(rows, WAYS, CORRUPTIONS, options.clones, batch=1)
     print(table(rows))
 
 

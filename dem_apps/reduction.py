@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -14,6 +16,13 @@ WITHOUT_FLOAT64 = {"mps"}
 def sums_in(tensor: Tensor) -> torch.dtype:
     """The dtype of sums over many of its elements: float64, or float32 on a device that has nothing wider."""
     return torch.float32 if tensor.device.type in WITHOUT_FLOAT64 else torch.float64
+
+
+def all_finite(values: Iterable[Tensor]) -> bool:
+    """Whether no value is NaN or infinite; the device is waited for once."""
+    numbers = [value.detach() for value in values if value.is_floating_point() and value.numel()]
+    found = [torch.linalg.vector_norm(each, torch.inf).to(numbers[0].device, sums_in(numbers[0])) for each in numbers]
+    return not found or bool(torch.stack(found).isfinite().all())
 
 
 def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_share: float = 0.0) -> Tensor:

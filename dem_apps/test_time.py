@@ -114,36 +114,16 @@ class TestTimeAdapter:
                 network.reset()
                 network.close()
                 raise
-
-    @property
-    def model(self) -> nn.Module:
-        """The given network."""
-        return self._learner.network.model
+        self.model = model  #: the given network
+        self.learning = network.learning  #: the parameters that learn, by name
+        self.optimizer = self._learner.optimizer  #: None where nothing learns
+        #: By which statistics batch norm normalises, and the share of the batch's, of ``batch``; None is the default.
+        self.batch_norm, self.bn_alpha = network.batch_norm, network.bn_alpha
 
     @property
     def predictor(self) -> nn.Module:
         """The network whose logits are returned: the teacher of ``cotta``, else :attr:`model`."""
         return self._method.predictor(self._learner)
-
-    @property
-    def batch_norm(self) -> str:
-        """By which statistics batch norm normalises: ``batch``, ``moving`` or ``stored``."""
-        return self._learner.network.batch_norm
-
-    @property
-    def bn_alpha(self) -> float | None:
-        """The share of the batch's statistics, of ``batch``; None is the default one."""
-        return self._learner.network.bn_alpha
-
-    @property
-    def learning(self) -> dict[str, nn.Parameter]:
-        """The parameters that learn, by name."""
-        return self._learner.network.learning
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimiser; None where nothing learns."""
-        return self._learner.optimizer
 
     @property
     def objective(self) -> EntropyObjective:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import refuse_used_file, write_json
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
 from rl.config import evaluation_length, import_environments, modules_option, read_run
 
@@ -39,23 +38,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
     )
-    if config.out is not None and Path(config.out).exists():
-        raise InputError(f"--out: {config.out} exists already; name another file")
+    if config.out is not None:
+        refuse_used_file(Path(config.out), "--out")
+    if config.video is not None:
+        refuse_used_file(Path(config.video), "--video", ".gif")
     import_environments(config.import_modules)
     training = read_run(Path(config.run))
 
     import torch
 
     from dem_apps.runtime.device import torch_device
-    from dem_apps.runtime.files import write_atomically
     from dem_apps.runtime.terminal import console
     from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
-    from rl.results.video import check_video_file, record_episodes
+    from rl.results.video import record_episodes
     from rl.training.run import untrained_model
 
     torch_device(config.device)
-    if config.video is not None:
-        check_video_file(Path(config.video))  # before minutes of evaluation
     torch.set_num_threads(training.threads)
     model = untrained_model(replace(training, device=config.device), fast=False)
     seed = training.seed if config.seed is None else config.seed
@@ -67,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     console().print(results_table(f"{training.env}, {training.loss}, {episodes} episodes", [result]))
     if config.out is not None:
         document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
-        write_atomically(Path(config.out), (json.dumps(document, indent=2) + "\n").encode(), "--out")
+        write_json(Path(config.out), document, "--out")
         print(f"written to {config.out}")
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import refuse_used_file
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import import_environments, modules_option, read_run
 
@@ -29,8 +29,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
     example = "python -m rl.export --run runs/doorkey --out doorkey.zip"
     config = parse_config(ExportConfig, "python -m rl.export", example, argv)
-    if Path(config.out).suffix != ".zip":
-        raise InputError(f"--out: expected a file ending in .zip, got {config.out}")
     import_environments(config.import_modules)
     for file in export(Path(config.run), config.checkpoint, Path(config.out)):
         print(f"written to {file}")
@@ -38,11 +36,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
     """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl``; an InputError if one exists."""
-    for file in (out, out.with_suffix(".vecnormalize.pkl")):
-        if file.exists() or file.is_symlink():
-            raise InputError(f"--out: {file} exists and is never overwritten; give another file")
-    if not out.parent.is_dir():
-        raise InputError(f"--out: the folder {out.parent} does not exist")
+    refuse_used_file(out, "--out", ".zip")
+    refuse_used_file(out.with_suffix(".vecnormalize.pkl"), "--out")
     config = read_run(run_dir)
 
     import torch

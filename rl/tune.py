@@ -6,11 +6,10 @@ number, so the choice is trained again with seeds that no trial has used.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ from dem_apps.jobs.grid import run_jobs
 from dem_apps.jobs.job import Job, flags
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.settings import option, parse_search, to_dict
+from dem_apps.runtime.files import write_atomically, write_json
+from dem_apps.runtime.settings import option, parse_search
 from dem_apps.runtime.signals import command_line
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, import_environments, resolve
@@ -94,7 +93,7 @@ def tune(
             for seed in range(first, first + seeds)
         ]  # fmt: skip
 
-    compared = {"score": "mean_return", "seeds": config.seeds, "train": to_dict(resolved)}
+    compared = {"score": "mean_return", "seeds": config.seeds, "train": asdict(resolved)}
     with opened_study("rl.tune", arguments, config, compared) as (path, study):
         print(
             f"search   {', '.join(space.ranges)} of {train.loss} on {train.env}, {plan.trials} trials of "
@@ -124,7 +123,7 @@ def _write_results(
         "trial": best.number, **settings, "search_return": best.value, "search_seeds": seeds, "trials": trials,
         "fresh_seeds": fresh, "fresh_returns": returns, "fresh_mean_return": mean, "fresh_std_return": std,
     }  # fmt: skip
-    write_atomically(path / "final.json", (json.dumps(final, indent=2) + "\n").encode())
+    write_json(path / "final.json", final)
     text = (
         f"# The best of {trials} trials: return {best.value:.4f} in the search, {mean:.4f} with fresh seeds.\n"
         f"# python -m rl.train --config THIS_FILE\n{yaml.safe_dump({'loss': train.loss, **settings}, sort_keys=False)}"

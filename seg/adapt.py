@@ -14,10 +14,10 @@ from dem_apps.objectives import AVERAGES, OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
-from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
+from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
 from dem_apps.test_time_methods import METHODS
 from seg.config import BN_ALPHA_HELP
-from seg.data.files import LARGEST_SIDE, left_out
+from seg.data.files import checked_size, left_out
 
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
@@ -45,21 +45,17 @@ class AdaptConfig(ObjectiveSettings):
     )  # fmt: skip
     reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", AVERAGES)
     model: str | None = option(
-        None,
-        "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "
-        "package.module:function; default: a network of the built-in demo",
-        value="SPEC",
+        None, "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "
+        "package.module:function; default: a network of the built-in demo", value="SPEC",
         group="what is read and written",
-    )
+    )  # fmt: skip
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     images: str | None = option(None, "folder of images, searched with its subfolders", value="DIR")
     out: str | None = option(None, "new folder; default: one under runs/", value="DIR")
     classes: str | None = option(
-        None,
-        "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
-        "network's own",
-        value="FILE",
-    )
+        None, "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
+        "network's own", value="FILE",
+    )  # fmt: skip
     labels: str | None = option(
         None, "folder with label images of some of the images, a.png of a.jpg: a score decides", value="DIR"
     )
@@ -67,15 +63,10 @@ class AdaptConfig(ObjectiveSettings):
         None, f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}", value="DIR"
     )
     method: str = option(
-        AUTO,
-        f"one of {', '.join(METHODS)}; {AUTO}: bn, or tent where little is batch norm or learning is asked for",
-        (AUTO, *METHODS),
-        value="NAME",
-        group="how it is adapted",
-    )
-    bn_alpha: float | None = option(
-        None, BN_ALPHA_HELP, at_least=0, at_most=1,
+        AUTO, f"one of {', '.join(METHODS)}; {AUTO}: bn, or tent where little is batch norm or learning is asked for",
+        (AUTO, *METHODS), value="NAME", group="how it is adapted",
     )  # fmt: skip
+    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     lr: float | None = option(None, f"learning rate; default: {LEARNING['lr']:g}", at_least=0)
     mode: str = option(
         "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
@@ -84,8 +75,7 @@ class AdaptConfig(ObjectiveSettings):
     epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000)
     batch_size: int = option(4, "images per step", at_least=1)
     size: list[int] | None = option(
-        None, "width and height that the network sees; default: a run's own, else each image's", at_least=1,
-        at_most=LARGEST_SIDE, value="W,H",
+        None, "width and height that the network sees; default: a run's own, else each image's", value="W,H",
     )  # fmt: skip
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
     precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
@@ -98,8 +88,7 @@ class AdaptConfig(ObjectiveSettings):
         if (self.model is None) != (self.images is None):
             missing = "model" if self.model is None else "images"
             raise InputError(f"--{missing}: is missing; give --model SPEC and --images DIR, or neither for the demo")
-        if self.size is not None and len(self.size) != 2:
-            raise InputError(f"--size: expected W,H such as 1024,512, got {self.size}")
+        checked_size(self.size, "--size")
         if (self.method in NEED_SOURCE) != (self.source is not None):
             what = "needs a folder of unlabelled source images" if self.source is None else "reads no source images"
             raise InputError(f"--source: --method {self.method} {what}")
@@ -165,7 +154,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
-    from seg.adaptation.flow import Flow, colours_of, in_precision, share_that_bf16_moves
+    from seg.adaptation.flow import Flow, colours_of, in_precision, quickest_convolutions, share_that_bf16_moves
     from seg.adaptation.images import ImageFolder, Labels
     from seg.adaptation.predictions import STAGES, Predictions
     from seg.adaptation.result import Result, write_result
@@ -179,7 +168,7 @@ def adapt(config: AdaptConfig) -> Result:
     with new_folder(out, "--out") as part:
         classes = _classes_of(trained, config.classes)
         trained.network.to(device)
-        size = (config.size[0], config.size[1]) if config.size else trained.description.size
+        size = checked_size(config.size, "--size") or trained.description.size
         folder = ImageFolder(Path(str(config.images)), trained.description, size, device)
         labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
         found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([Path(str(config.images))])}"
@@ -202,9 +191,9 @@ def adapt(config: AdaptConfig) -> Result:
             trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,
             config.seed, prepare, config.takes_statistics_first(), config.bn_alpha, config.accept,
         )  # fmt: skip
-        with in_precision(config.precision, device):
+        with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
             outcome = flow.run()
-        settings = {key: value for key, value in to_dict(config).items() if key not in ("out", "device")}
+        settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
         rows = {stage: predictions.rows[stage] for stage in STAGES}
         result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped)
         write_result(part, result, predictions, trained)

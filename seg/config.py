@@ -15,8 +15,7 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from dem_apps.runtime.trackers import check_tracker, tracker_option
-from seg.data.layouts import LAYOUTS
-from seg.data.layouts.find import AUTO
+from seg.data.layouts import AUTO, LAYOUTS
 from seg.methods import METHODS, settings
 
 if TYPE_CHECKING:
@@ -159,14 +158,7 @@ class BandConfig:
     )  # fmt: skip
 
     def shown_from_0(self, bands: int) -> tuple[int, int, int] | None:
-        """``shown`` counted from 0.
-
-        Args:
-            bands: that there are.
-
-        Raises:
-            InputError: not three, or one that there is not.
-        """
+        """``shown`` counted from 0; an InputError unless it names three of as many ``bands``."""
         if self.shown is None:
             return None
         if len(self.shown) != 3 or max(self.shown) > bands:
@@ -192,24 +184,20 @@ class ModelConfig:
         "else random",
     )  # fmt: skip
     depth: int | None = option(
-        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own",
-        at_least=1,
-    )  # fmt: skip
+        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1
+    )
     output_stride: int | None = option(
-        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own",
-        at_least=1,
-    )  # fmt: skip
+        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own", at_least=1
+    )
     batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
         None, "what of batch norm trains and which batches update its statistics; default: source, or target where "
         "--batch-norm-after none keeps target images from it",
     )  # fmt: skip
     align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
     start_from: str | None = option(
-        None,
-        "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file",
-        value="PATH",
-        exists=True,
-    )
+        None, "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file",
+        value="PATH", exists=True,
+    )  # fmt: skip
 
     def decided(self) -> ModelConfig:
         """The same with what was left open, as a run to start from has it, or as ImageNet weights can be had."""
@@ -430,10 +418,6 @@ class TrainConfig(ObjectiveSettings):
     def method_options(self) -> dict[str, Any]:
         """The sections that ``method`` declares, for its ``__init__``."""
         return {name: getattr(self, name) for name, _ in METHODS[self.method].sections}
-
-    def sections(self) -> dict[str, Any]:
-        """Those of :meth:`method_options` that belong to the method alone."""
-        return {name: each for name, each in self.method_options().items() if name != "weights"}
 
     def objective_options(self) -> dict[str, Any]:
         """Options of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""

@@ -6,6 +6,7 @@ runs get a folder each and a comparison, one row per run.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -29,22 +30,12 @@ def export(config: ExportConfig) -> int:
 
 def _gathered(arguments: Sequence[str]) -> list[str]:
     """``--run A B`` and ``--run A --run B`` as the one list that the parser takes; so for ``--raw``, alone png16."""
-    lists: dict[str, list[str]] = {"--run": [], "--raw": []}
-    rest: list[str] = []
-    current: list[str] | None = None
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        if argument.startswith("--"):
-            current = lists.get(flag)
-            if current is None:
-                rest.append(argument)
-            elif equals:
-                current.append(value)
-        else:
-            (rest if current is None else current).append(argument)
-    if "--raw" in arguments and not lists["--raw"]:
-        lists["--raw"].append(RAW_FORMATS[0])
-    return rest + [f"{flag}={json.dumps(values)}" for flag, values in lists.items() if values]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--run", "--raw"):
+        parser.add_argument(flag, nargs="*", action="extend")
+    lists, rest = parser.parse_known_args(arguments)
+    lists.raw = [RAW_FORMATS[0]] if lists.raw == [] else lists.raw
+    return rest + [f"--{name}={json.dumps(values)}" for name, values in vars(lists).items() if values]
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from dem_apps.runtime.reproducibility import random_states, restore_random_state
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.method import Method
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, Estimated
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor
 from seg.training.optimization import MicroBatch, PolySchedule, Values, update
 
 

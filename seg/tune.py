@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from dem_apps.errors import InputError
 from dem_apps.jobs.executor import SearchConfig, threads_of_jobs
 from dem_apps.jobs.job import Job, flags
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import option, parse_search, to_dict
+from dem_apps.runtime.settings import option, parse_search
 from dem_apps.runtime.signals import command_line
 from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
@@ -83,7 +83,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     def jobs(run: Path, values: dict[str, float]) -> list[Job]:
         return [Job(f"trial {run.name}", "seg.train", (*train_flags, *flags({**of_trial, **values})), run, "miou")]
 
-    compared = {"score": "miou", "share": config.share, "train": to_dict(settings)}
+    compared = {"score": "miou", "share": config.share, "train": asdict(settings)}
     with opened_study("seg.tune", arguments, config, compared) as (path, study):
         print(f"study    {path}", flush=True)
         run_search(path, study, config, plan, jobs, threads_of_jobs(config))

@@ -7,6 +7,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from support.imports import imported_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dem_apps", "seg", "rl")
@@ -23,20 +24,6 @@ ROOTS = {
     "rl": {"__init__", "__main__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
 }  # fmt: skip
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-
-
-def imported_packages(source: str) -> set[str]:
-    """Top-level packages that a module names, wherever in the file; relative imports stay inside their own."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.split(".")[0])
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
-            names = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
-            found |= {str(name).split(".")[0] for name in names}
-    return found
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

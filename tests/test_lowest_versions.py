@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from lowest_versions import PROJECT, PYPROJECT, constraint, requirements
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.imports import imported_packages
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The requirements of `import dem_apps`, and torchvision, which must match torch.
@@ -47,14 +47,6 @@ def test_an_application_installs_its_imports(extra: str) -> None:
         name for name in others if not installed & {canonicalize_name(owner) for owner in owners.get(name, [name])}
     }
     assert not missing, f"the extra '{extra}' lacks the packages of {sorted(missing)}"
-
-
-def imported_packages(source: str) -> set[str]:
-    """Top-level names that a module imports, wherever in the file."""
-    nodes = list(ast.walk(ast.parse(source)))
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
-    return {name.partition(".")[0] for name in names}
 
 
 def test_the_checks_are_made_for_the_lowest_python() -> None:

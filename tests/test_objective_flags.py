@@ -14,7 +14,7 @@ from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_class, objective_options
 from dem_apps.objectives.flags import OPTION_NAMES, ObjectiveSettings, check_options, given_options
-from dem_apps.runtime.settings import from_dict, parse_config, to_dict
+from dem_apps.runtime.settings import from_dict, parse_config
 
 CONFIGS = [seg.config.TrainConfig, rl.config.TrainConfig]
 GIVEN = {"tau": 0.5, "alpha": 0.7, "momentum": 0.3, "norm": "l2", "delta": "entropy", "eta": 1.5}
@@ -30,7 +30,7 @@ def test_every_option_is_a_flag_and_reaches_the_objective(config_class: Any, nam
     check_options(config)
     assert given_options(config) == options
     build_objective(config.loss, num_classes=3, **given_options(config))
-    assert from_dict(config_class, to_dict(config), "config.yaml") == config
+    assert from_dict(config_class, dataclasses.asdict(config), "config.yaml") == config
 
 
 def test_the_settings_are_the_options_of_the_objectives() -> None:

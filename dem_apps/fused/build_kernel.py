@@ -13,7 +13,6 @@ import functools
 import hashlib
 import logging
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dem_apps.runtime.device import processor
 from dem_apps.runtime.files import cache_dir
 
 #: The one pass over an objective's logits, :mod:`dem_apps.fused.kernel`.
@@ -62,7 +62,7 @@ def address(array: np.ndarray) -> int:
 
 
 def _built(source: Path, compiler: str) -> Path:
-    identity = "\n".join([source.read_text(), compiler, *_FLAGS, _processor()])
+    identity = "\n".join([source.read_text(), compiler, *_FLAGS, repr(processor())])
     name = f"{source.stem}-{_digest(identity.encode())}"
     folder = cache_dir() / "kernels"
     for library in sorted(folder.glob(f"{name}-*.so")):
@@ -103,12 +103,3 @@ def _build(source: Path, compiler: str, target: Path, name: str) -> Path:
         library = target / f"{name}-{_digest(built.read_bytes())}.so"
         os.replace(built, library)
         return library
-
-
-def _processor() -> str:
-    """The properties that ``-march=native`` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() + platform.machine()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

@@ -34,7 +34,7 @@ class NumpyObjective:
         spec, rows = self._spec, len(logits)
         top = logits.max(1, keepdims=True)
         z, p = logits - top, probabilities
-        softened = p if spec.tau == 1.0 else _softmax(z / np.float32(spec.tau))
+        softened = p if spec.tau == 1.0 else log_softmax(z / np.float32(spec.tau))[1]
         mean = (softened * z).sum(1, keepdims=True)
         reward = softened * (z - mean + np.float32(spec.tau)) / np.float32(spec.tau)
         alpha = np.float32(spec.alpha)
@@ -85,11 +85,12 @@ def entropy_gradient(log_p: np.ndarray, p: np.ndarray, entropy: np.ndarray) -> n
     return gradient
 
 
-def _softmax(z: np.ndarray) -> np.ndarray:
-    """Of logits whose maximum is 0 or close to it."""
-    exponentials = np.exp(z)
-    softened: np.ndarray = exponentials / exponentials.sum(1, keepdims=True)
-    return softened
+def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities and probabilities of logits (B, C)."""
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    total = np.add.reduce(exponentials, axis=1, keepdims=True)
+    return shifted - np.log(total), exponentials / total
 
 
 def _delta(reward: np.ndarray, entropy_reward: np.ndarray, spec: ObjectiveSpec) -> np.ndarray:

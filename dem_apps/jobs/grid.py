@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import yaml
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ExecutorConfig, build_executor
-from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags, flat
+from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config, to_dict
+from dem_apps.runtime.settings import LARGEST_SEED, dotted, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.
@@ -65,7 +65,7 @@ def grid_cells(
         for arm, of_arm in config.arms.items():
             settings: dict[str, Any] = {}
             for part in (config.train, of_row or {}, of_arm or {}):
-                settings |= flat(part, training.config_class)
+                settings |= dotted(part, training.config_class)
             where = ", ".join(filter(None, (row, arm)))
             resolved = _resolved(training, settings, where)
             cells[row, arm] = [_job(config, training, (row, arm), seed, settings, resolved) for seed in config.seeds]
@@ -109,8 +109,8 @@ def _job(
     run = Path(str(config.folder), *map(_folder, cell), f"seed{seed}")
     file = run / "config.yaml"
     if file.is_file():
-        asked = flat(to_dict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class)
-        for key, value in flat(yaml.safe_load(file.read_text()), training.config_class).items():
+        asked = dotted(asdict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class)
+        for key, value in dotted(yaml.safe_load(file.read_text()), training.config_class).items():
             if key in asked and key not in ("run_dir", "resume", *_OF_THE_COMMAND_LINE) and asked[key] != value:
                 raise InputError(
                     f"{run}: was trained with {key} {value!r}, this grid asks for {asked[key]!r}; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shlex
@@ -13,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -110,18 +109,6 @@ def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop:
             process.terminate()
             status = process.wait()
     return status
-
-
-def flat(settings: Mapping[str, Any], config_class: type, prefix: str = "") -> dict[str, Any]:
-    """Settings of YAML, with dotted keys for those in a dataclass of ``config_class``; other mappings are values."""
-    hints = get_type_hints(config_class)
-    plain: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(hints.get(key)):
-            plain |= flat(value, hints[key], f"{prefix}{key}.")
-        else:
-            plain[f"{prefix}{key}"] = value
-    return plain
 
 
 def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:

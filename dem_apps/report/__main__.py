@@ -28,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or the folder of a grid")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page; default: report.html in the run's folder")
     parser.add_argument("--baseline", type=Path, metavar="RUN", help="the run to compare with; default: the first")
-    parser.add_argument("--tail", default="", metavar="CLASS,CLASS", help="classes to mark as rare")
     given = parser.parse_args(argv)
     runs, folder = given.runs, Path()
     if len(runs) == 1:
@@ -37,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         runs = [folder] if (folder / "config.yaml").is_file() or not below else below
     from dem_apps.report.page import write_report  # after the arguments: matplotlib and numpy take a second
 
-    tail = [name.strip() for name in given.tail.split(",") if name.strip()]
-    out = write_report(runs, given.out or folder / "report.html", given.baseline, tail)
+    out = write_report(runs, given.out or folder / "report.html", given.baseline)
     print(f"report: {out} ({len(runs)} run{'s' * (len(runs) > 1)}, {out.stat().st_size / 1e6:.1f} MB)")
 
 

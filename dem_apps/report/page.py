@@ -37,10 +37,10 @@ class Section:
     content: Any
 
 
-def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None, tail: Sequence[str] = ()) -> Path:
+def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None) -> Path:
     """Read the runs and write the page; an earlier page of this command is replaced.
 
-    ``baseline`` is by default the first run; ``tail`` names classes to mark, by default those rare in the labels.
+    ``baseline`` is by default the first run.
     """
     if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")
@@ -48,21 +48,17 @@ def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None,
     first = next((run for run in runs if baseline is not None and run.path.resolve() == baseline.resolve()), None)
     if baseline is not None and first is None:
         raise InputError(f"--baseline: {baseline} is none of the runs given; name one of them")
-    known = {name for run in runs for score in run.info.classes[:1] for name in run.by_class(score.key)}
-    for name in tail:
-        if name not in known:
-            raise InputError(f"--tail: no run has a class '{name}'; the classes are {', '.join(sorted(known))}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, render_runs(runs, first, tail))
+    write_atomically(out, render_runs(runs, first))
     return out
 
 
-def render_runs(runs: Sequence[Run], baseline: Run | None = None, tail: Sequence[str] = ()) -> bytes:
+def render_runs(runs: Sequence[Run], baseline: Run | None = None) -> bytes:
     """The page of runs; those of different applications or tasks stand below each other and are not compared."""
     kinds: dict[str, list[Run]] = {}
     for run in runs:
         kinds.setdefault(run.kind, []).append(run)
-    sections = [section for members in kinds.values() for section in _sections(members, baseline, tail)]
+    sections = [section for members in kinds.values() for section in _sections(members, baseline)]
     if len(kinds) > 1:
         several = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
         sections.insert(0, Section("", "notes", [several]))
@@ -79,7 +75,7 @@ def render(title: str, sections: Sequence[Section]) -> bytes:
     return f"{GENERATOR}\n{text}".encode(errors="replace")
 
 
-def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) -> list[Section]:
+def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     groups = grouped(runs)
     reference = next((group for group in groups if baseline in group.runs), groups[0])
     info, several = runs[0].info, len(runs) > 1
@@ -106,7 +102,7 @@ def _sections(runs: Sequence[Run], baseline: Run | None, tail: Sequence[str]) ->
         Section("Videos", "videos", videos),
         Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference)),
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
-        Section("Classes", "table", class_table(groups, tail)),
+        Section("Classes", "table", class_table(groups)),
         *(Section(name, "charts", curve_charts(groups, drawn)) for name, drawn in curves.items()),
         Section("Certainty", "charts", [chart for chart in certainty if chart]),
         *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),

@@ -89,7 +89,7 @@ def spread(score: Score, values: Sequence[float]) -> str:
     return score.text(statistics.fmean(values)) + std
 
 
-def class_table(groups: Sequence[Group], tail: Sequence[str]) -> Table | None:
+def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | None:
     """Scores by class, a column per group, of a single run one for each mapping; None where there is none."""
     info = groups[0].runs[0].info
     if not info.classes:

@@ -66,7 +66,8 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
             normal.append(f"{name}={value}")
         elif name in lists and (equals or rest):
             value = value if equals else rest.pop(0)
-            normal.append(f"{name}={value if value == 'null' or value.startswith('[') else f'[{value}]'}")
+            word = value.isalpha() and get_origin(hints[name]) is not list and str in get_args(hints[name])
+            normal.append(f"{name}={value if word or value == 'null' or value.startswith('[') else f'[{value}]'}")
         else:
             normal.append(name + equals + value)
     return files + normal

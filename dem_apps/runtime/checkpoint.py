@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError, first_words
+from dem_apps.reduction import all_finite
 from dem_apps.runtime.files import write_atomically
 
 SUFFIX = ".pt"
@@ -71,12 +72,6 @@ def load_state(part: Any, state: Any, where: str) -> None:
     """``part.load_state_dict(state)`` of a module, optimiser or scaler; torch's sentence where it does not fit."""
     with fitting(where):
         part.load_state_dict(state)
-
-
-def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether no floating-point tensor has a NaN or an infinite value; waits for the device once."""
-    verdicts = [tensor.isfinite().all() for tensor in tensors if tensor.is_floating_point()]
-    return bool(torch.stack(verdicts).all()) if verdicts else True
 
 
 def _plain(value: Any, file: Path, path: str = "") -> Any:

@@ -28,4 +28,5 @@ def processor() -> tuple[str, list[str]]:
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    return info.get("model name") or platform.processor() or platform.machine(), info.get("flags", "").split()
+    instructions = info.get("flags") or info.get("Features", "")  # of x86, of ARM
+    return info.get("model name") or platform.processor() or platform.machine(), instructions.split()

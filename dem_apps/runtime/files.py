@@ -98,6 +98,11 @@ def write_atomically(path: Path, content: bytes, flag: str | None = None) -> Non
         temporary.write_bytes(content)
 
 
+def write_json(path: Path, document: Any, flag: str | None = None) -> None:
+    """Write ``document`` for people to read, as :func:`write_atomically` does."""
+    write_atomically(path, (json.dumps(document, indent=2) + "\n").encode(), flag)
+
+
 def claim(path: Path, flag: str) -> None:
     """Make an empty file that did not exist, else an InputError; of several processes that try, one succeeds."""
     try:
@@ -123,6 +128,16 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
         raise disk_error(error, path, "nothing was overwritten") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def refuse_used_file(path: Path, flag: str, suffix: str | None = None) -> None:
+    """An InputError that names ``flag`` unless ``path`` is new, in a folder that exists, and ends in ``suffix``."""
+    if suffix is not None and path.suffix != suffix:
+        raise InputError(f"{flag}: expected a file ending in {suffix}, got {path}")
+    if path.exists() or path.is_symlink():
+        raise InputError(f"{flag}: {path} exists already and is never overwritten; give another file")
+    if not path.parent.is_dir():
+        raise InputError(f"{flag}: the folder {path.parent} does not exist")
 
 
 def refuse_used_folder(path: Path, flag: str) -> None:

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import read_config, read_metrics
@@ -70,9 +70,9 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
             _refuse_used(path)  # another process may have made a run of it before this one had the lock
-            write_atomically(path / "environment.json", _json(environment(seed, device)))
+            write_json(path / "environment.json", environment(seed, device))
             if info is not None:
-                write_atomically(path / METRICS_INFO, _json(asdict(info)))
+                write_json(path / METRICS_INFO, asdict(info))
             # last: a folder that has it can be resumed
             write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
         except (PermissionError, NotADirectoryError) as error:
@@ -105,7 +105,7 @@ class RunFolder:
         """Write ``document`` as ``name`` in the folder, in one step."""
         path = self.path / name
         with self._writing():
-            write_atomically(path, _json(document))
+            write_json(path, document)
         return path
 
     def save_checkpoint(self, name: str, state: dict[str, Any]) -> Path:
@@ -199,7 +199,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return (json.dumps(document, indent=2) + "\n").encode()

@@ -112,13 +112,8 @@ def parse_search(
     return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """The resolved configuration as plain YAML-able values."""
-    return dataclasses.asdict(config)
-
-
 def from_dict(config_class: type[Config], values: dict[str, Any], where: str) -> Config:
-    """Rebuild a configuration that :func:`to_dict` made; an InputError for an unknown key or a wrong value."""
+    """Rebuild a configuration that ``dataclasses.asdict`` made; an InputError for an unknown key or a wrong value."""
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
     parser = _build_parser(config_class, where, "", "", None, ())
@@ -135,12 +130,16 @@ def flag_only(config_class: type) -> dict[str, str]:
     return {field.name: field.metadata["flag_only"] for field in fields if field.metadata.get("flag_only")}
 
 
-def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings with one dotted key for each value; an empty mapping is a value."""
+def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: str = "") -> dict[str, Any]:
+    """Nested settings with one dotted key for each value; an empty mapping is a value.
+
+    With ``config_class`` so is each mapping that is no dataclass there.
+    """
+    hints = get_type_hints(config_class) if config_class else {}
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        flat.update(dotted(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+        nested = isinstance(value, Mapping) and (dataclasses.is_dataclass(hints.get(key)) if config_class else value)
+        flat |= dotted(value, hints.get(key), f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return flat
 
 
@@ -248,7 +247,7 @@ def _resumed(config: Any, given: Namespace) -> Any:
     run_dir = Path(config.run_dir)
     saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
     mine = {name: getattr(config, name) for name in flag_only(type(config))}
-    now, before = dotted(to_dict(config)), dotted(to_dict(saved))
+    now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
     for key in dotted(given.as_dict()):
         if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(

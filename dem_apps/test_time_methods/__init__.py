@@ -26,12 +26,12 @@ class Row(NamedTuple):
 
 
 METHODS = {
-    "none": Row("none", "Unadapted", learns=False),
+    "none": Row("bn", "Unadapted", learns=False),
     "bn": Row("bn", "BatchStatistics", learns=False),
     "lab": Row("lab", "LabTransfer", learns=False),
     "tent": Row("tent", "Tent"),
     "eta": Row("eta", "ETA"),
-    "eata": Row("eata", "EATA"),
+    "eata": Row("eta", "EATA"),
     "sar": Row("sar", "SAR"),
     "deyo": Row("deyo", "DeYO"),
     "cotta": Row("cotta", "CoTTA"),

@@ -8,9 +8,6 @@ by the batch.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method
@@ -27,7 +24,9 @@ class BatchStatistics(Method):
         if not batch_norms(learner.network.model):
             raise InputError("method 'bn': the network has no batch norm, so there are no statistics to replace")
 
-    @torch.no_grad()
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """The network's logits."""
-        return learner.logits(images)
+
+class Unadapted(Method):
+    """Predict with stored statistics and the first weights, the control of every other method."""
+
+    parameters = None
+    batch_norm = "stored"

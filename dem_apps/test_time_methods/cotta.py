@@ -92,7 +92,7 @@ class CoTTA(Method):
         if not self._compared:
             self._compare(network, images)
         plain = network.logits(images, self.teacher)
-        learner.prepare(plain)
+        learner.prepare(plain.shape[1], plain.device)
         if not (self.scales or self.mirror):
             return plain
         if self.augment_below is not None:
@@ -105,10 +105,11 @@ class CoTTA(Method):
         for scale in self.scales or [1.0]:
             size = [max(1, round(side * scale)) for side in images.shape[2:]]
             sized = images if scale == 1.0 else interpolate(images, size, mode="bilinear", antialias=True)
-            views.append(self._fitting(network.logits(sized, self.teacher), plain))
-            if self.mirror:
-                mirrored = network.logits(sized.flip(3), self.teacher)
-                views.append(self._fitting(mirrored.flip(3) if mirrored.ndim == 4 else mirrored, plain))
+            for turned in (False, True)[: 1 + self.mirror]:
+                logits = network.logits(sized.flip(3) if turned else sized, self.teacher)
+                logits = logits.flip(3) if turned and logits.ndim == 4 else logits
+                fits = logits.shape == plain.shape
+                views.append(logits if fits else interpolate(logits, plain.shape[2:], mode="bilinear", antialias=True))
         return torch.stack(views).mean(0)
 
     def _compare(self, network: AdaptedNetwork, images: Tensor) -> None:
@@ -122,11 +123,6 @@ class CoTTA(Method):
                 "itself, and has to reach it by the module that torch passes"
             )
         self._compared = True
-
-    def _fitting(self, logits: Tensor, plain: Tensor) -> Tensor:
-        if logits.shape == plain.shape:
-            return logits
-        return interpolate(logits, plain.shape[2:], mode="bilinear", antialias=True)
 
     def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor | None) -> Tensor:
         """−Σ p_teacher log p per element, (B,) or (B, H, W)."""

@@ -1,16 +1,18 @@
-"""ETA: Tent on reliable, non-redundant elements (Niu et al., *Efficient Test-Time Model Adaptation without Forgetting*,
-ICML 2022, Sec. 4.1)."""
+"""ETA, Tent on reliable, non-redundant elements, and EATA, with a Fisher penalty (Niu et al., *Efficient Test-Time
+Model Adaptation without Forgetting*, ICML 2022)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dem_apps.errors import number, one_of
+from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.method import Method, check_images, fitted_mask
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
@@ -18,7 +20,7 @@ _SIMILARITY_AT_1000 = 0.05
 
 
 class ETA(Method):
-    """Tent on predictions with entropy below E₀ that differ from the earlier ones, weighed by exp(E₀ − H).
+    """Tent on predictions with entropy below E₀ that differ from the earlier ones, weighed by exp(E₀ − H) (Sec. 4.1).
 
     They differ where the cosine to the moving average of the predictions learnt from is below ε in magnitude (Eq. 5;
     from the second batch on). The average moves by a tenth of each batch's mean (Eq. 4).
@@ -70,3 +72,72 @@ class ETA(Method):
         if most is None:
             most = min(1.0, _SIMILARITY_AT_1000 * math.sqrt(1000 / judged.p.shape[1]))
         return reliable if most == 1.0 else reliable & (cosine.abs() < most)
+
+
+class EATA(ETA):
+    """ETA plus β Σ ω (θ − θ₀)², where ω is the Fisher information of each parameter on source images (Eq. 8, Eq. 9).
+
+    ω is the mean over the batches of the squared gradient of the cross-entropy with the network's own predictions, as
+    in the authors' code; it is computed when the adapter is made. It needs no labels.
+
+    Args:
+        source_images: batches of preprocessed images of the training's kind, without labels; some 2000 images in the
+            paper. ``()`` is for none: then this is ETA, unless a state with ω is loaded.
+        fisher_weight: β; 2000 in the authors' code, 1 with Adam on CIFAR-10.
+        filter_by, entropy_margin, similarity: as of :class:`ETA`.
+    """
+
+    def __init__(
+        self,
+        source_images: Iterable[Tensor] | None = None,
+        fisher_weight: float = 2000.0,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        similarity: float | None = None,
+    ) -> None:
+        super().__init__(filter_by, entropy_margin, similarity)
+        if source_images is None:
+            raise InputError(
+                "method 'eata': it needs source_images=, batches of images of the kind it was trained on, to know "
+                "which weights matter there; without any use 'eta', which is the rest of it"
+            )
+        self.fisher_weight = number("fisher_weight", fisher_weight, 0.0)
+        self.fisher: dict[str, Tensor] = {}
+        self._source_images: Iterable[Tensor] = source_images
+
+    def begin(self, learner: Learner) -> None:
+        """Compute ω."""
+        batches, given = 0, self._source_images
+        if isinstance(given, Tensor):
+            raise InputError("source_images: expected batches of images, got one tensor; pass a list with it inside")
+        for images in given:
+            check_images("source_images", images)
+            if not len(images):
+                continue
+            batches += 1
+            with learner.network.step():
+                logits = learner.logits(images)
+                learner.backward(nn.functional.cross_entropy(logits, logits.detach().argmax(1)))
+            for name, weight in learner.network.weights.items():
+                square = torch.zeros_like(weight) if weight.grad is None else weight.grad.square()
+                self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
+        if not batches and given != ():
+            raise InputError("source_images: there is no image in it (drop_last=True may drop all); () is for none")
+        self._source_images = ()
+        self.fisher = {name: total / batches for name, total in self.fisher.items()}
+        learner.reset()
+
+    def penalty(self, learner: Learner) -> Tensor | float:
+        """β Σ ω (θ − θ₀)²."""
+        weights, start = learner.network.weights, learner.network.start
+        parts = [(omega * (weights[name] - start[name]).square()).sum() for name, omega in self.fisher.items()]
+        return self.fisher_weight * torch.stack(parts).sum() if parts else 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The moving average and ω."""
+        return {**super().state_dict(), "fisher": self.fisher}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a :meth:`state_dict`."""
+        super().load_state_dict(state)
+        self.fisher = state["fisher"]

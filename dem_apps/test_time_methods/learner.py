@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,13 +14,13 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
-from dem_apps.reduction import class_weights, sums_in
-from dem_apps.test_time_methods.network import AdaptedNetwork, all_finite, check_finite
+from dem_apps.reduction import all_finite, class_weights, sums_in
+from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
 from dem_apps.test_time_methods.normalisation import batch_norms
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
-OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZERS = {"sgd": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 #: Where float16 computes, a loss is multiplied by the first of these under which no gradient overflows: float16 has no
 #: number below 6e-8, and a mean over a megapixel has such gradients.
@@ -79,22 +80,16 @@ class Learner:
             check_finite(
                 "a running statistic", *(each for layer in batch_norms(self.network.model) for each in layer.buffers())
             )
-        self.prepare(logits)
+        self.prepare(logits.shape[1], logits.device)
         return logits
 
-    def prepare(self, logits: Tensor) -> None:
-        """Once: build the objective for the logits' classes and device."""
+    def prepare(self, num_classes: int, device: torch.device) -> None:
+        """Once: the objective for so many classes, on the logits' device."""
         if self._prepared:
             return
-        if self.num_classes not in (None, logits.shape[1]):
-            raise InputError(
-                f"num_classes: {self.num_classes}, but the network's logits have {logits.shape[1]} classes"
-            )
-        self._build(logits.shape[1], logits.device)
-        self._prepared = True
-
-    def _build(self, num_classes: int, device: torch.device) -> None:
-        self.num_classes = num_classes
+        if self.num_classes not in (None, num_classes):
+            raise InputError(f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes")
+        self.num_classes, self._prepared = num_classes, True
         if self._objective is None:
             assert isinstance(self._objective_name, str)
             self._objective = build_objective(self._objective_name, num_classes, **self._objective_options)
@@ -206,8 +201,7 @@ class Learner:
         if state["num_classes"] is None:
             self._reset_objective()
         else:
-            if self._objective is None:
-                self._build(state["num_classes"], next(self.network.model.parameters()).device)
+            self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
             self.objective.load_state_dict(state["objective"])
         self.generator.set_state(state["generator"])
 
@@ -223,9 +217,5 @@ def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: f
                 f"steps, such as lambda parameters: torch.optim.SGD(parameters, lr=0.01), got {made or optimizer!r:.80}"
             )
         return made
-    one_of("optimizer", optimizer, OPTIMIZERS)
-    if not parameters:
-        return None
-    if optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
-    return (torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW)(parameters, lr=lr)
+    make: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
+    return make(parameters, lr=lr) if parameters else None

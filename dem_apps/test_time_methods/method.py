@@ -13,7 +13,7 @@ from dem_apps.test_time_methods.learner import Learner
 
 
 class Method:
-    """One way to adapt. A subclass defines :meth:`step`; its constructor's arguments are its options."""
+    """One way to adapt, by :meth:`step`. A subclass's constructor's arguments are its options."""
 
     #: Which parameters learn by default; None where nothing learns.
     parameters: ClassVar[str | None] = "normalisation"
@@ -25,12 +25,13 @@ class Method:
     def begin(self, learner: Learner) -> None:
         """Called once, before the first batch."""
 
+    @torch.no_grad()
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """Learn from a batch, and return its logits of before the update, (B, C) or (B, C, H, W).
+        """Learn from a batch (here: nothing), and return its logits of before the update, (B, C) or (B, C, H, W).
 
         The mask is boolean, (B,) or (B, H, W) as the logits or the images; False elements count nowhere.
         """
-        raise NotImplementedError
+        return learner.logits(images)
 
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
         """Logits without learning."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -17,8 +17,8 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, warn
-from dem_apps.reduction import sums_in
-from dem_apps.test_time_methods.normalisation import BATCH_NORM, Modes, affine_parameters, own_statistics, set_modes
+from dem_apps.reduction import all_finite
+from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_parameters, flags_of, own_statistics, set_modes
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
@@ -60,13 +60,6 @@ def check_finite(what: str, *values: Tensor) -> None:
             f"{what} is NaN or infinite: the images or the network's weights are, or lr is too high; no weight was "
             "changed by this batch, and reset() goes back to the first weights"
         )
-
-
-def all_finite(values: Iterable[Tensor]) -> bool:
-    """Whether no value is NaN or infinite; the device is waited for once."""
-    numbers = [value.detach() for value in values if value.is_floating_point() and value.numel()]
-    found = [torch.linalg.vector_norm(each, torch.inf).to(numbers[0].device, sums_in(numbers[0])) for each in numbers]
-    return not found or bool(torch.stack(found).isfinite().all())
 
 
 def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
@@ -122,7 +115,7 @@ class AdaptedNetwork:
         self._next = self._resting  #: which statistics the next forward takes
         own = {id(each) for each in self.learning.values()}
         self._fixed = [(id(each), each._version) for each in model.parameters() if id(each) not in own]
-        self._modes = Modes(model)
+        self._flags = flags_of(model)
         self.freeze()
         #: What the optimiser moves: the parameters that learn, or their float32 copies, see :func:`in_float32`.
         self.weights = in_float32(self.learning)
@@ -246,7 +239,8 @@ class AdaptedNetwork:
 
     def close(self) -> None:
         """Restore the flags of layers and parameters; the weights stay adapted."""
-        self._modes.restore()
+        for owner, flag, value in self._flags:
+            setattr(owner, flag, value)
 
     def state_dict(self) -> dict[str, Any]:
         """The current and the first values."""

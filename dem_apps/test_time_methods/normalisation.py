@@ -47,22 +47,13 @@ def set_modes(model: nn.Module, batch_norm: str) -> None:
         layer.track_running_stats = batch_norm == "moving" and layer.running_mean is not None
 
 
-class Modes:
-    """The flags of a network's layers and parameters, to be restored."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._training = [(module, module.training) for module in nn.Module.modules(model)]
-        self._tracking = [(layer, layer.track_running_stats) for layer in batch_norms(model)]
-        self._learning = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-
-    def restore(self) -> None:
-        """Restore ``training``, ``track_running_stats`` and ``requires_grad``."""
-        for module, training in self._training:
-            module.training = training
-        for layer, tracking in self._tracking:
-            layer.track_running_stats = tracking
-        for parameter, learning in self._learning:
-            parameter.requires_grad_(learning)
+def flags_of(model: nn.Module) -> list[tuple[Any, str, bool]]:
+    """The flags of a network's layers and parameters, to be restored by ``setattr``."""
+    return [
+        *((module, "training", module.training) for module in nn.Module.modules(model)),
+        *((layer, "track_running_stats", layer.track_running_stats) for layer in batch_norms(model)),
+        *((parameter, "requires_grad", parameter.requires_grad) for parameter in model.parameters()),
+    ]
 
 
 def mixed(
@@ -95,38 +86,29 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     With a share of 1 a layer is in ``train()`` mode, and the gradient flows through the statistics, as in Tent; a
     mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.
     """
+    share = BATCH_SHARE if bn_alpha is None else bn_alpha
+    stored: dict[Any, tuple[Tensor, Tensor]] = {}  # of the layers that run
+
+    @torch.no_grad()
+    def mix(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        features = [*inputs, *named.values()][0]
+        single = features.numel() <= features.shape[1]
+        layer.training = share == 1.0 and not single
+        if share not in (0.0, 1.0) and not single:
+            stored[layer] = layer.running_mean, layer.running_var
+            layer.running_mean, layer.running_var = mixed(*stored[layer], *moments(features), share)
+
+    def put_back(layer: Any, _inputs: Any, _output: Any) -> None:
+        layer.training = False
+        if layer in stored:
+            layer.running_mean, layer.running_var = stored.pop(layer)
+
     handles = []
     for layer in tracking(model):
-        mixture = _Mixture(BATCH_SHARE if bn_alpha is None else bn_alpha)
-        handles.append(layer.register_forward_pre_hook(mixture.mix, with_kwargs=True))
-        handles.append(layer.register_forward_hook(mixture.put_back, always_call=True))
+        handles.append(layer.register_forward_pre_hook(mix, with_kwargs=True))
+        handles.append(layer.register_forward_hook(put_back, always_call=True))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-class _Mixture:
-    """One layer's mixture while it runs."""
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self.stored: tuple[Tensor, Tensor] | None = None
-
-    @torch.no_grad()
-    def mix(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        features = [*inputs, *named.values()][0]
-        single = features.numel() <= features.shape[1]
-        layer.training = self.share == 1.0 and not single
-        if self.share in (0.0, 1.0) or single:
-            return
-        mean, variance = moments(features)
-        self.stored = layer.running_mean, layer.running_var  # type: ignore[assignment]
-        layer.running_mean, layer.running_var = mixed(*self.stored, mean, variance, self.share)  # type: ignore
-
-    def put_back(self, layer: nn.Module, _inputs: Any, _output: Any) -> None:
-        layer.training = False
-        if self.stored is not None:
-            layer.running_mean, layer.running_var = self.stored
-            self.stored = None

@@ -41,9 +41,3 @@ def import_modules(names: Sequence[str], flag: str) -> None:
         except (Exception, SystemExit) as error:  # the module's own code may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{flag}: {name} cannot be imported ({reason})") from error
-
-
-def load(path: str) -> Any:
-    """The object at ``module:name``."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)

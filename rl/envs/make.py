@@ -9,6 +9,7 @@ which the sums of a running variance overflow.
 from __future__ import annotations
 
 import copy
+import pkgutil
 import re
 import traceback
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
 from rl.envs.families import WRAPPERS, family_of, own_id
-from rl.envs.family import import_modules, load
+from rl.envs.family import import_modules
 from rl.fast.compact_normalize import CompactNormalize
 
 #: Of SB3's NatureCNN.
@@ -59,10 +60,10 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
     if family.innermost is not None:
-        env = load(family.innermost)(env)
+        env = pkgutil.resolve_name(family.innermost)(env)
     for name, arguments in wrappers:
         try:
-            env = load(WRAPPERS[name])(env, **arguments)
+            env = pkgutil.resolve_name(WRAPPERS[name])(env, **arguments)
         except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
     space, actions = env.observation_space, env.action_space
@@ -301,7 +302,7 @@ def check_env_id(env_id: str) -> None:
         module, _, register = family.module.partition(":")
         import_modules([module], where)
         if register:
-            load(family.module)()
+            pkgutil.resolve_name(family.module)()
     if name in gym.registry:
         return
     hint = f"{nearest(name, gym.registry)}; --import MODULE registers your own, as does --env MODULE:{name}"

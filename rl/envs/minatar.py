@@ -40,29 +40,7 @@ MINATAR = Family(
     prefixes=("MinAtar/",),
     module="minatar.gym:register_envs",
     innermost="rl.envs.minatar:SeededGame",
-    # the Zoo's entry for Atari with a step size for a small network; not tuned
-    hyperparameters={
-        "ppo": {
-            "env_wrapper": "gymnasium.wrappers.FlattenObservation",
-            "normalize": "dict(norm_obs=False, norm_reward=True)",
-            "n_envs": 8,
-            "n_timesteps": 1e6,
-            "policy": "MlpPolicy",
-            "n_steps": 128,
-            "batch_size": 256,
-            "n_epochs": 4,
-            "gamma": 0.99,
-            "gae_lambda": 0.95,
-            "learning_rate": "lin_1e-3",
-            "clip_range": 0.2,
-        },
-        "a2c": {
-            "env_wrapper": "gymnasium.wrappers.FlattenObservation",
-            "n_envs": 8,
-            "n_timesteps": 1e6,
-            "policy": "MlpPolicy",
-        },
-    },
+    entry_of="MinAtar/Breakout-v1",
     # ten times the mean return of random actions over 300 episodes (Freeway: 24 episodes): 0.50, 0.41, 0.25, 0.09, 4.2
     goals={
         "MinAtar/Asterix-": 5.0,

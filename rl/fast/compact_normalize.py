@@ -23,8 +23,7 @@ class CompactNormalize(VecNormalize):
     def __init__(self, venv: VecEnv, gamma: float) -> None:
         #: (D,) indices of the columns in use, rising.
         self.columns = np.arange(0)
-        self._mean, self._var = np.empty(0), np.empty(0)
-        self._unused_var, self._count = 1.0, 0.0
+        self._moments, self._unused_var = RunningMeanStd(), 1.0  # of these columns; the variance of all others
         self._bits = np.dtype(f"u{np.dtype(venv.observation_space.dtype).itemsize}")
         super().__init__(venv, gamma=gamma)
 
@@ -34,13 +33,12 @@ class CompactNormalize(VecNormalize):
         running = RunningMeanStd()
         running.mean = np.zeros(self.observation_space.shape or ())
         running.var = np.full(self.observation_space.shape or (), self._unused_var)
-        running.mean[self.columns], running.var[self.columns] = self._mean, self._var
-        running.count = self._count
+        running.mean[self.columns], running.var[self.columns] = self._moments.mean, self._moments.var
+        running.count = self._moments.count
         return running
 
     @obs_rms.setter
     def obs_rms(self, running: Any) -> None:
-        self._count = float(running.count)
         # a column that was 0 throughout has the smallest variance that is possible after so many observations
         still = running.mean == 0
         self._unused_var = float(running.var[still].min()) if still.any() else 1.0
@@ -55,7 +53,8 @@ class CompactNormalize(VecNormalize):
 
     def _select(self, running: RunningMeanStd) -> None:
         """What depends on :attr:`columns`."""
-        self._mean, self._var = running.mean[self.columns], running.var[self.columns]
+        self._moments.mean, self._moments.var = running.mean[self.columns], running.var[self.columns]
+        self._moments.count = float(running.count)
         self._unused_bits = np.full(running.mean.shape, np.iinfo(self._bits).max, self._bits)
         self._unused_bits[self.columns] = 0
 
@@ -114,11 +113,17 @@ class CompactNormalize(VecNormalize):
         self._take_into_use(observations)
         compact = observations.take(self.columns, axis=1)  # an index would give another order in memory
         if self.training and self.norm_obs:
-            self._update(compact)
+            mean, var, batch = _moments(compact)
+            self._unused_var = self._unused_var * self._moments.count / (self._moments.count + batch)
+            self._moments.update_from_moments(mean, var, batch)
+        return self.scaled(compact)
+
+    def scaled(self, compact: np.ndarray) -> np.ndarray:
+        """The columns in use, (N, D), normalised; the statistics stand still."""
         if not self.norm_obs:
             return compact
-        scaled = compact - self._mean
-        scaled /= np.sqrt(self._var + self.epsilon)
+        scaled = compact - self._moments.mean
+        scaled /= np.sqrt(self._moments.var + self.epsilon)
         return np.clip(scaled, -self.clip_obs, self.clip_obs, out=scaled).astype(np.float32)
 
     def _take_into_use(self, observations: np.ndarray) -> None:
@@ -127,16 +132,6 @@ class CompactNormalize(VecNormalize):
         bits &= self._unused_bits
         if bits.any():
             self.use_columns(np.flatnonzero(bits))
-
-    def _update(self, compact: np.ndarray) -> None:
-        """The running moments with one more batch, in the order of operations that RunningMeanStd has."""
-        mean, var, batch = _moments(compact)
-        count, total = self._count, self._count + batch
-        delta = mean - self._mean
-        self._mean = self._mean + delta * batch / total
-        self._var = (self._var * count + var * batch + np.square(delta) * count * batch / total) / total
-        self._unused_var = self._unused_var * count / total
-        self._count = batch + count
 
 
 def widened(values: np.ndarray, columns: np.ndarray, more_columns: np.ndarray) -> np.ndarray:

@@ -44,7 +44,10 @@ class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
         self.observation_space = spaces.Box(0, 255, self._stock.observation_space.shape, np.float32)
         self._image_size = int(np.prod(env.observation_space["image"].shape))  # type: ignore[index]
         self._missions: dict[str, np.ndarray] = {}
-        use_fast_view(env)
+        inner: Any = env.unwrapped
+        own = [getattr(type(inner), name, None) for name in ("gen_obs", "gen_obs_grid")]
+        if own == [MiniGridEnv.gen_obs, MiniGridEnv.gen_obs_grid]:  # no view of its own
+            inner.gen_obs = functools.partial(_observation, inner, _Cells())
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         """Step with the action as Python's int, which MiniGrid compares with its names of actions several times."""
@@ -58,18 +61,6 @@ class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
         flat = self._missions[mission].copy()
         flat[: self._image_size] = observation["image"].ravel()
         return flat
-
-
-def use_fast_view(env: gym.Env) -> bool:
-    """Give a MiniGrid environment the fast view; False, and nothing is changed, where it has a view of its own."""
-    inner = env.unwrapped
-    if not isinstance(inner, MiniGridEnv):
-        return False
-    own = type(inner)
-    if own.gen_obs is not MiniGridEnv.gen_obs or own.gen_obs_grid is not MiniGridEnv.gen_obs_grid:
-        return False
-    inner.gen_obs = functools.partial(_observation, inner, _Cells())  # type: ignore[method-assign]
-    return True
 
 
 def _observation(env: MiniGridEnv, cells: _Cells) -> dict[str, Any]:

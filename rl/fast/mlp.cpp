@@ -50,6 +50,14 @@ void tile(int64_t inner, Matrix a, const float* panel, const float* bias, float*
     }
 }
 
+// As tile, of 1 to MOST rows.
+template <int MOST, class... Arguments>
+void tile_of(int64_t rows, Arguments... arguments) {
+    if constexpr (MOST > 1)
+        if (rows < MOST) return tile_of<MOST - 1>(rows, arguments...);
+    tile<MOST>(arguments...);
+}
+
 // c (rows × columns, one row after the other) = a · b, plus bias in each row where there is one.
 void multiply(int64_t rows, int64_t columns, int64_t inner, Matrix a, Matrix b, const float* bias, float* c) {
     static thread_local std::vector<float> panel;
@@ -71,16 +79,7 @@ void multiply(int64_t rows, int64_t columns, int64_t inner, Matrix a, Matrix b, 
             const Matrix part{a.at + row * a.row_stride, a.row_stride, a.column_stride};
             const float* shift = bias ? bias + first : nullptr;
             float* out = c + row * columns + first;
-            switch (std::min(TILE, rows - row)) {
-                case 8: tile<8>(inner, part, panel.data(), shift, out, columns, width); break;
-                case 7: tile<7>(inner, part, panel.data(), shift, out, columns, width); break;
-                case 6: tile<6>(inner, part, panel.data(), shift, out, columns, width); break;
-                case 5: tile<5>(inner, part, panel.data(), shift, out, columns, width); break;
-                case 4: tile<4>(inner, part, panel.data(), shift, out, columns, width); break;
-                case 3: tile<3>(inner, part, panel.data(), shift, out, columns, width); break;
-                case 2: tile<2>(inner, part, panel.data(), shift, out, columns, width); break;
-                default: tile<1>(inner, part, panel.data(), shift, out, columns, width);
-            }
+            tile_of<TILE>(std::min(TILE, rows - row), inner, part, panel.data(), shift, out, columns, width);
         }
     }
 }
@@ -243,24 +242,17 @@ void ppo_loss(int64_t rows, int64_t actions, const float* logits, const float* v
     for (int64_t i = 0; i < 5; ++i) losses[i] /= rows;
 }
 
-// clip_grad_norm_ and Adam.step; `steps` counts this one. The gradient is left clipped.
+// Adam.step of the gradient times `scale`, which it is left as; `steps` counts this one.
 void adam_step(int64_t count, float* __restrict weights, float* __restrict gradient, float* __restrict first,
                float* __restrict second, double steps, double rate, double beta1, double beta2, double epsilon,
-               double max_norm) {
-    const int64_t whole = count - count % 16;
-    double parts[16] = {}, squares = 0.0;  // side by side, for one sum would wait for each addition
-    for (int64_t begin = 0; begin < whole; begin += 16)
-        for (int64_t i = 0; i < 16; ++i) parts[i] += static_cast<double>(gradient[begin + i]) * gradient[begin + i];
-    for (int64_t i = whole; i < count; ++i) parts[i - whole] += static_cast<double>(gradient[i]) * gradient[i];
-    for (const double part : parts) squares += part;
-    const double norm = std::sqrt(squares);
-    const float scale = norm + 1e-6 > max_norm ? static_cast<float>(max_norm / (norm + 1e-6)) : 1.0f;
+               double clip) {
     // 1 − β from the doubles: 1 − 0.999f is off by 1e-5 of itself
     const float new1 = static_cast<float>(1.0 - beta1), new2 = static_cast<float>(1.0 - beta2);
     const float b2 = static_cast<float>(beta2);
     const float size = static_cast<float>(rate / (1.0 - std::pow(beta1, steps)));
     const float correction = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, steps)));
-    const float eps = static_cast<float>(epsilon);
+    const float eps = static_cast<float>(epsilon), scale = static_cast<float>(clip);
+    const int64_t whole = count - count % 8;
     const auto move = [&](int64_t i) {
         const float g = gradient[i] * scale;
         gradient[i] = g;

@@ -163,13 +163,13 @@ class Network:
 
     def step(self, max_norm: float) -> None:
         """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
+        norm = torch.linalg.vector_norm(self.gradient).item()
+        scale = max_norm / (norm + 1e-6) if norm + 1e-6 > max_norm else 1.0
         if self.kernel is not None:
             self._steps += 1
-            self.kernel.adam_step(*self._places, self._steps.item(), *self._rates, max_norm)
+            self.kernel.adam_step(*self._places, self._steps.item(), *self._rates, scale)
             return
-        norm = torch.linalg.vector_norm(self.gradient).item()
-        if norm + 1e-6 > max_norm:
-            self.gradient.mul_(max_norm / (norm + 1e-6))
+        self.gradient.mul_(scale)
         adam(
             [self.weights], [self.gradient], [self._moments[0]], [self._moments[1]], [], [self._steps],
             fused=True, amsgrad=False, maximize=False, weight_decay=0.0, **self._settings,

@@ -7,6 +7,7 @@ leave policy, optimiser and normalisation as SB3 would. After 320 updates weight
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,11 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps import EntropyObjective
-from dem_apps.fused.numpy_objective import by_equations, entropy_gradient
+from dem_apps.fused.numpy_objective import by_equations, entropy_gradient, log_softmax
 from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.numpy_mlp import Network, drawn, why_no_network
-from rl.fast.update import RolloutBatch, Settings, Term, UpdateStats, ppo_update
+from rl.fast.update import RolloutBatch, Settings, Term, ppo_update
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
-from rl.hook.complexity import log_softmax
 
 
 class FastPPO(PPO):
@@ -57,7 +57,8 @@ class FastPPO(PPO):
         self.policy.set_training_mode(False)
         rollout_buffer.reset()
         callback.on_rollout_start()
-        columns = _columns(env)
+        compact = _compact(env)
+        columns = compact.columns
         network = Network(self.policy, columns)
         obs = self._last_obs.take(columns, axis=1)
         stored = np.zeros((n_rollout_steps, *obs.shape), np.float32)
@@ -66,16 +67,16 @@ class FastPPO(PPO):
             # before the step, for an environment may write into the arrays that it has returned
             stored[step] = obs
             rollout_buffer.episode_starts[step] = self._last_episode_starts
-            new_obs, rewards, dones, infos = _step(env, actions)
+            new_obs, rewards, dones, infos = compact.step_compact(actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             if not callback.on_step():
-                self._last_obs = _whole(env, widened(obs, columns, _columns(env)))
+                self._last_obs = compact.expand(widened(obs, columns, compact.columns))
                 return False
             self._update_info_buffer(infos, dones)
             if new_obs.shape[1] > len(columns):  # a column has come into use
-                stored = widened(stored, columns, _columns(env))
-                columns = _columns(env)
+                stored = widened(stored, columns, compact.columns)
+                columns = compact.columns
                 network = Network(self.policy, columns)
             if dones.any():
                 self._bootstrap(network, columns, rewards, dones, infos)
@@ -83,7 +84,7 @@ class FastPPO(PPO):
             rollout_buffer.rewards[step] = rewards
             rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
             obs, self._last_episode_starts = new_obs, dones
-        self._last_obs = _whole(env, obs)
+        self._last_obs = compact.expand(obs)
         rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = stored, n_rollout_steps, True
         rollout_buffer.compute_returns_and_advantage(torch.from_numpy(network.critic(obs)[:, 0]), dones)
         callback.update_locals(locals())
@@ -99,13 +100,17 @@ class FastPPO(PPO):
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         settings = self._settings()
-        network = Network(self.policy, _columns(self.env), with_adam=True)
-        stats = ppo_update(network, _samples(self.rollout_buffer), settings, _term(self.policy))
+        network = Network(self.policy, _compact(self.env).columns, with_adam=True)
+        epochs = ppo_update(network, _samples(self.rollout_buffer), settings, _term(self.policy))
         network.write_back()
-        self._n_updates += stats.epochs
+        self._n_updates += len(epochs)
+        every = {name: [figures[name] for epoch in epochs for figures in epoch] for name in epochs[-1][-1]}
+        entropies = every.pop("entropy")
         if isinstance(self.policy, EntropyObjectivePolicy):
-            self.policy.entropy_totals += (sum(stats.terms), sum(stats.entropies), len(stats.terms))
-        self._log(stats, settings)
+            self.policy.entropy_totals += (-sum(every["entropy_loss"]), sum(entropies), len(entropies))
+        # as in SB3, approx_kl is that of the last epoch and loss that of the last minibatch
+        every |= {"approx_kl": [figures["approx_kl"] for figures in epochs[-1]], "loss": every["loss"][-1:]}
+        self._log({name: np.mean(values) for name, values in every.items()}, settings)
 
     def _bootstrap(
         self, network: Network, columns: np.ndarray, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
@@ -122,24 +127,15 @@ class FastPPO(PPO):
         progress = self._current_progress_remaining
         return Settings(**{name: value(progress) if callable(value) else value for name, value in given.items()})
 
-    def _log(self, stats: UpdateStats, settings: Settings) -> None:
-        """Under SB3's names; approx_kl is that of the last epoch, as there."""
-        buffer = self.rollout_buffer
-        figures = {
-            "entropy_loss": -np.mean(stats.terms),
-            "policy_gradient_loss": np.mean(stats.policy_losses),
-            "value_loss": np.mean(stats.value_losses),
-            "approx_kl": np.mean(stats.divergences[-1]),
-            "clip_fraction": np.mean(stats.clip_fractions),
-            "loss": stats.loss,
-            "explained_variance": explained_variance(buffer.values.flatten(), buffer.returns.flatten()),
-            "clip_range": settings.clip_range,
-        }
-        for name, value in figures.items():
+    def _log(self, means: dict[str, Any], settings: Settings) -> None:
+        """Under SB3's names."""
+        values, returns = self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()
+        means |= {"explained_variance": explained_variance(values, returns), "clip_range": settings.clip_range}
+        if settings.clip_range_vf is not None:
+            means["clip_range_vf"] = settings.clip_range_vf
+        for name, value in means.items():
             self.logger.record(f"train/{name}", value)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        if settings.clip_range_vf is not None:
-            self.logger.record("train/clip_range_vf", settings.clip_range_vf)
 
 
 def _term(policy: ActorCriticPolicy) -> Term:
@@ -159,6 +155,7 @@ def _samples(buffer: RolloutBuffer) -> RolloutBatch:
     """The rollout, one environment after the other as in SB3."""
     names = ("observations", "actions", "values", "log_probs", "advantages", "returns")
     flat = {name: buffer.swap_and_flatten(getattr(buffer, name)) for name in names}
+    flat["actions"] = flat["actions"].astype(np.int64)
     return RolloutBatch(flat.pop("observations"), **{name: array[:, 0] for name, array in flat.items()})
 
 
@@ -169,19 +166,9 @@ def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return actions, network.critic(obs)[:, 0], log_p[np.arange(len(actions)), actions]
 
 
-def _step(env: VecEnv, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-    """``env.step`` with the columns in use."""
+def _compact(env: VecEnv) -> Any:
+    """An environment that steps in the columns in use; outside of a CompactNormalize these are all."""
     if isinstance(env, CompactNormalize):
-        return env.step_compact(actions)
-    observations, rewards, dones, infos = env.step(actions)
-    assert isinstance(observations, np.ndarray)
-    return observations, rewards, dones, infos
-
-
-def _columns(env: VecEnv) -> np.ndarray:
-    """Indices of the observations' columns in use."""
-    return env.columns if isinstance(env, CompactNormalize) else np.arange(env.observation_space.shape[0])  # type: ignore[index]
-
-
-def _whole(env: VecEnv, obs: np.ndarray) -> np.ndarray:
-    return env.expand(obs) if isinstance(env, CompactNormalize) else obs
+        return env
+    columns = np.arange(env.observation_space.shape[0])  # type: ignore[index]
+    return SimpleNamespace(columns=columns, step_compact=env.step, expand=lambda observations: observations)

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from dem_apps.fused.build_kernel import address
+from dem_apps.fused.numpy_objective import log_softmax
 from rl.fast.numpy_mlp import Network
-from rl.hook.complexity import log_softmax
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
@@ -24,10 +24,10 @@ Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, n
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """A rollout or a part of it; float32 but for the actions."""
+    """A rollout or a part of it, contiguous; float32 but for the actions."""
 
     observations: np.ndarray  # (N, D)
-    actions: np.ndarray  # (N,) whole numbers
+    actions: np.ndarray  # (N,) int64
     values: np.ndarray  # (N,) when the action was taken, as all of the rest
     log_probs: np.ndarray
     advantages: np.ndarray
@@ -72,55 +72,35 @@ class Losses:
     by_values: np.ndarray  # (B,) gradient of the values' loss, with its weight
 
 
-@dataclass
-class UpdateStats:
-    """What the update logs, one value per minibatch."""
-
-    policy_losses: list[float]
-    value_losses: list[float]
-    clip_fractions: list[float]
-    divergences: list[list[float]]  # per epoch
-    terms: list[float]
-    entropies: list[float]
-    epochs: int = 0
-    loss: float = 0.0
+#: What a minibatch logs, under SB3's names, and its entropy.
+Figures = dict[str, float]
 
 
-def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term: Term) -> UpdateStats:
-    """Train the network on a rollout, ``settings.n_epochs`` times over."""
-    stats = UpdateStats([], [], [], [], [], [])
+def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term: Term) -> list[list[Figures]]:
+    """Train the network on a rollout, ``settings.n_epochs`` times over; the figures of each epoch's minibatches."""
+    epochs: list[list[Figures]] = []
     with torch.no_grad():
         for _ in range(settings.n_epochs):
-            stats.divergences.append([])
-            stats.epochs += 1
+            epochs.append([])
             for batch in samples.minibatches(settings.batch_size):
-                if not _gradient(network, batch, settings, term, stats):
-                    return stats
+                logits, values = network.actor(batch.observations), network.critic(batch.observations)[:, 0]
+                if network.kernel is None:
+                    losses = ppo_losses(logits, values, batch, settings)
+                else:
+                    losses = kernel_losses(network.kernel, logits, values, batch, settings)
+                value, by_logits = term(logits, losses.log_p, losses.p, losses.entropy)
+                epochs[-1].append({
+                    "policy_gradient_loss": losses.policy, "value_loss": losses.value, "entropy_loss": -value,
+                    "clip_fraction": losses.clip_fraction, "approx_kl": losses.divergence,
+                    "loss": losses.policy - settings.ent_coef * value + settings.vf_coef * losses.value,
+                    "entropy": losses.mean_entropy,
+                })  # fmt: skip
+                if settings.target_kl is not None and losses.divergence > 1.5 * settings.target_kl:
+                    return epochs  # the policy has moved too far
+                network.actor.backward(losses.by_logits - np.float32(settings.ent_coef) * by_logits)
+                network.critic.backward(losses.by_values[:, None])
                 network.step(settings.max_grad_norm)
-    return stats
-
-
-def _gradient(network: Network, batch: RolloutBatch, settings: Settings, term: Term, stats: UpdateStats) -> bool:
-    """Fill the network's gradient from one minibatch; False, and no gradient, where the policy has moved too far."""
-    logits, values = network.actor(batch.observations), network.critic(batch.observations)[:, 0]
-    if network.kernel is None:
-        losses = ppo_losses(logits, values, batch, settings)
-    else:
-        losses = kernel_losses(network.kernel, logits, values, batch, settings)
-    value, by_logits = term(logits, losses.log_p, losses.p, losses.entropy)
-
-    stats.policy_losses.append(losses.policy)
-    stats.value_losses.append(losses.value)
-    stats.clip_fractions.append(losses.clip_fraction)
-    stats.divergences[-1].append(losses.divergence)
-    stats.terms.append(value)
-    stats.entropies.append(losses.mean_entropy)
-    stats.loss = losses.policy - settings.ent_coef * value + settings.vf_coef * losses.value
-    if settings.target_kl is not None and losses.divergence > 1.5 * settings.target_kl:
-        return False
-    network.actor.backward(losses.by_logits - np.float32(settings.ent_coef) * by_logits)
-    network.critic.backward(losses.by_values[:, None])
-    return True
+    return epochs
 
 
 def kernel_losses(
@@ -133,16 +113,13 @@ def kernel_losses(
     made = np.empty(3 * wide + 2 * rows, np.float32)
     begin = address(made)
     places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
-    given = [
-        np.ascontiguousarray(array, np.float32)
-        for array in (batch.values, batch.log_probs, batch.advantages, batch.returns)
-    ]
-    outputs = np.ascontiguousarray(logits), np.ascontiguousarray(values)
-    actions = np.ascontiguousarray(batch.actions, np.int64)
+    floats = (logits, values, batch.values, batch.log_probs, batch.advantages, batch.returns)
+    given = [np.ascontiguousarray(array, np.float32) for array in floats]
+    given.insert(2, np.ascontiguousarray(batch.actions, np.int64))
     clip_values = -1.0 if settings.clip_range_vf is None else settings.clip_range_vf
     kernel.ppo_loss(
-        rows, number, *map(address, outputs), address(actions), *map(address, given), settings.normalize_advantage,
-        settings.clip_range, clip_values, settings.vf_coef, *places, address(losses),
+        rows, number, *map(address, given), settings.normalize_advantage, settings.clip_range, clip_values,
+        settings.vf_coef, *places, address(losses),
     )  # fmt: skip
     tables = made[: 3 * wide].reshape(3, rows, number)
     columns = made[3 * wide :].reshape(2, rows)

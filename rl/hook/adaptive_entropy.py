@@ -15,9 +15,8 @@ from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
 from dem_apps.errors import InputError
-from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient
+from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient, log_softmax
 from dem_apps.objective import Batch, EntropyObjective
-from rl.hook.complexity import log_softmax
 
 #: By which the coefficient rises or falls per minibatch, and what it reaches at most; the least is 0.
 STEP, MOST = 0.05, 100.0

@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, one_of
 from rl.hook import contrib
 from rl.hook.adaptive_entropy import AdaptiveEntropy
 from rl.hook.complexity import Complexity
@@ -80,7 +80,11 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
             "with_entropy_objective: supports PPO and A2C of stable_baselines3, MaskablePPO and RecurrentPPO of "
             f"sb3_contrib, not {name}"
         )
-    _check_objective(objective, options)
+    one_of("objective", objective, (*OBJECTIVE_NAMES, *POLICY_TERMS, NONE))
+    if objective != NONE:
+        build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
+    elif options:
+        raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
     return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, *options.items())
 
 
@@ -297,18 +301,6 @@ def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
     if name not in POLICY_TERMS:
         return build_objective(name, num_classes=num_classes, **options)
     return POLICY_TERMS[name](num_classes, **options)
-
-
-def _check_objective(objective: str, options: dict[str, Any]) -> None:
-    known = (*OBJECTIVE_NAMES, *POLICY_TERMS, NONE)
-    if objective not in known:
-        raise InputError(
-            f"unknown entropy objective '{objective}'{nearest(objective, known)}; known are {', '.join(known)}"
-        )
-    if objective == NONE and options:
-        raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
-    if objective != NONE:
-        build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
 
 
 @torch.no_grad()

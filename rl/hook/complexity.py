@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
-from dem_apps.fused.numpy_objective import NumpyForm
+from dem_apps.fused.numpy_objective import NumpyForm, log_softmax
 from dem_apps.objective import Batch, EntropyObjective
 
 
@@ -49,11 +49,3 @@ def mean_and_gradient(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndar
     disequilibrium = np.maximum(squares - np.float32(1 / p.shape[1]), 0)
     gradient = p * (2 * entropy * (p - squares) - disequilibrium * (log_p + entropy))
     return float((entropy * disequilibrium).mean(dtype=np.float64)), gradient / np.float32(len(p))
-
-
-def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and probabilities of logits (B, C)."""
-    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    total = np.add.reduce(exponentials, axis=1, keepdims=True)
-    return shifted - np.log(total), exponentials / total

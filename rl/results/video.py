@@ -28,16 +28,6 @@ _FRAME, _LAST = 200, 8
 _PICTURE, _PANEL, _TOP = 360, 360, 76
 
 
-def check_video_file(file: Path) -> None:
-    """Refuse early, as an InputError, what would make :func:`record_episodes` fail after all the work."""
-    if file.suffix != ".gif":
-        raise InputError(f"--video: expected a file ending in .gif, got {file}")
-    if file.exists():
-        raise InputError(f"--video: {file} exists already; name another file")
-    if not file.parent.is_dir():
-        raise InputError(f"--video: the folder {file.parent} does not exist")
-
-
 def record_episodes(
     model: OnPolicyAlgorithm, env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None
 ) -> None:

@@ -11,7 +11,7 @@ from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.runtime.checkpoint import all_finite
+from dem_apps.reduction import all_finite
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest

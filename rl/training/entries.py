@@ -168,7 +168,7 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
 def parsed_expression(key: str, text: str) -> Any:
     """The value of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`; else an InputError."""
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
+        return ast.literal_eval(_Literals().visit(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         given = text if len(text) <= 200 else f"{text[:200]}…"
         raise InputError(
@@ -177,20 +177,13 @@ def parsed_expression(key: str, text: str) -> Any:
         ) from error
 
 
-def _value(node: ast.expr | None) -> Any:
-    if isinstance(node, ast.List):
-        return [_value(item) for item in node.elts]
-    if isinstance(node, ast.Tuple):
-        return tuple(_value(item) for item in node.elts)
-    if isinstance(node, ast.Dict):
-        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True)}
-    if (
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "dict"
-        and not node.args
-        and all(k.arg for k in node.keywords)
-    ):
-        return {keyword.arg: _value(keyword.value) for keyword in node.keywords}
-    if isinstance(node, ast.Attribute) and node.attr in NAMES:
-        return NAMES[node.attr]
-    return ast.literal_eval(node)  # type: ignore[arg-type]  # a ValueError for None
+class _Literals(ast.NodeTransformer):
+    """``dict(…)`` becomes ``{…}``, and a name of :data:`NAMES` what it stands for; all else stays."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if ast.unparse(node.func) == "dict" and not node.args and all(k.arg for k in node.keywords):
+            return ast.Dict([ast.Constant(k.arg) for k in node.keywords], [self.visit(k.value) for k in node.keywords])
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return ast.Constant(NAMES[node.attr]) if node.attr in NAMES else node  # type: ignore[arg-type]

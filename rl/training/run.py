@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_metrics
-from dem_apps.runtime.settings import to_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, evaluation_length
@@ -95,7 +95,7 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
     env = config.env.replace("/", "-").replace(":", "-")
     path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
     info = described_metrics(_in_words(config))
-    return RunFolder.create(path, to_dict(config), config.seed, config.device, info)
+    return RunFolder.create(path, asdict(config), config.seed, config.device, info)
 
 
 def _in_words(config: TrainConfig) -> str:

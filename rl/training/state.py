@@ -96,10 +96,7 @@ def _running(envs: VecNormalize) -> dict[str, Any]:
 def _statistics(running: Any) -> dict[str, Any]:
     if isinstance(running, dict):  # one per key of the observations
         return {key: _statistics(part) for key, part in running.items()}
-    return {
-        name: float(value) if np.ndim(value) == 0 else value
-        for name, value in (("mean", running.mean), ("var", running.var), ("count", running.count))
-    }
+    return dict(vars(running))  # mean, var and count
 
 
 def _restored(statistics: dict[str, Any], present: Any) -> Any:

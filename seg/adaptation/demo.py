@@ -17,7 +17,6 @@ from PIL import Image
 
 from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
-from dem_apps.runtime.settings import to_dict
 from seg.config import SourceConfig, TargetDataConfig, TrainConfig
 from seg.demo.street.looks import target_look
 from seg.demo.street.world import WORLD_VERSION, draw_street
@@ -37,7 +36,7 @@ def demo_network() -> Path:
         source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
     ).decided()  # fmt: skip
     # by all settings, so that a run of a version with others is not opened
-    settings = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode()).hexdigest()[:8]
+    settings = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()[:8]
     place = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{settings}"
     if not place.is_dir():
         print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)

@@ -6,7 +6,7 @@ Shapes: B images, C classes, h × w the logits' resolution, H × W the images'.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,15 +88,6 @@ class Probe:
         named = scores.result()
         number, shares = sum(map(len, self.batches)), tuple(scores.predicted_shares())
         return Evidence(number, shares, -named["entropy"], named["im"], _stability(tables))
-
-
-def apart(first: Iterable[float], second: Iterable[float]) -> float:
-    """Total variation between two lists of shares: 0 for the same, 1 without a class in common.
-
-    >>> apart([0.5, 0.5, 0.0], [0.5, 0.25, 0.25])
-    0.25
-    """
-    return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
 
 
 def _agreement(logits: Tensor, other: Tensor) -> Tensor:

@@ -74,11 +74,7 @@ class Flow:
 
     def run(self) -> Outcome:
         """Write all predictions; afterwards the network holds the weights that are used."""
-        with quickest_convolutions(self.trained.network.eval(), self.predictions.folder.seen(0)[0][None]):
-            return self._run()
-
-    def _run(self) -> Outcome:
-        self._predict_before()
+        self._predict("before", self.trained.raw_logits)
         images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
         probe = Probe([self._prepared(batch) for batch in images], multiple)
@@ -127,7 +123,9 @@ class Flow:
             if self.mode == "online":  # predictions made before the restored state stand
                 until = used.step if watched.stopped else watched.step
                 streamed = {index for batch in batches[:until] for index in batch}
-        self._predict_after(None if used is None else plain_forward(network), streamed)
+            self._predict("after", plain_forward(network), streamed)
+        else:
+            self.predictions.keep_before()
         if used is None and watched.refused is not None:
             put_values(network, watched.refused)
             self._predict(REFUSED, plain_forward(network))
@@ -178,37 +176,24 @@ class Flow:
         forward = _each_anew(adapter, self.trained.network, self.epochs)
         check = assess(0, probe, forward, before, self._scorer(), self.accept)
         used = check if check.verdict.adapt else None
-        self._predict_after(None if used is None else forward, set())
-        if used is None and check.evidence is not None:
-            self._predict(REFUSED, forward)
+        if used is None:
+            self.predictions.keep_before()
+        if used is not None or check.evidence is not None:
+            self._predict(REFUSED if used is None else "after", forward)
         adapter.reset()
         adapter.close()
         return Outcome(before, [check], used)
 
     @torch.no_grad()
-    def _predict_before(self) -> None:
-        folder = self.predictions.folder
-        for index in track(range(len(folder)), len(folder), "predicting before"):
-            picture = folder.picture(index)
-            logits = self.trained.raw_logits(folder.seen(index, picture)[0][None])
-            self.predictions.write("before", index, logits[0], picture)
-
-    def _predict_after(self, forward: Forward | None, streamed: set[int]) -> None:
-        """The predictions that stand: ``streamed`` as they are, else of ``forward``; without one those of before."""
-        if forward is None:
-            self.predictions.keep_before()
-        else:
-            self._predict("after", forward, streamed)
-
-    @torch.no_grad()
     def _predict(self, stage: str, forward: Forward, leave: Container[int] = ()) -> None:
         """Write the predictions of a stage, except of the images to ``leave``."""
-        folder = self.predictions.folder
-        for index in track(range(len(folder)), len(folder), "predicting after"):
+        folder, before = self.predictions.folder, stage == "before"
+        for index in track(range(len(folder)), len(folder), f"predicting {'before' if before else 'after'}"):
             if index not in leave:
                 picture = folder.picture(index)
-                seen = self._prepared(folder.seen(index, picture)[0][None])
-                self.predictions.write(stage, index, forward(seen)[0], picture)
+                images = folder.seen(index, picture)[0][None]
+                logits = forward(images if before else self._prepared(images))
+                self.predictions.write(stage, index, logits[0], picture)
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
@@ -284,6 +269,6 @@ def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
         """From the network's order to RGB, and back; mean and deviation are the channels' own in either."""
         return images.flip(1) if description.order == "bgr" else images
 
-    mean, std = description.mean, description.std
+    mean, std = description.pixels.mean, description.pixels.std
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
     return lambda images: rgb(transfer.transferred(rgb(images)))

@@ -22,7 +22,7 @@ from seg.data.labels import ClassSet
 from seg.data.read import ImagePixels
 from seg.maps import entropy_maps, panels
 from seg.maps.run_pictures import output_path, write_geotiffs
-from seg.models.predictor import upsampled
+from seg.models.network import upsampled
 
 STAGES = ("before", "after")
 #: Where the predictions of an adaptation that was not accepted are kept.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,10 +19,11 @@ from dem_apps.report.page import Section, render
 from dem_apps.report.pictures import Gallery, Picture, gallery
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
+from dem_apps.runtime.files import write_json
 from dem_apps.runtime.terminal import console
 from dem_apps.test_time_methods.network import put_values
 from seg.adaptation.decision import RECORD, LabelScore, label_score
-from seg.adaptation.evidence import Evidence, apart
+from seg.adaptation.evidence import Evidence
 from seg.adaptation.flow import PROBE_IMAGES, Outcome
 from seg.adaptation.predictions import REFUSED, Predictions, Row
 from seg.data.labels import ClassSet
@@ -207,7 +207,7 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
     (folder / "report.html").write_bytes(adaptation_page(result, predictions))
-    (folder / "adapt.json").write_text(json.dumps(result.document(), indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "adapt.json", result.document())
 
 
 def adaptation_page(result: Result, predictions: Predictions) -> bytes:
@@ -260,10 +260,8 @@ def _looks_table(result: Result) -> Table:
 
 
 def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
-    values = (
-        evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes,
-        apart(before.shares, evidence.shares),
-    )  # fmt: skip
+    moved = float(np.abs(np.subtract(before.shares, evidence.shares)).sum() / 2)  # total variation
+    values = (evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes, moved)
     return [Cell(f"{value:.3f}") for value in values]
 
 

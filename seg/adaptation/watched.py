@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -63,35 +63,21 @@ def assess(
     return Check(step, evidence, verdict, found)
 
 
+@dataclass
 class WatchedAdapter:
-    """An adapter whose network is checked now and then. The best accepted state is kept, a rejected one ends learning.
+    """An adapter whose network is checked at times. The best accepted state is kept, a rejected one ends learning."""
 
-    Attributes:
-        before: the evidence of the unadapted network.
-        score: of a network on labelled images, where there are any.
-        step: batches that it has learnt from.
-        checks: the looks so far.
-        best: weights of the best accepted state, or None.
-        best_check: the look that they were kept at.
-        refused: weights of the last state that was not accepted, or None.
-        stopped: why learning has ended early, as a clause; empty otherwise.
-    """
-
-    def __init__(
-        self,
-        adapter: TestTimeAdapter,
-        probe: Probe,
-        before: Evidence,
-        score: Scorer | None = None,
-        accept: bool = False,
-    ) -> None:
-        self.adapter, self.probe, self.before, self.score, self.accept = adapter, probe, before, score, accept
-        self.step = 0
-        self.refused: dict[str, Tensor] | None = None
-        self.checks: list[Check] = []
-        self.best: dict[str, Tensor] | None = None
-        self.best_check: Check | None = None
-        self.stopped = ""
+    adapter: TestTimeAdapter
+    probe: Probe
+    before: Evidence  #: of the unadapted network
+    score: Scorer | None = None  #: of a network on labelled images, where there are any
+    accept: bool = False
+    step: int = 0  #: batches that it has learnt from
+    checks: list[Check] = field(default_factory=list)  #: the looks so far
+    best: dict[str, Tensor] | None = None  #: weights of the best accepted state
+    best_check: Check | None = None  #: the look that they were kept at
+    refused: dict[str, Tensor] | None = None  #: weights of the last state, where it was not accepted
+    stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
 
     def learn(self, images: Tensor, valid: Tensor | None = None) -> Tensor | None:
         """Adapt to a batch, to the pixels where ``valid``, (B, H, W), is True; its prediction.

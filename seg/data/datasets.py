@@ -17,8 +17,7 @@ from dem_apps.errors import InputError
 from seg.data.files import missing_label
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, id_tables
-from seg.data.layouts import LAYOUTS
-from seg.data.layouts.find import fitting_layouts
+from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
 from seg.data.read import damaged, read_header, read_image, read_label, seen
@@ -75,7 +74,7 @@ class SegmentationDataset(Dataset[Sample]):
         if not root.is_dir():
             raise InputError(f"{root}: no such folder; it should be the root of a data set in {layout} layout")
         self.root, self.split, self.size, self.resize_labels, self.classes = root, split, size, resize_labels, classes
-        self.layout = LAYOUTS[layout]
+        self.layout = named_layout(layout)
         if classes.by_color and self.layout.ids is not None:
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
         self.train_ids = id_tables(classes, self.layout.ids)[0]
@@ -157,7 +156,7 @@ class SegmentationDataset(Dataset[Sample]):
 def _found(root: Path, layout: str, split: str) -> Pairs:
     """The files of the layout; where it finds none, the error names the layouts that do."""
     try:
-        return LAYOUTS[layout].pairs(root, split)
+        return named_layout(layout).pairs(root, split)
     except InputError as error:
         fitting = fitting_layouts(root, split)  # this one is not among them
         if not fitting:

@@ -12,16 +12,16 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir
 from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
-from seg.data.files import LARGEST_SIDE, left_out
+from seg.data.files import checked_size, left_out
 from seg.data.found_classes import found_classes
 from seg.data.labels import ClassSet, load_classes
-from seg.data.layouts.find import AUTO, found_layout
+from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
 from seg.data.layouts.gta5 import GTA5
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read import first_header, refuse_other
 from seg.data.statistics import measured_format
-from seg.demo.demo_pair import DemoPair, write_demo_pair
+from seg.demo.demo_pair import write_demo_pair
 from seg.demo.street.world import WORLD_VERSION
 
 
@@ -158,20 +158,17 @@ def _open(
 ) -> SegmentationDataset:
     """One split of ``source`` or ``target``."""
     if data.root is None:
-        pair = _demo_pair(world)
-        root, layout = (pair.source_root, "gta5") if domain == "source" else (pair.target_root, "cityscapes")
+        layout = "gta5" if domain == "source" else "cityscapes"
+        root = _demo_pair(world) / layout
     else:
         root, layout = Path(data.root), ""
     if data.layout != AUTO:
         layout = data.layout
     flag, guessed = f"--{domain}.layout", not layout
     layout = layout or found_layout(root, split, classes, flag)
-    size = data.size
-    if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE):
-        raise InputError(f"--{domain}.size: expected [width, height], 1 to {LARGEST_SIDE:,} pixels, got {size}")
+    size = checked_size(data.size, f"--{domain}.size")
     dataset = SegmentationDataset(
-        root, layout, split, size=None if size is None else (size[0], size[1]), classes=classes, exclude=data.exclude,
-        **options,
+        root, layout, split, size=size, classes=classes, exclude=data.exclude, **options,
     )  # fmt: skip
     if guessed:
         ids = "the ids of the classes" if dataset.layout.ids is None else "ids of its own"
@@ -200,7 +197,7 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rg
     return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
 
 
-def _demo_pair(world: DemoConfig) -> DemoPair:
+def _demo_pair(world: DemoConfig) -> Path:
     folder = cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
     try:
         return write_demo_pair(folder, seed=world.seed, gap=world.gap)

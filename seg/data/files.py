@@ -24,6 +24,15 @@ _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
 
 
+def checked_size(size: Sequence[int] | str | None, flag: str) -> tuple[int, int] | None:
+    """(width, height) to resize images to, None for their own; else an InputError that names the flag."""
+    if size is None:
+        return None
+    if isinstance(size, str) or len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE:
+        raise InputError(f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}")
+    return size[0], size[1]
+
+
 def find_images(source: Path) -> list[Path]:
     """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself."""
     if source.is_file():

@@ -1,4 +1,4 @@
-"""Classes: the Cityscapes label table, from ``labels.py`` of cityscapesScripts, and class sets from YAML files.
+"""Classes: the label table of Cityscapes, as torchvision has it from cityscapesScripts, and class sets from YAML files.
 
 A *label id* (0 to 33) is what an annotation PNG holds, a *train id* (0 to 18) the index of an evaluated class, and
 ``IGNORE_INDEX`` (255) marks a pixel that no loss and no metric counts. The licence plate (id -1) is stored as 255.
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torchvision.datasets import Cityscapes
 
 from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.arguments import found
@@ -27,57 +28,12 @@ _LONGEST_NAME = 100
 _BLACK = ("background", "void", "unlabelled", "unlabeled")
 
 
-@dataclass(frozen=True)
-class Label:
-    """One row of the table; ``train_id`` is ``IGNORE_INDEX`` where the class is not evaluated."""
-
-    name: str
-    id: int
-    train_id: int
-    color: Color
-
-
-LABELS: tuple[Label, ...] = (
-    Label("unlabeled", 0, 255, (0, 0, 0)),
-    Label("ego vehicle", 1, 255, (0, 0, 0)),
-    Label("rectification border", 2, 255, (0, 0, 0)),
-    Label("out of roi", 3, 255, (0, 0, 0)),
-    Label("static", 4, 255, (0, 0, 0)),
-    Label("dynamic", 5, 255, (111, 74, 0)),
-    Label("ground", 6, 255, (81, 0, 81)),
-    Label("road", 7, 0, (128, 64, 128)),
-    Label("sidewalk", 8, 1, (244, 35, 232)),
-    Label("parking", 9, 255, (250, 170, 160)),
-    Label("rail track", 10, 255, (230, 150, 140)),
-    Label("building", 11, 2, (70, 70, 70)),
-    Label("wall", 12, 3, (102, 102, 156)),
-    Label("fence", 13, 4, (190, 153, 153)),
-    Label("guard rail", 14, 255, (180, 165, 180)),
-    Label("bridge", 15, 255, (150, 100, 100)),
-    Label("tunnel", 16, 255, (150, 120, 90)),
-    Label("pole", 17, 5, (153, 153, 153)),
-    Label("polegroup", 18, 255, (153, 153, 153)),
-    Label("traffic light", 19, 6, (250, 170, 30)),
-    Label("traffic sign", 20, 7, (220, 220, 0)),
-    Label("vegetation", 21, 8, (107, 142, 35)),
-    Label("terrain", 22, 9, (152, 251, 152)),
-    Label("sky", 23, 10, (70, 130, 180)),
-    Label("person", 24, 11, (220, 20, 60)),
-    Label("rider", 25, 12, (255, 0, 0)),
-    Label("car", 26, 13, (0, 0, 142)),
-    Label("truck", 27, 14, (0, 0, 70)),
-    Label("bus", 28, 15, (0, 60, 100)),
-    Label("caravan", 29, 255, (0, 0, 90)),
-    Label("trailer", 30, 255, (0, 0, 110)),
-    Label("train", 31, 16, (0, 80, 100)),
-    Label("motorcycle", 32, 17, (0, 0, 230)),
-    Label("bicycle", 33, 18, (119, 11, 32)),
-)
-
+#: Rows with ``name``, ``id``, ``train_id`` and ``color``; without the licence plate.
+LABELS = [label for label in Cityscapes.classes if label.id >= 0]
 CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}
 LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
 
-_TRAIN_LABELS = sorted((label for label in LABELS if label.train_id != IGNORE_INDEX), key=lambda label: label.train_id)
+_TRAIN_LABELS = [label for label in LABELS if label.train_id != IGNORE_INDEX]  # in the order of their train ids
 
 
 @dataclass(frozen=True)
@@ -116,11 +72,6 @@ CITYSCAPES_CLASSES = ClassSet(
     tuple(label.id for label in _TRAIN_LABELS),
     tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
 )
-
-LABEL_ID_PALETTE: tuple[int, ...] = tuple(channel for label in LABELS for channel in label.color) + (0,) * (
-    768 - 3 * len(LABELS)
-)
-"""256 RGB colours in a row, indexed by label id: what ``Image.putpalette`` takes."""
 
 
 def id_tables(

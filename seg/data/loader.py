@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, unique
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
@@ -40,6 +40,8 @@ Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
 #: Of :class:`RareClasses`: what a single image shows is not to become all that is trained on.
 MOST_DRAWS = 10
+#: Which sample stands at which position of a stream: positions count from 0, samples by their index in the data set.
+Sampler = Callable[[int], int]
 #: Changes an image, (H, W, B), with the sample's random numbers; see :mod:`seg.data.style`.
 Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
@@ -56,14 +58,6 @@ class Draws(IntEnum):
     RARE_CLASSES = 6
 
 
-class Sampler(Protocol):
-    """Which sample stands at which position."""
-
-    def index(self, position: int) -> int:
-        """The sample's index in its data set; positions count from 0."""
-        ...
-
-
 class Epochs:
     """Shuffled epochs over ``count`` samples, in a new order each epoch."""
 
@@ -72,7 +66,7 @@ class Epochs:
         self._seed = seed
         self._order: tuple[int, NDArray[np.int64]] | None = None
 
-    def index(self, position: int) -> int:
+    def __call__(self, position: int) -> int:
         """The sample's index in its data set."""
         number, place = divmod(position, self._count)
         if self._order is None or self._order[0] != number:
@@ -106,7 +100,7 @@ class RareClasses:
         self._alike = max(0.0, (rates.max() - MOST_DRAWS) / max(rates.max() - 1, 1))
         self._seed = seed
 
-    def index(self, position: int) -> int:
+    def __call__(self, position: int) -> int:
         """The sample's index in its data set."""
         random = np.random.default_rng([*self._seed, position])
         if self._alike and random.random() < self._alike:
@@ -124,10 +118,10 @@ class Interleaved:
         self._samplers = samplers
         self._first = [sum(counts[:part]) for part in range(len(counts))]
 
-    def index(self, position: int) -> int:
+    def __call__(self, position: int) -> int:
         """The sample's index in the joined data set."""
         place, part = divmod(position, len(self._samplers))
-        return self._first[part] + self._samplers[part].index(place)
+        return self._first[part] + self._samplers[part](place)
 
 
 def labelled_sampler(
@@ -176,13 +170,14 @@ def batches(
     if rest:
         raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
     stream = _Stream(
-        dataset, sampler or Epochs(len(dataset), (*seed, Draws.ORDER)), steps, batch_size, rank * share, share, seed,
+        dataset, sampler or Epochs(len(dataset), (*seed, Draws.ORDER)), seed,
         build_augmentation(augmentation, pixels) if augmentation else None,
         style, len(dataset) if styled is None else styled,
     )  # fmt: skip
+    positions = (step * batch_size + rank * share + place for step in steps for place in range(share))
     loader = DataLoader(
-        stream, batch_size=share, num_workers=workers, pin_memory=torch.cuda.is_available(), collate_fn=_collated,
-        worker_init_fn=_leave_signals_to_the_main_process,
+        stream, batch_size=share, sampler=positions, num_workers=workers, pin_memory=torch.cuda.is_available(),
+        collate_fn=_collated, worker_init_fn=_leave_signals_to_the_main_process,
         # a start would draw from the global one, and a resumed run has one start more
         generator=torch.Generator(),
     )  # fmt: skip
@@ -198,7 +193,10 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
     Pixels that move in from outside the image are ``IGNORE_INDEX`` in the label (albumentations would write 0, the
     first class) unless ``fill_mask`` is given. Transforms of colours are for 8-bit RGB alone.
     """
-    known = [name for name, value in vars(albumentations).items() if _is_transform(value)]
+    known = [
+        name for name, value in vars(albumentations).items()
+        if inspect.isclass(value) and issubclass(value, albumentations.BasicTransform)
+    ]  # fmt: skip
     transforms = []
     for step in steps:
         if not isinstance(step, dict) or len(step) != 1:
@@ -220,13 +218,10 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
         fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
         if fill is not None and fill.default is not None:
             arguments.setdefault("fill_mask", IGNORE_INDEX)
-        try:
-            with warnings.catch_warnings():
-                # albumentations only warns of an unknown argument; its advice to use another transform is no error
-                warnings.filterwarnings("error", message=r"Argument\(s\)")
-                transforms.append(transform(**arguments))
-        except (TypeError, ValueError, UserWarning) as error:
-            raise InputError(f"augmentation '{name}': {' '.join(str(error).split())}") from error
+        with passed_on(f"augmentation '{name}'"), warnings.catch_warnings():
+            # albumentations only warns of an unknown argument; its advice to use another transform is no error
+            warnings.filterwarnings("error", message=r"Argument\(s\)")
+            transforms.append(transform(**arguments))
     return albumentations.Compose(transforms, additional_targets={_VALID: "mask"})
 
 
@@ -237,66 +232,42 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     parts: dict[str, Any] = {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
     if not sample.pixels.is_rgb or sample.valid is not None:
         parts[_VALID] = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid.astype(np.uint8)
-    try:
+    with passed_on(f"{name}: augmentation failed"):  # of a crop larger than the image, …
         augmented = augmentation(**parts)
-    except Exception as error:  # a crop larger than the image, …: the transforms' errors have no common class
-        raise InputError(f"{name}: augmentation failed: {' '.join(str(error).split())}") from error
-    problem = _problem(augmented["image"], augmented.get("mask"), sample.pixels)
-    if problem is not None:
-        raise InputError(f"{name}: augmentation {problem}")
+    image, label = augmented["image"], augmented.get("mask")
+    dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
+    if not isinstance(image, np.ndarray) or image.dtype != dtype or image.shape[2:] != (bands,):
+        kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {tuple(getattr(image, 'shape', ()))}"
+        takes = f"{dtype.__name__} in {bands} bands"
+        raise InputError(f"{name}: augmentation makes images {kind}, and training takes {takes}; leave it out")
+    if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
+        kind = f"{label.dtype} of shape {label.shape}"
+        raise InputError(f"{name}: augmentation makes labels {kind} beside images of shape {image.shape}")
     valid: NDArray[np.bool_] | None = augmented[_VALID] == 1 if _VALID in parts else None
     if valid is not None and valid.all():
         valid = None
-    return replace(sample, image=augmented["image"], label=augmented.get("mask"), valid=valid)
-
-
-def _is_transform(value: Any) -> bool:
-    """Whether it is a transform, and not a base class or a list of transforms."""
-    return (
-        inspect.isclass(value)
-        and issubclass(value, albumentations.BasicTransform)
-        and not value.__module__.startswith("albumentations.core")
-    )
-
-
-def _problem(image: Any, label: Any, pixels: PixelFormat) -> str | None:
-    """What is wrong with an augmented image or label, as half a sentence, or None."""
-    dtype, bands = (np.uint8, 3) if pixels.is_rgb else (np.float32, pixels.bands)
-    if not isinstance(image, np.ndarray) or image.dtype != dtype or image.shape[2:] != (bands,):
-        kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {tuple(getattr(image, 'shape', ()))}"
-        return f"makes images {kind}, and training takes {dtype.__name__} in {bands} bands; leave it out"
-    if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
-        return f"makes labels {label.dtype} of shape {label.shape} beside images of shape {image.shape}"
-    return None
+    return replace(sample, image=image, label=label, valid=valid)
 
 
 @dataclass(frozen=True)
 class _Stream(Dataset[Batch | InputError]):
-    """Samples by their place among those of this process: ``share`` a step, from ``first`` on of ``batch_size``."""
+    """Samples by their position in the stream of all processes."""
 
     dataset: Samples
     sampler: Sampler
-    steps: range
-    batch_size: int
-    first: int
-    share: int
     seed: tuple[int, int]
     augmentation: Augmentation | None
     style: Style | None
     styled: int
 
-    def __len__(self) -> int:
-        return len(self.steps) * self.share
-
-    def __getitem__(self, item: int) -> Batch | InputError:
-        step, place = divmod(item, self.share)
+    def __getitem__(self, position: int) -> Batch | InputError:
         try:
-            return self._at(self.steps[step] * self.batch_size + self.first + place)
+            return self._at(position)
         except InputError as error:
             return error
 
     def _at(self, position: int) -> Batch:
-        index = self.sampler.index(position)
+        index = self.sampler(position)
         sample = self.dataset[index]
         if self.style is not None and index < self.styled:
             # before the augmentation, as FDA does: of the whole image, and colour augmentation stays

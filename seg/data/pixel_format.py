@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import read_json, required
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1: what most encoders' published weights expect.
@@ -60,7 +61,9 @@ class PixelFormat:
     def normalised(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
         """(H, W, B) as read → (B, H, W) float32 as the network takes it; 0, the mean, where ``valid`` is False."""
         if self.is_rgb:
-            result = normalised(values, self.mean, self.std)
+            # the same numbers as by arithmetic, in a fifth of its time
+            mapped = cv2.LUT(values, _table(self.mean, self.std))
+            result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1)))
         else:
             mean, std = (np.asarray(numbers, np.float32) for numbers in (self.mean, self.std))
             result = torch.from_numpy(np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1), np.float32))
@@ -98,22 +101,24 @@ class PixelFormat:
 RGB = PixelFormat(is_rgb=True)
 
 
+def rgb_format(mean: Sequence[float], std: Sequence[float]) -> PixelFormat:
+    """8-bit RGB in another normalisation."""
+    return PixelFormat(mean=tuple(mean), std=tuple(std), is_rgb=True)
+
+
 def read_format(folder: Path) -> PixelFormat:
     """The format in a folder's file; 8-bit RGB in ImageNet's normalisation where there is none."""
     file = folder / PIXELS_FILE
     if not file.is_file():
         return RGB
-    document = read_json(file)
-    required(document, str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
-    try:
+    document = required(read_json(file), str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
+    with passed_on(str(file)):
         mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
         first, second, third = (int(band) - 1 for band in document["shown"])
         return PixelFormat(
             document["bands"], np.dtype(document["dtype"]).name, mean, std, (first, second, third),
             str(document.get("measured_on", "")), document.get("is_rgb") is True,
         )  # fmt: skip
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{file}: {error}") from error
 
 
 @functools.cache
@@ -122,14 +127,6 @@ def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float3
     levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
     table = (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
     return table.astype(np.float32, copy=False)
-
-
-def normalised(
-    image_hwc: NDArray[np.uint8], mean: tuple[float, ...] = IMAGENET_MEAN, std: tuple[float, ...] = IMAGENET_STD
-) -> Tensor:
-    """(H, W, 3) uint8 → (3, H, W) float32; mean and deviation are on the scale 0 to 1."""
-    # the same numbers as by arithmetic, in a fifth of its time
-    return torch.from_numpy(np.ascontiguousarray(cv2.LUT(image_hwc, _table(mean, std)).transpose(2, 0, 1)))
 
 
 def kind_of(dtype: str) -> str:

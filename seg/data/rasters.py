@@ -24,13 +24,8 @@ _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
 
 
-@dataclass(frozen=True)
-class Georeference:
-    """Coordinates of an image."""
-
-    crs: str  #: the reference system as WKT, empty where the file names none
-    #: a, b, c, d, e, f of x = a · column + b · row + c and y = d · column + e · row + f
-    transform: tuple[float, float, float, float, float, float]
+#: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
+Georeference = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -153,13 +148,12 @@ def write_geotiff(
     colours: Sequence[tuple[int, int, int]] | None = None,
 ) -> None:
     """Write (H, W) uint8 or float32 numbers as a GeoTIFF of one band; ``colours`` are those of 0, 1, … for viewers."""
-    rasterio = _rasterio()
+    import rasterio.io
+
     profile: dict[str, Any] = {
         "driver": "GTiff", "height": values.shape[0], "width": values.shape[1], "count": 1, "dtype": values.dtype.name,
-        "nodata": nodata, "transform": rasterio.Affine(*place.transform), "compress": "deflate",
+        "nodata": nodata, "compress": "deflate", **place,
     }  # fmt: skip
-    if place.crs:
-        profile["crs"] = rasterio.crs.CRS.from_wkt(place.crs)
     if min(values.shape) >= 256:
         profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
     with warnings.catch_warnings():
@@ -188,16 +182,15 @@ def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArr
 
 
 def _place(source: Any) -> Georeference | None:
-    transform = tuple(source.transform)[:6]
-    if source.crs is None and transform == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0):
-        return None
-    return Georeference("" if source.crs is None else source.crs.to_wkt(), transform)
+    bare = source.crs is None and source.transform.is_identity
+    return None if bare else {"crs": source.crs, "transform": source.transform}
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     """A rasterio dataset, by GDAL's TIFF driver alone: other drivers follow descriptions that point elsewhere."""
-    rasterio = _rasterio(file)
+    import rasterio
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an image without coordinates
@@ -209,12 +202,3 @@ def _opened(file: Path) -> Iterator[Any]:
         raise InputError(
             f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
         ) from error
-
-
-def _rasterio(file: Path | None = None) -> Any:
-    if not available():
-        raise InputError(f"{'GeoTIFF' if file is None else file}: {NEEDED}")
-    import rasterio
-    import rasterio.io
-
-    return rasterio

@@ -38,9 +38,8 @@ _ENDS = {b"\xff\xd8": b"\xff\xd9", _PNG: b"IEND"}
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
 #: Formats of photographs with EXIF, but for TIFF, which Pillow turns unasked.
 _TURNED = ("JPEG", "PNG", "WEBP")
-#: Pillow's modes with one band beside transparency, and those with transparency.
+#: Pillow's modes with one band beside transparency.
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
-_WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa", "RGBX")
 _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
 
 
@@ -59,7 +58,7 @@ def read_header(file: Path) -> Header:
         return rasters.read_header(file)
     with opened_image(file) as picture:
         deep, bands = _deep_type(picture), 1 if picture.mode in _GREY else 3
-        alpha = picture.mode in _WITH_ALPHA or "transparency" in picture.info
+        alpha = picture.has_transparency_data
         size = (picture.height, picture.width) if _orientation(picture) in _SIDEWAYS else picture.size
     return Header(size, bands, deep or "uint8", alpha)
 
@@ -145,7 +144,8 @@ def turned_upright(file: Path, label_size: tuple[int, int]) -> str | None:
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
     """An 8-bit image of any mode as (H, W, 3) uint8, upright, without transparency; an InputError for more bits."""
-    _refuse_deep(picture, file)
+    if (deep := _deep_type(picture)) is not None:
+        raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
     orientation = _orientation(picture)
     return np.ascontiguousarray(_upright(np.asarray(picture.convert("RGB")), orientation))
 
@@ -261,12 +261,6 @@ def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
     elif header.bands == 1:
         values = values[..., [0, -1]]  # OpenCV makes colours of grey with transparency
     return ImagePixels(np.ascontiguousarray(_upright(values, orientation)[..., :bands]))
-
-
-def _refuse_deep(picture: Image.Image, file: Path) -> None:
-    deep = _deep_type(picture)
-    if deep is not None:
-        raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:

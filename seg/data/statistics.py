@@ -67,11 +67,12 @@ def measured_format(
     """The format of images with so many bands, with the mean and deviation of the pixels that hold data."""
     unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
     each = each_file(functools.partial(_moments, files, unmeasured), range(len(files)), workers, "measuring the bands")
-    count, mean, deviations = functools.reduce(_joined, each)
+    count, total, squares = functools.reduce(np.add, each)
     if count[0] == 0:
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
-    std = np.sqrt(deviations / count[0])
-    std[std == 0] = 1.0  # of a band with one value everywhere
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+    std[std <= 1e-7 * np.abs(mean)] = 1.0  # of a band with one value everywhere
     return PixelFormat(
         bands, dtype, tuple(mean.tolist()), tuple(std.tolist()), shown, f"{len(files):,} labelled training images"
     )
@@ -100,21 +101,10 @@ def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:
 
 
 def _moments(files: Sequence[Path], wanted: PixelFormat, index: int) -> NDArray[np.float64]:
-    """(3, B) number of pixels, mean, and sum of squared deviations of one image."""
-    image = read_image(files[index], wanted)
-    result = np.zeros((3, wanted.bands))
+    """(3, B) number of pixels, sum, and sum of squares of one image."""
+    image, result = read_image(files[index], wanted), np.zeros((3, wanted.bands))
     for band in range(wanted.bands):
         values = image.values[..., band]
         values = (values if image.valid is None else values[image.valid]).astype(np.float64)
-        if values.size:
-            mean = values.mean()
-            result[:, band] = values.size, mean, np.square(values - mean).sum()
+        result[:, band] = values.size, values.sum(), np.square(values).sum()
     return result
-
-
-def _joined(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Count, mean and squared deviations of two sets of pixels joined; Chan et al., 1979."""
-    count = first[0] + second[0]
-    apart = second[1] - first[1]
-    share = second[0] / np.maximum(count, 1)
-    return np.stack([count, first[1] + apart * share, first[2] + second[2] + apart**2 * first[0] * share])

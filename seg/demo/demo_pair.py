@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,14 @@ import numpy as np
 from filelock import FileLock
 from PIL import Image
 
+from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import track
-from seg.data.labels import LABEL_ID_PALETTE
+from seg.data.labels import LABELS
 from seg.demo.street.looks import GAME_STREET, Domain, target_look
 from seg.demo.street.world import WORLD_VERSION, draw_street
 
 CITY = "demostadt"
 MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class DemoPair:
-    """Roots of the two data sets: ``source_root`` in GTA5's layout, ``target_root`` in Cityscapes'."""
-
-    source_root: Path
-    target_root: Path
 
 
 def write_demo_pair(
@@ -41,8 +33,8 @@ def write_demo_pair(
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,
-) -> DemoPair:
-    """Draw the pair into ``root``, which appears only when the last picture is written.
+) -> Path:
+    """Draw the pair, ``gta5`` and ``cityscapes``, into ``root``, which appears only when the last picture is written.
 
     A pair that is there is kept; one of other arguments or incomplete is replaced, and a folder with anything else is a
     FileExistsError. Of several processes one draws. ``size`` is (width, height); for the rest :func:`target_look`.
@@ -56,7 +48,7 @@ def write_demo_pair(
         found = _manifest(root)
         files = [root / name for *_, image, label in pictures for name in (image, label)]
         if found == manifest and all(file.is_file() and file.stat().st_size for file in files):
-            return DemoPair(root / "gta5", root / "cityscapes")
+            return root
         if root.exists() and "world_version" not in found and (root.is_file() or any(root.iterdir())):
             raise FileExistsError(f"{root} exists and holds no demo pair: remove it or choose another folder")
         print(f"drawing the demo pair, {len(pictures)} images, once, into {root.parent}", flush=True)
@@ -65,11 +57,11 @@ def write_demo_pair(
             for domain, split, index, image, label in track(pictures, len(pictures), "drawing the demo pair"):
                 drawn, ids = draw_street(domain, split, index, seed=seed, size=size)
                 _write(drawn, ids, draft / image, draft / label, palette=domain is GAME_STREET)
-            (draft / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+            write_json(draft / MANIFEST, manifest)
             if root.exists():
                 shutil.rmtree(root)
             os.rename(draft, root)
-    return DemoPair(root / "gta5", root / "cityscapes")
+    return root
 
 
 def _pictures(counts: dict[str, int], camera: Domain) -> Iterator[tuple[Domain, str, int, str, str]]:
@@ -90,7 +82,7 @@ def _write(picture: np.ndarray, ids: np.ndarray, image_file: Path, label_file: P
     Image.fromarray(picture).save(image_file, compress_level=1)
     label = Image.fromarray(ids)
     if palette:  # mode P as GTA5 has it, whose indices are the ids; Cityscapes has mode L
-        label.putpalette(LABEL_ID_PALETTE)
+        label.putpalette([channel for each in LABELS for channel in each.color])
     label.save(label_file)
 
 

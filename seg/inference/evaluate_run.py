@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from accelerate import PartialState
 from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import whole_file, write_json
 from dem_apps.runtime.terminal import console
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
@@ -90,7 +87,7 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     if out is not None:
         document = {**result, "checkpoint": training.checkpoint, "protocol": how}
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, (json.dumps(document, indent=2) + "\n").encode(), "--out")
+        write_json(out, document, "--out")
         print(f"scores:      {out}")
 
 
@@ -101,17 +98,14 @@ class PredictionWriter:
         if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
             what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
             raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
-        self._folder, self._names = folder, names
-        self._ids = torch.from_numpy(classes.to_ids())
+        self._folder, self._names, self._ids = folder, names, classes.to_ids()
 
     def __call__(self, index: int, sample: Sample, logits: Tensor) -> None:
         """Write the prediction of an image's (C, H, W) logits."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        content = io.BytesIO()
-        ids = self._ids[logits.argmax(0).cpu()].numpy()
+        ids = self._ids[logits.argmax(0).cpu().numpy()]
         if sample.valid is not None:
             ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
-        Image.fromarray(ids).save(content, format="PNG")
         # another command may write to the folder meanwhile
-        file = self._folder / f"{self._names[index]}_pred_labelIds.png"
-        write_atomically(file, content.getvalue(), "--save-predictions")
+        with whole_file(self._folder / f"{self._names[index]}_pred_labelIds.png", "--save-predictions") as temporary:
+            Image.fromarray(ids).save(temporary)

@@ -5,7 +5,6 @@ Shapes: C classes, H × W pixels.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import is_out_of_memory
@@ -22,12 +20,10 @@ from dem_apps.runtime.files import claim, refuse_used_folder
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Header
-from seg.data.read import first_header, read_image, seen
-from seg.data.statistics import spread_batches
+from seg.data.read import first_header, read_image
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
 from seg.maps.run_pictures import ENTROPY_TABLE, EntropyTables, RunPictures, output_path
-from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated
 from seg.models.trained import open_run
 from seg.scores.protocol import batch_norm_statistics
 from seg.training.processes import launched_processes
@@ -53,8 +49,6 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     first = first_header(files)
     for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
-    if config.batch_norm_after == "images":
-        runs = [_with_statistics_of(run, files, processes, config.bn_alpha) for run in runs]
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
     processes.wait_for_everyone()  # until all have seen that the folder is empty
@@ -66,7 +60,7 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
         own = _export_share(runs, pieces, out, processes)
         failed: int = sum(gather_object([own]))
         for run in runs:
-            run.tables.join(gather_object([run.tables]), [image.as_posix() for image in images])
+            run.tables.join(gather_object([run.tables]))
     finally:
         # also of an export that is interrupted: its pictures are there, so are their numbers
         for run in runs if processes.is_main_process else ():
@@ -119,26 +113,6 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
             f"{file.name} has {width}×{height} pixels, and the network sees it at {size[0]}×{size[1]}; "
             "--tile 512 shows it all of them"
         )
-
-
-def _with_statistics_of(
-    run: RunPictures, files: Sequence[Path], processes: PartialState, bn_alpha: float | None
-) -> RunPictures:
-    """A run with batch norm statistics re-estimated on images; what cannot be read is left out."""
-    trained, description = run.trained, run.trained.description
-    check_there_are_statistics(trained.network, run.title)
-
-    def read(index: int) -> Tensor | None:
-        try:
-            image = read_image(files[index], description.pixels)
-        except InputError:  # reported where the image would be exported
-            return None
-        return description.normalised(*seen(image, description.pixels, trained.size))
-
-    process = (processes.process_index, processes.num_processes)
-    batches = spread_batches(read, len(files), trained.device, process)
-    network = re_estimated(trained.network, batches, bn_alpha).network
-    return dataclasses.replace(run, trained=trained.with_statistics(network, "the exported images")[0])
 
 
 def _export_share(

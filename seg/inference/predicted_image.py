@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seg.data.labels import ClassSet
 from seg.maps import entropy_maps, panels
-from seg.models.predictor import upsampled, upsampled_bands
+from seg.models.network import upsampled, upsampled_bands
 
 
 @dataclass(frozen=True)

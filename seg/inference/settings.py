@@ -28,16 +28,11 @@ class ExportConfig:
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS, group="network")
     size: list[int] | str | None = option(
-        "auto",
-        "size that the network sees; run: its target size; null: the image's; auto: run, with --tile null",
+        "auto", "size that the network sees; run: its target size; null: the image's; auto: run, with --tile null",
         value="W,H",
-    )
+    )  # fmt: skip
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
     tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
-    batch_norm_after: str = option(
-        "none", "images: batch norm statistics re-estimated on --images; none: the checkpoint's", ("none", "images")
-    )
-    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
         [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
@@ -53,11 +48,9 @@ class TargetConfig:
     root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR", exists=True)
     layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
-        None,
-        "width and height to resize images to; default: the run's, with --tile the images'",
-        at_least=1,
+        None, "width and height to resize images to; default: the run's, with --tile the images'", at_least=1,
         value="W,H",
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ Shapes: C classes, H × W pixels.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import whole_file
 from seg.data.labels import ClassSet
 from seg.maps.entropy_maps import Colour, Prediction, coloured_entropy, coloured_label, overlay, wrong_pixels
 
@@ -94,15 +93,8 @@ def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[t
 def save_panel(path: Path, picture: Image.Image) -> None:
     """Write a PNG in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = io.BytesIO()
-    picture.save(content, format="PNG")
-    write_atomically(path, content.getvalue())
-
-
-def save_tiles(folder: Path, tiles: Mapping[str, NDArray[np.uint8]]) -> None:
-    """Write each tile as ``NAME.png`` in ``folder``."""
-    for name, tile in tiles.items():
-        save_panel(folder / f"{name}.png", Image.fromarray(tile))
+    with whole_file(path) as temporary:
+        picture.save(temporary)
 
 
 @cache

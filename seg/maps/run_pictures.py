@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.report.tables import write_csv
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import whole_file
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.rasters import Georeference, write_geotiff
 from seg.maps import entropy_maps, panels
@@ -50,14 +49,10 @@ class EntropyTables:
         )
         return pixels
 
-    def join(self, parts: Sequence[EntropyTables], images: Sequence[str]) -> None:
-        """Take the rows of several processes, in the order of ``images``."""
-        place = {image: index for index, image in enumerate(images)}
-        per_image = [row for part in parts for row in part._per_image]
-        per_class = [row for part in parts for row in part._per_class]
-        self._per_image, self._per_class = (
-            sorted(rows, key=lambda row: place[row["image"]]) for rows in (per_image, per_class)
-        )
+    def join(self, parts: Sequence[EntropyTables]) -> None:
+        """Take the rows of several processes, in their order, which is that of the images."""
+        self._per_image = [row for part in parts for row in part._per_image]
+        self._per_class = [row for part in parts for row in part._per_class]
 
     def mean_entropy(self) -> float | None:
         """Mean of the images' means; None without any image."""
@@ -107,12 +102,11 @@ class RunPictures:
         if place is not None:
             write_geotiffs(lambda kind: output_path(self.folder, name, kind), prediction, classes, place)
         if "npz" in self.raw:
-            content = io.BytesIO()
             nats = prediction.entropy * np.float32(math.log(len(classes)))
-            np.savez_compressed(
-                content, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
-            )
-            write_atomically(output_path(self.folder, name, "entropy.npz"), content.getvalue())
+            with whole_file(output_path(self.folder, name, "entropy.npz")) as temporary:
+                np.savez_compressed(
+                    temporary, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
+                )
         return row
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from seg.methods import settings
-
-if TYPE_CHECKING:
-    from seg.methods.method import Method
 
 
 class Row(NamedTuple):
@@ -50,9 +46,3 @@ METHODS = {
         sections=(("mixmatch", settings.MixMatchConfig), ("weights", settings.MixMatchWeights)),
     ),
 }
-
-
-def method_class(name: str) -> type[Method]:
-    """The class of a method of :data:`METHODS`."""
-    found: type[Method] = resolve_name(METHODS[name].path)
-    return found

@@ -17,7 +17,7 @@ from dem_apps.errors import InputError
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.settings import AdversarialWeights, DiscriminatorConfig
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor
 from seg.training.optimization import MicroBatch, Values, update, valid_pixels
 
 _SOURCE, _TARGET = 0.0, 1.0
@@ -44,7 +44,6 @@ class AdvEnt(MinEnt):
         self.optimizers = {"adversary_optimizer": self.optimizer}
         self._source: list[dict[str, Tensor]] = []
         self._target: list[dict[str, Tensor]] = []
-        self._valid: list[Tensor | None] = []
 
     def after_source(self, logits: dict[str, Tensor]) -> None:
         """Keep what the discriminators learn from."""
@@ -55,7 +54,6 @@ class AdvEnt(MinEnt):
         logits = self.network(batch.target["image"], "target")
         self._target.append({head: values.detach() for head, values in logits.items()})
         valid = valid_pixels(batch.target, logits["main"].device)
-        self._valid.append(valid)
         objective, values = self.objectives(logits, valid)
         with self.network.accelerator.autocast():
             fooling, of_fooling = self.adversary.fooling_loss(logits, valid)
@@ -67,13 +65,13 @@ class AdvEnt(MinEnt):
         accelerator = self.network.accelerator
         self.optimizer.zero_grad()
         logged = []
-        for batch, source, target, valid in zip(batches, self._source, self._target, self._valid, strict=True):
+        for batch, source, target in zip(batches, self._source, self._target, strict=True):
             with accelerator.autocast():
-                of_source = valid_pixels(batch.source, accelerator.device)
-                loss, values = self.adversary.discriminator_loss(source, target, of_source, valid)
+                valid = [valid_pixels(domain, accelerator.device) for domain in batch]
+                loss, values = self.adversary.discriminator_loss(source, target, *valid)
             accelerator.backward(loss / len(batches))
             logged.append({name: value.detach() for name, value in values.items()})
-        self._source, self._target, self._valid = [], [], []
+        self._source, self._target = [], []
         return update(self.adversary, self.optimizer, logged, batches, step)
 
 
@@ -102,26 +100,19 @@ class Adversary(nn.Module):
         return total, values
 
     def discriminator_loss(
-        self,
-        source: Mapping[str, Tensor],
-        target: Mapping[str, Tensor],
-        valid_source: Tensor | None = None,
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], valid_source: Tensor | None = None,
         valid_target: Tensor | None = None,
-    ) -> tuple[Tensor, Values]:
+    ) -> tuple[Tensor, Values]:  # fmt: skip
         """What the discriminators minimise: source is 0, target is 1, each domain counts half. None for the network.
 
         Of (B, C, H, W) logits per head; the sum over heads, and the losses per head to log.
         """
         values = {}
         for head, discriminator in self.discriminators.items():
-            losses = [
-                _cross_entropy(discriminator(_judged(logits[head].detach(), domain, valid)), label)
-                for logits, label, domain, valid in (
-                    (source, _SOURCE, "source", valid_source),
-                    (target, _TARGET, "target", valid_target),
-                )
-            ]
-            values[f"discriminator/loss_{head}"] = (losses[0] + losses[1]) / 2
+            of_source = discriminator(_judged(source[head].detach(), "source", valid_source))
+            of_target = discriminator(_judged(target[head].detach(), "target", valid_target))
+            both = _cross_entropy(of_source, _SOURCE) + _cross_entropy(of_target, _TARGET)
+            values[f"discriminator/loss_{head}"] = both / 2
         return torch.stack(list(values.values())).sum(), values
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor
 from seg.training.optimization import MicroBatch, Values
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor
 from seg.training.optimization import MicroBatch, Values, valid_pixels
 
 #: Policies under which target images move no statistics.

@@ -18,7 +18,7 @@ from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.settings import MixMatchConfig, MixMatchWeights
 from seg.methods.views import check_sizes, generators, recoloured
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor
 from seg.training.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
 
 #: Of the draws of one sample: how much of it stays, which images are mixed, and one more for each view.
@@ -59,7 +59,8 @@ class MixMatch(MinEnt):
         one_hot = F.one_hot(label.where(labelled, 0), self.num_classes).movedim(-1, 1)
         labels = torch.cat([one_hot.to(guess.dtype), *[guess] * count])
         known = torch.cat([labelled, *[torch.ones_like(labelled) if valid is None else valid] * count])
-        share, partner = (each.to(device) for each in self._drawn(batch))
+        share, partner = self._drawn(batch)
+        share, partner = share.to(source.dtype).to(device), partner.to(device)  # which may have no float64
         labels, known = mixed_up(labels, share, partner), known & known[partner]
         mixed = self.network(mixed_up(torch.cat([source, *views]), share, partner), "neither")
         losses = [] if objective is None else [objective]

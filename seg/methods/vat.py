@@ -17,7 +17,7 @@ from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.settings import VATConfig, VATWeights
 from seg.methods.views import generators
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor
 from seg.training.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
 
 #: Root mean square of ξ d. The authors' 1e-6 (of the L2 norm) is lost in float32, and less would be in bf16.
@@ -54,16 +54,11 @@ class VAT(MinEnt):
             return torch.stack([self.weights[head] * value for head, value in found.items()]).sum()
 
         random = [torch.randn(images.shape[1:], generator=draw) for draw in generators(batch.target["draw"], 1)]
-        perturbation = adversarial_perturbation(
-            distance,
-            images,
-            torch.stack(random).to(device),
-            self.settings.epsilon,
-            self.settings.iterations,
-            _XI,
-            valid,
+        epsilon, iterations = self.settings.epsilon, self.settings.iterations
+        direction = torch.stack(random).to(device)
+        loss = distance(
+            images + adversarial_perturbation(distance, images, direction, epsilon, iterations, valid=valid)
         )
-        loss = distance(images + perturbation)
         return (loss if objective is None else loss + objective), values
 
 

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional as F
+from torchvision.transforms import v2
 
 from dem_apps.errors import InputError
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.training.optimization import MicroBatch
 
-#: Colour jitter and blur of DACS and DAFormer: how often, and how much.
-_JITTER_PROBABILITY, _JITTER = 0.8, 0.2
-_BLUR_PROBABILITY, _BLUR_SIGMA = 0.5, (0.15, 1.15)
+#: Blur, and colour jitter before it, of DACS and DAFormer.
+_BLUR = v2.RandomApply([v2.GaussianBlur(5, (0.15, 1.15))], 0.5)
+_STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8), _BLUR])
 
 
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
@@ -73,38 +73,13 @@ def recoloured(images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFo
     With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022). Images that are no RGB
     have no colours that could be jittered, and are blurred alone.
     """
-    if not pixels.is_rgb:
-        return torch.stack([_blurred(image, *_draws(draw)[0]) for image, draw in zip(images, draws, strict=True)])
     mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (pixels.mean, pixels.std))
-    colours = (images * std + mean).clamp(0, 1)
-    jittered = torch.stack([_jittered(image, draw) for image, draw in zip(colours, draws, strict=True)])
-    return (jittered - mean) / std
-
-
-def _jittered(image: Tensor, draw: torch.Generator) -> Tensor:
-    (blurred, sigma), often, strengths, order = _draws(draw)
-    if often < _JITTER_PROBABILITY:
-        for which in order:
-            change = _JITTER * (2 * strengths[which] - 1)
-            image = _ADJUSTED[which](image, change) if which == _HUE else _ADJUSTED[which](image, 1 + change)
-    return _blurred(image, blurred, sigma)
-
-
-def _draws(draw: torch.Generator) -> tuple[tuple[float, float], float, list[float], list[int]]:
-    """Whether and how much to blur, whether to jitter, how much each time, and in which order."""
-    often, blurred, *strengths, sigma = torch.rand(7, generator=draw).tolist()
-    return (blurred, sigma), often, strengths, torch.randperm(4, generator=draw).tolist()
-
-
-def _blurred(image: Tensor, drawn: float, sigma: float) -> Tensor:
-    if drawn >= _BLUR_PROBABILITY:
-        return image
-    low, high = _BLUR_SIGMA
-    blurred: Tensor = F.gaussian_blur(image, [5, 5], [low + sigma * (high - low)])
-    return blurred
-
-
-_ADJUSTED, _HUE = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue), 3
+    plain, changed = (images * std + mean).clamp(0, 1) if pixels.is_rgb else images, []
+    with torch.random.fork_rng(devices=[]):
+        for image, draw in zip(plain, draws, strict=True):
+            torch.default_generator.set_state(draw.get_state())
+            changed.append((_STRONG if pixels.is_rgb else _BLUR)(image))
+    return (torch.stack(changed) - mean) / std if pixels.is_rgb else torch.stack(changed)
 
 
 def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:

@@ -17,8 +17,8 @@ from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2
 from seg.models.deeplabv2_advent import build_advent_network
 from seg.models.network import SegmentationNetwork
-from seg.models.pretrained import load_encoder, weights_file
 from seg.models.smp_network import SMP_NETWORKS
+from seg.models.weights_file import load_encoder, weights_file
 
 #: A run's copy of the ``config.json`` that describes its network, so that the folder it came from may be deleted.
 NETWORK_FILE = "network.json"
@@ -27,9 +27,7 @@ NETWORK_FILE = "network.json"
 def network_document(folder: Path) -> dict[str, Any]:
     """What describes the network of a folder: of a run, of segmentation-models-pytorch's or transformers'."""
     file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
-    document: dict[str, Any] = read_json(file)
-    required(document, str(file))
-    return document
+    return required(read_json(file), str(file))
 
 
 def pretrained_network(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from dem_apps.errors import passed_on
 from dem_apps.runtime.run_folder import RunFolder
-from dem_apps.runtime.settings import to_dict
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
 from seg.data.labels import load_classes
 from seg.models.deeplabv2_advent import DEPTH, OUTPUT_STRIDE, AdventDeepLabV2
@@ -51,7 +51,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )  # fmt: skip
-    run = RunFolder.create(run_dir, to_dict(config), config.seed, "cpu")
+    run = RunFolder.create(run_dir, asdict(config), config.seed, "cpu")
     try:
         run.write_json(CLASSES_FILE, classes.document())
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()

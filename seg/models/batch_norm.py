@@ -91,9 +91,8 @@ def statistics(
     return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"
 
 
-def describe(policy: str, model: nn.Module, whose: str | None = None) -> str:
-    """One sentence about a policy in this network, for the protocol; None is a training on both domains' images."""
-    whose = whose or statistics(policy, model)
+def describe(policy: str, model: nn.Module, whose: str) -> str:
+    """One sentence about a policy in this network, for the protocol; ``whose`` are its :func:`statistics`."""
     if not batch_norms(model):
         return whose
     affine = "fixed" if policy in _AFFINE_FROZEN else "trained"

@@ -69,8 +69,19 @@ class DeepLabV2(SegmentationNetwork):
         super().__init__()
         if output_stride not in OUTPUT_STRIDES:
             raise InputError(f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}")
-        self.encoder, channels = _build_encoder(encoder, output_stride, depth, weights, bands)
-        aux_channels, main_channels = channels[-2:]
+        with encoder_errors(f"encoder '{encoder}' with output stride {output_stride}, depth {depth}", encoder, weights):
+            self.encoder = parts = smp.encoders.get_encoder(
+                encoder, in_channels=bands, depth=depth, weights=weights, output_stride=max(8, output_stride)
+            )
+        if output_stride == 4:  # strides of every stage after the first become dilations; the library stops at 8
+            for part, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
+                if not hasattr(parts, part):
+                    raise InputError(f"encoder '{encoder}': output stride 4 needs a ResNet-like encoder; use 8 or 16")
+                replace_strides_with_dilation(getattr(parts, part), dilation)
+        for stage in range(depth, 5):  # a ResNet cut short still carries its later stages, which nothing would train
+            if hasattr(parts, f"layer{stage}"):
+                setattr(parts, f"layer{stage}", nn.Identity())
+        aux_channels, main_channels = parts.out_channels[-2:]
         self.main_head = AtrousHead(main_channels, num_classes)
         self.auxiliary_head = AtrousHead(aux_channels, num_classes)  # named so in checkpoints
 
@@ -78,21 +89,3 @@ class DeepLabV2(SegmentationNetwork):
         """(B, 3, H, W) normalised images → logits ``main`` and ``aux``, (B, C, h, w) each."""
         features = self.encoder(images)
         return {"main": self.main_head(features[-1]), "aux": self.auxiliary_head(features[-2])}
-
-
-def _build_encoder(
-    name: str, output_stride: int, depth: int, weights: str | None, bands: int
-) -> tuple[nn.Module, list[int]]:
-    with encoder_errors(f"encoder '{name}' with output stride {output_stride}, depth {depth}", name, weights):
-        encoder = smp.encoders.get_encoder(
-            name, in_channels=bands, depth=depth, weights=weights, output_stride=16 if output_stride == 16 else 8
-        )
-    if output_stride == 4:  # strides of every stage after the first become dilations; the library itself stops at 8
-        for part, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
-            if not hasattr(encoder, part):
-                raise InputError(f"encoder '{name}': output stride 4 needs a ResNet-like encoder; use 8 or 16")
-            replace_strides_with_dilation(getattr(encoder, part), dilation)
-    for stage in range(depth, 5):  # a ResNet cut short still carries its later stages, which nothing would train
-        if hasattr(encoder, f"layer{stage}"):
-            setattr(encoder, f"layer{stage}", nn.Identity())
-    return encoder, list(encoder.out_channels)

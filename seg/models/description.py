@@ -6,8 +6,6 @@ Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.files import read_json, required, write_json
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, load_classes, named_classes
-from seg.data.pixel_format import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    PIXELS_FILE,
-    RGB,
-    PixelFormat,
-    normalised,
-    read_format,
-)
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, PIXELS_FILE, RGB, PixelFormat, read_format, rgb_format
 
 #: Files beside the weights: transformers' own, and two of ours.
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
@@ -49,13 +39,10 @@ _KNOWN = tuple(
 class Description:
     """What a network expects of images, see :meth:`normalised`, and what it returns, see :meth:`logits`."""
 
-    mean: tuple[float, ...] = IMAGENET_MEAN  #: what becomes 0, of red, green and blue on the scale from 0 to 1
-    std: tuple[float, ...] = IMAGENET_STD  #: what becomes 1, likewise
+    pixels: PixelFormat = RGB  #: of the images, and how they are normalised
     order: str = "rgb"  #: of the channels that the network sees, ``rgb`` or ``bgr``
     multiple: int = 1  #: the network takes sides that are multiples of it
     size: tuple[int, int] | None = None  #: (width, height) that the network was trained to see; None is the images' own
-    #: Of the images; where these are no 8-bit RGB, mean and deviation are its own, one for each band.
-    pixels: PixelFormat = RGB
     classes: ClassSet | None = None  #: what the C outputs mean; None where that is not known
     align_corners: bool = True  #: of the upsampling of logits
     #: The key of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
@@ -66,32 +53,15 @@ class Description:
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)  #: what was assumed or left out, for the user
 
     def __post_init__(self) -> None:
-        if not self.pixels.is_rgb:
-            return
-        finite = all(math.isfinite(value) for value in (*self.mean, *self.std))
-        if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0 or max(self.mean) > 1:
-            raise InputError(
-                f"mean {list(self.mean)} and std {list(self.std)}: expected three numbers each, for red, green and "
-                "blue on the scale from 0 to 1 (of 0 to 255 divide them by 255), with a positive deviation"
-            )
+        if self.pixels.is_rgb and max(self.pixels.mean) > 1:
+            raise InputError(f"mean {list(self.pixels.mean)}: expected a scale from 0 to 1; of 0 to 255 divide by 255")
         if self.order not in _ORDERS or self.multiple < 1:
             raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")
 
-    @property
-    def channels(self) -> int:
-        """Of an image."""
-        return len(self.mean)
-
     def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
         """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
-        if not self.pixels.is_rgb:
-            return self.pixels.normalised(image_hwc, valid)
-        result = normalised(image_hwc, tuple(self.mean), tuple(self.std))
-        if self.order == "bgr":
-            result = result.flip(0)
-        if valid is not None:
-            result[:, torch.from_numpy(~valid)] = 0.0
-        return result
+        result = self.pixels.normalised(image_hwc, valid)
+        return result.flip(0) if self.order == "bgr" else result
 
     def logits(self, output: Any) -> Tensor:
         """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
@@ -105,7 +75,7 @@ class Description:
         sizes = {} if self.size is None else {"size": {"height": self.size[1], "width": self.size[0]}}
         return {
             "do_normalize": True, "do_rescale": self.pixels.is_rgb, "rescale_factor": 1 / 255,
-            "image_mean": list(self.mean), "image_std": list(self.std),
+            "image_mean": list(self.pixels.mean), "image_std": list(self.pixels.std),
             "do_flip_channel_order": self.order == "bgr", "do_resize": bool(sizes), **sizes,
             "do_center_crop": False, "do_reduce_labels": self.reduce_labels,
         }  # fmt: skip
@@ -132,10 +102,9 @@ def read_description(
     """
     pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
     if file.is_file() and (document is None or "assumed" in document):
-        document = read_json(file)
-        required(document, str(file))
+        document = required(read_json(file), str(file))
     document = document or ASSUMED
-    known["pixels"], known["order"] = pixels, _ORDERS[bool(document.get("do_flip_channel_order"))]
+    known["order"] = _ORDERS[pixels.is_rgb and bool(document.get("do_flip_channel_order"))]
     known["notes"] = tuple(_notes(document, folder, pixels))
     known["size"] = _size(document.get("size")) if document.get("do_resize") else None
     known["reduce_labels"] = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
@@ -145,8 +114,9 @@ def read_description(
         classes = known.get("classes") or named_classes([f"class {index}" for index in range(outputs)])
         known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
     with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
-        mean, std = _normalisation(document) if pixels.is_rgb else (pixels.mean, pixels.std)
-        return Description(mean, std, **known)
+        if pixels.is_rgb:
+            pixels = rgb_format(*_normalisation(document))
+        return Description(pixels, **known)
 
 
 def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> list[str]:
@@ -169,11 +139,6 @@ def write_description(description: Description, folder: Path) -> None:
         documents[PIXELS_FILE] = description.pixels.document()
     for name, document in documents.items():
         write_json(folder / name, document)
-
-
-def write_json(file: Path, document: dict[str, Any]) -> None:
-    """A JSON file for people to read."""
-    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _normalisation(document: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:

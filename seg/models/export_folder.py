@@ -34,7 +34,8 @@ def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple
         if onnx:
             width, height = size or trained.description.size or (512, 512)
             difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))
-            before, after = ((1, count, height, width) for count in (trained.description.channels, trained.num_classes))
+            bands, classes = trained.description.pixels.bands, trained.num_classes
+            before, after = ((1, count, height, width) for count in (bands, classes))
             lines.append(f"{out / ONNX_FILE}: images {before}, normalised, to logits {after}")
             lines.append(f"its logits differ from the network's by up to {difference:.2g}")
     print("\n".join(lines))
@@ -44,11 +45,13 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     """Weights and description of a run's network; returns the library that reads them."""
     model: Any = trained.network
     if isinstance(model, TransformersNetwork):
-        model.name_classes(trained.class_set.names)
+        names = trained.class_set.names
+        model.network.config.id2label = dict(enumerate(names))
+        model.network.config.label2id = {name: index for index, name in enumerate(names)}
     model.save_pretrained(folder, config={"align_corners": trained.description.align_corners})
     write_description(trained.description, folder)
-    names = {SmpNetwork: "segmentation-models-pytorch", TransformersNetwork: "transformers"}
-    return names.get(type(model), "dem-apps (seg.load)")
+    libraries = {SmpNetwork: "segmentation-models-pytorch", TransformersNetwork: "transformers"}
+    return libraries.get(type(model), "dem-apps (seg.load)")
 
 
 def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> float:
@@ -60,7 +63,7 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> f
     except ImportError as error:
         raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
     module = _AtImageSize(trained).eval()
-    shape = (1, trained.description.channels, size[1], size[0])
+    shape = (1, trained.description.pixels.bands, size[1], size[0])
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     with passed_on("--onnx: torch cannot write this network as ONNX"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about what it tried

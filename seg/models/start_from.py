@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError
 from seg.config import ModelConfig, chosen_by
 from seg.data.labels import ClassSet
-from seg.data.pixel_format import RGB, PixelFormat, read_format
-from seg.models.description import Description, PlainLogits
+from seg.data.pixel_format import RGB, PixelFormat, read_format, rgb_format
+from seg.models.description import PlainLogits
 from seg.models.smp_network import preprocessing
 from seg.models.trained import ENCODER, only_encoder, open_trained, read_run
 from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights, over_bands
@@ -33,7 +32,7 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     Where their number of classes is another, the heads' last layers keep the random values that they have. As many
     classes of other meanings than ``classes`` are refused.
     """
-    found, theirs, description = _found(source, model)
+    found, theirs = _found(source, model)
     own, given, notes = model.state_dict(), dict(found.tensors), list(found.notes)
     alone = only_encoder(given)
     if alone:
@@ -56,24 +55,28 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         _refuse_other_classes(source, theirs, classes)
     hint = " (--model.name pretrained trains the one that it describes)" if (source / "config.json").is_file() else ""
     load_weights(model, given, f"{FLAG}: {source} does not fit this network{hint}")
-    return notes + _about_images(f"{FLAG}: {source}", description)
+    return notes
 
 
-def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | None, Description]:
-    """Weights, what their outputs mean where that is known, and what images went through before them."""
+def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | None]:
+    """Weights, and what their outputs mean where that is known."""
     if source.is_file():
-        return _in_file(source, model), None, Description()
+        return _in_file(source, model), None
     if not (source / "config.json").is_file():
         config, classes, checkpoint, state = read_run(source)
         found = fitted(state["model"], model)
         note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint, config.selection)})"
-        return dataclasses.replace(found, notes=(*found.notes, note)), classes, Description()
+        return dataclasses.replace(found, notes=(*found.notes, note)), classes
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))
     network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
     found = fitted(network.state_dict(), model)
-    notes = tuple(f"{FLAG}: of {source} {note}" for note in found.notes)
-    return dataclasses.replace(found, notes=notes), trained.description.classes, trained.description
+    notes, pixels = [f"{FLAG}: of {source} {note}" for note in found.notes], trained.description.pixels
+    if trained.description.order == "bgr":
+        mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
+        seen = f"images as BGR with mean {mean} and deviation {std}; training here has ImageNet's in RGB"
+        notes.append(f"{FLAG}: {source} saw {seen}")
+    return dataclasses.replace(found, notes=tuple(notes)), trained.description.classes
 
 
 def _in_file(file: Path, model: nn.Module) -> FoundWeights:
@@ -106,25 +109,13 @@ def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> Non
 
 def normalisation(model: ModelConfig) -> PixelFormat:
     """8-bit RGB as the weights saw it that a training starts from; ImageNet's where there are none or none says."""
-    found: Any = None
-    start = None if model.start_from is None else Path(model.start_from)
-    if start is not None and (start / "config.yaml").is_file():
-        pixels = read_format(start)
-        return pixels if pixels.is_rgb else RGB
-    if start is not None and (start / "config.json").is_file():
-        description = open_trained(str(start)).description
-        if description.pixels.is_rgb and description.order == "rgb":
-            found = {"image_mean": description.mean, "image_std": description.std}
-    elif start is None and model.encoder_weights is not None:
+    pixels, start = RGB, None if model.start_from is None else Path(model.start_from)
+    if start is None and model.encoder_weights is not None:
         found = preprocessing({"encoder_name": model.encoder, "encoder_weights": model.encoder_weights})
-    if found is None:
-        return RGB
-    return PixelFormat(mean=tuple(found["image_mean"]), std=tuple(found["image_std"]), is_rgb=True)
-
-
-def _about_images(source: str, description: Description) -> list[str]:
-    """A note on images whose order of colours is not that of training here, which has the mean and deviation."""
-    if description.order == "rgb":
-        return []
-    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (description.mean, description.std))
-    return [f"{source} saw images as BGR with mean {mean} and deviation {std}; training here has ImageNet's in RGB"]
+        pixels = RGB if found is None else rgb_format(found["image_mean"], found["image_std"])
+    elif start is not None and (start / "config.yaml").is_file():
+        pixels = read_format(start)
+    elif start is not None and (start / "config.json").is_file():
+        description = open_trained(str(start)).description
+        pixels = description.pixels if description.order == "rgb" else RGB
+    return pixels if pixels.is_rgb else RGB

@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, nearest, passed_on
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.files import read_json, required, write_json
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import from_dict, to_dict
+from dem_apps.runtime.settings import from_dict
 from dem_apps.test_time_methods.network import deep_copy, refuse_probabilities
 from seg.config import ModelConfig, TrainConfig
+from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes, named_classes
-from seg.data.pixel_format import PIXELS_FILE, PixelFormat, read_format
+from seg.data.pixel_format import PIXELS_FILE, read_format, rgb_format
 from seg.models import NETWORK_FILE, build_model, smp_network, transformers_network
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
 from seg.models.description import (
@@ -39,7 +40,6 @@ from seg.models.description import (
     PlainLogits,
     read_description,
     write_description,
-    write_json,
 )
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
 from seg.models.smp_network import SmpNetwork
@@ -51,8 +51,8 @@ from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, loa
 ENCODER = "encoder."
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-#: Fields of a description that a function may return: not the bands, nor the last two.
-_FACTS = [each.name for each in dataclasses.fields(Description)[:-2] if each.name != "pixels"]
+#: What a function may return: a normalisation, and fields of a description, but for the last two.
+_FACTS = ["mean", "std", *(each.name for each in dataclasses.fields(Description)[1:-2])]
 #: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
 _SIZE = (224, 224)
 
@@ -114,8 +114,7 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
         return open_run(folder, checkpoint)[0]
     if not (folder / CONFIG_FILE).is_file():
         raise InputError(f"{folder}: holds neither config.yaml, as a run does, nor {CONFIG_FILE}")
-    config = read_json(folder / CONFIG_FILE)
-    required(config, str(folder / CONFIG_FILE))
+    config = required(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
     return _read_exported(folder, config) if OUR_KEY in config else _read_saved(folder, config)
 
 
@@ -150,11 +149,6 @@ def classes_of_run(run: Path, file: str | None) -> str | None:
     return str(own) if own.is_file() else file
 
 
-def format_to_resume(run: Path) -> PixelFormat | None:
-    """The pixels of a run that is continued; None where the run has not begun."""
-    return read_format(run) if (run / CLASSES_FILE).is_file() else None
-
-
 def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:
     """The network of a run folder, and how it was trained."""
     config, classes, checkpoint, state = read_run(run, checkpoint)
@@ -165,10 +159,8 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
     network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
     load_weights(network, state["model"], where)
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
-    size = None if config.target.size is None else (config.target.size[0], config.target.size[1])
-    description = Description(
-        pixels.mean, pixels.std, size=size, pixels=pixels, classes=classes, align_corners=config.model.align_corners
-    )
+    size = checked_size(config.target.size, f"{run}, target.size")
+    description = Description(pixels, size=size, classes=classes, align_corners=config.model.align_corners)
     write = partial(_write_run, network, run, training, classes)
     return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training), training
 
@@ -179,7 +171,7 @@ def _write_run(network: nn.Module, run: Path, training: Training, classes: Class
     save_checkpoint(new / "checkpoints", "last", {"model": network.state_dict(), "step": training.step, **marked})
     write_json(new / CLASSES_FILE, classes.document())
     _copy((PIXELS_FILE, NETWORK_FILE), run, new)
-    settings = to_dict(dataclasses.replace(training.config, run_dir=None, resume=False))
+    settings = dataclasses.asdict(dataclasses.replace(training.config, run_dir=None, resume=False))
     (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
@@ -193,13 +185,8 @@ def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
         network = build_model(**{key: config[key] for key in config if key not in (OUR_KEY, "align_corners")})
     load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
     description = read_description(folder, align_corners=config["align_corners"])
-    write = partial(_write_exported, network, folder, config["align_corners"])
+    write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
-
-
-def _write_exported(network: SegmentationNetwork, folder: Path, align_corners: bool, new: Path) -> None:
-    network.save_pretrained(new, config={"align_corners": align_corners})
-    _copy(DESCRIPTION_FILES, folder, new)
 
 
 def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
@@ -213,7 +200,7 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     else:
         outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
         description = read_description(folder, smp_network.preprocessing(config), outputs)
-        if bands != description.channels:
+        if bands != description.pixels.bands:
             raise InputError(
                 f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write "
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
@@ -224,8 +211,8 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
-def _write_saved(network: SmpNetwork | TransformersNetwork, folder: Path, description: Description, new: Path) -> None:
-    network.save_pretrained(new)
+def _write_saved(network: SegmentationNetwork, folder: Path, description: Description, new: Path) -> None:
+    network.save_pretrained(new, config={"align_corners": description.align_corners})
     write_description(description, new)
     _copy(DESCRIPTION_FILES, folder, new)
 
@@ -314,11 +301,13 @@ def _said(spec: str, facts: Mapping[str, Any], network: nn.Module, notes: tuple[
         said = "'mean', 'std' and 'order' among its facts would say another"
         notes += (f"{spec} does not say how images are normalised: assumed is {found['assumed']}; {said}",)
     given: dict[str, Any] = {"align_corners": False, "mean": found["image_mean"], "std": found["image_std"], **facts}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     with passed_on(spec):
+        pixels = rgb_format(given.pop("mean"), given.pop("std"))
         if given.get("classes") is not None:
             given["classes"] = named_classes(given["classes"])
-        return Description(**given, notes=notes)
+        if given.get("size") is not None:
+            given["size"] = tuple(given["size"])
+        return Description(pixels, **given, notes=notes)
 
 
 def _normalisation_of(network: nn.Module) -> Mapping[str, Any] | None:

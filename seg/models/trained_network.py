@@ -22,14 +22,14 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig, chosen_by
-from seg.data.files import LARGEST_SIDE, find_images
+from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read import ImagePixels, as_rgb, read_image, seen
 from seg.inference.predicted_image import PredictedImage
 from seg.maps.entropy_maps import Prediction
 from seg.models.description import Description
-from seg.models.predictor import upsampled, upsampled_bands
+from seg.models.network import upsampled, upsampled_bands
 from seg.models.tiles import TilesOfImage, Tiling, tiled_logits, tiling
 
 #: Predictions are bytes, and 255 stands for no class.
@@ -94,11 +94,8 @@ class TrainedNetwork:
         self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None
     ) -> TrainedNetwork:
         """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``."""
-        if size == "auto":
-            size = "own" if tile is None else None
-        chosen = self.description.size
-        if size not in ("own", "run"):
-            chosen = None if size is None else _pair(size)
+        own = size in ("own", "run") or (size == "auto" and tile is None)
+        chosen = self.description.size if own else None if size == "auto" else checked_size(size, "--size")
         return dataclasses.replace(self, size=chosen, cut=tiling(tile, tile_overlap))
 
     def logits(self, images: Tensor) -> Tensor:
@@ -179,16 +176,6 @@ class TrainedNetwork:
     def __repr__(self) -> str:
         names = ", ".join(self.class_set.names[:4]) + (", …" if self.num_classes > 4 else "")
         return f"TrainedNetwork({self.spec}; {self.num_classes} classes: {names})"
-
-
-def _pair(size: Sequence[int] | str) -> tuple[int, int]:
-    try:
-        width, height = (int(number) for number in (size.split(",") if isinstance(size, str) else size))
-    except ValueError as error:
-        raise InputError(f"--size: expected W,H such as 1024,512, or run, or null, got '{size}'") from error
-    if min(width, height) < 1 or max(width, height) > LARGEST_SIDE:
-        raise InputError(f"--size: width and height must be 1 to {LARGEST_SIDE:,}, got '{size}'")
-    return width, height
 
 
 def _listed(images: Any) -> Any:

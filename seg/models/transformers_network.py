@@ -32,11 +32,6 @@ class TransformersNetwork(SegmentationNetwork):
         """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
         return {"main": self.network(images).logits}
 
-    def name_classes(self, names: tuple[str, ...]) -> None:
-        """The outputs' names, as the library's ``config.json`` has them."""
-        self.network.config.id2label = dict(enumerate(names))
-        self.network.config.label2id = {name: index for index, name in enumerate(names)}
-
     def _save_pretrained(self, save_directory: Path) -> None:
         with _library(str(save_directory)):
             self.network.save_pretrained(save_directory)

@@ -22,7 +22,7 @@ from dem_apps.reduction import summed_over_processes, world_size
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
-from seg.models.predictor import upsampled
+from seg.models.network import upsampled
 from seg.models.tiles import Tiling, tiled_logits
 from seg.scores.metrics import SegmentationScores, other_numbering
 from seg.scores.unsupervised_scores import LabelFreeScores

@@ -66,7 +66,9 @@ def protocol(
         "step": step,
         **{name: None if name in unused else getattr(config, name) for name in settings},
         "optimizer": dataclasses.asdict(config.optimizer),
-        "method_options": {name: dataclasses.asdict(each) for name, each in config.sections().items()},
+        "method_options": {
+            name: dataclasses.asdict(each) for name, each in config.method_options().items() if name != "weights"
+        },
         "options": given_options(config),
         "weights": dataclasses.asdict(config.weights) | {"relative": config.relative_weights()},
         "versions": {package: metadata.version(package) for package in _PACKAGES},

@@ -11,10 +11,9 @@ from typing import TypeVar
 
 from dem_apps.errors import InputError
 from seg.config import DataConfig, ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
-from seg.data.layouts import LAYOUTS
-from seg.data.layouts.find import AUTO, fitting_layouts
+from seg.data.layouts import AUTO, fitting_layouts, named_layout
 from seg.data.read import read_header
-from seg.models.pretrained import weights_file
+from seg.models.weights_file import weights_file
 
 #: Most pixels of images that are not resized unasked, on a CPU and on a GPU: those of 256 × 192 and of 1024 × 512.
 MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
@@ -70,7 +69,7 @@ def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
 def _images(data: DataConfig) -> set[Path]:
     root, found = Path(str(data.root)), set[Path]()
     for split in ("train", "val"):
-        for layout in fitting_layouts(root, split) if data.layout == AUTO else [data.layout]:
+        for name in fitting_layouts(root, split) if data.layout == AUTO else [data.layout]:
             with suppress(InputError):
-                found |= {image for image, _ in LAYOUTS[layout].pairs(root, split)}
+                found |= {image for image, _ in named_layout(name).pairs(root, split)}
     return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -23,25 +24,24 @@ from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import from_dict, to_dict
+from dem_apps.runtime.settings import from_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from seg.config import OptimizerConfig, TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import Sampler, batches, labelled_sampler
-from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat
+from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.style import TargetStyle, check_style
-from seg.methods import METHODS, method_class
+from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
 from seg.models import NETWORK_FILE, network_document
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.description import CLASSES_FILE
-from seg.models.network import parameter_groups
-from seg.models.predictor import Predictor
+from seg.models.network import Predictor, parameter_groups
 from seg.models.start_from import normalisation, start_from
-from seg.models.trained import build_network, classes_of_run, format_to_resume
+from seg.models.trained import build_network, classes_of_run
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.protocol import protocol
@@ -49,9 +49,8 @@ from seg.scores.tables import checkpoints_table, score_table
 from seg.step import TrainState, training_step
 from seg.training import unused_settings
 from seg.training.decided import decided
-from seg.training.optimization import MicroBatch, PolySchedule
+from seg.training.optimization import MicroBatch, PolySchedule, RepeatedSGD
 from seg.training.processes import leave_group
-from seg.training.repeated_sgd import RepeatedSGD
 from seg.training.run import TrainingRun
 from seg.training.summary import in_words, print_summary
 
@@ -69,7 +68,8 @@ def _train(config: TrainConfig) -> Path:
     path = Path(config.run_dir) if config.run_dir else None
     saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
-        classes, pixels = classes_of_run(path, classes), format_to_resume(path)
+        classes = classes_of_run(path, classes)
+        pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None  # of a run that had begun
         saved, was = checkpoint_to_resume(path), from_dict(TrainConfig, read_config(path), str(path))
         # with what was left open and decided at the start
         config = replace(config, source=was.source, target=was.target, model=was.model, optimizer=was.optimizer)
@@ -161,7 +161,7 @@ def build_state(
     make_objectives = partial(
         HeadObjectives, config.loss, num_classes, target_weights, config.reduction, config.objective_options()
     )
-    method = method_class(config.method)(predict, num_classes, make_objectives, **config.method_options())
+    method = resolve_name(METHODS[config.method].path)(predict, num_classes, make_objectives, **config.method_options())
     schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
@@ -198,7 +198,7 @@ def _open(
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step)
         else:
-            folder = RunFolder.create(path, to_dict(config), config.seed, str(accelerator.device), info)
+            folder = RunFolder.create(path, asdict(config), config.seed, str(accelerator.device), info)
         if saved is None:
             if pair.pixels != RGB:
                 folder.write_json(PIXELS_FILE, pair.pixels.document())
@@ -225,7 +225,14 @@ def _steps(
     """For every remaining step its micro-batches; ``sampler`` is that of the labelled images."""
     positions = range(first * config.accumulate, config.max_steps * config.accumulate)
     process = (accelerator.process_index, accelerator.num_processes)
-    source = _labelled_batches(config, pair, sampler, positions, process)
+    settings, style, styled = config.source, None, None
+    if pair.source_train is not None and settings.style != "none":
+        style = TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
+        styled = len(pair.source_train)
+    source = batches(
+        ConcatDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
+        settings.augmentation, config.workers, process, sampler, style, styled, pair.pixels,
+    )  # fmt: skip
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
         target = batches(
@@ -235,19 +242,6 @@ def _steps(
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
         yield list(islice(micro_batches, config.accumulate))
-
-
-def _labelled_batches(
-    config: TrainConfig, pair: DomainPair, sampler: Sampler, positions: range, process: tuple[int, int]
-) -> Iterator[Any]:
-    settings, style, styled = config.source, None, None
-    if pair.source_train is not None and settings.style != "none":
-        style = TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
-        styled = len(pair.source_train)
-    return batches(
-        ConcatDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
-        settings.augmentation, config.workers, process, sampler, style, styled, pair.pixels,
-    )  # fmt: skip
 
 
 def _finish(config: TrainConfig, run: TrainingRun) -> None:

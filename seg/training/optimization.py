@@ -12,8 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.reduction import summed_over_processes, sums_in, world_size
-from dem_apps.test_time_methods.network import all_finite
+from dem_apps.reduction import all_finite, summed_over_processes, sums_in, world_size
 
 Batch = dict[str, Any]
 Values = dict[str, Tensor]
@@ -64,6 +63,46 @@ class PolySchedule:
                 group["lr"] = group["base_lr"] * factor
 
 
+class RepeatedSGD(torch.optim.Optimizer):
+    """The numbers of ``torch.optim.SGD`` over a group that lists each of its parameters ``repeats`` times.
+
+    ADVENT (Vu et al., CVPR 2019) hands its encoder to SGD module by module, and a convolution once for every module
+    that it is in. SGD goes through the list, so each repetition decays the weights again, adds the same gradient to
+    the momentum again and takes a step of its own. In the first step every repetition begins with a momentum of its
+    own, as in PyTorch's loop since 1.7. PyTorch warns that it is going to refuse a list with repetitions itself.
+
+    ``repeats`` of a group is 1 unless it says otherwise; the other settings are those of ``torch.optim.SGD``.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(1))
+    >>> optimizer = RepeatedSGD([{"params": [weight], "repeats": 3}], lr=0.1, momentum=0.9, weight_decay=0.0)
+    >>> weight.grad = torch.ones(1)
+    >>> optimizer.step()
+    >>> weight.data  # three steps of 0.1
+    tensor([-0.3000])
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, momentum: float, weight_decay: float) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "repeats": 1})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """All repetitions of every group."""
+        for group in self.param_groups:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            gradients = [weight.grad for weight in weights]
+            known = [self.state[weight].get("momentum_buffer") for weight in weights]
+            for _ in range(group["repeats"] if weights else 0):
+                moves = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
+                if group["momentum"]:
+                    moves = [
+                        move if velocity is None else velocity.mul_(group["momentum"]).add_(move)
+                        for move, velocity in zip(moves, known, strict=True)
+                    ]
+                    for weight, velocity in zip(weights, moves, strict=True):
+                        self.state[weight]["momentum_buffer"] = velocity
+                torch._foreach_add_(weights, moves, alpha=-group["lr"])
+
+
 def update(
     module: nn.Module, optimizer: Any, logged: Sequence[Values], batches: Sequence[MicroBatch], step: int
 ) -> dict[str, float]:
@@ -91,20 +130,15 @@ def _average_gradients(module: nn.Module) -> None:
     if world_size() == 1:
         return
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    message = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(message)
-    message /= world_size()
-    for gradient, piece in zip(gradients, message.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(piece.view_as(gradient))
+    for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
+        torch.div(total, world_size(), out=gradient)
 
 
 def _means(logged: Sequence[Values]) -> dict[str, float]:
     """The mean over micro-batches and processes, with one wait for the device."""
     stacked = torch.stack([torch.stack([value.float() for value in values.values()]) for values in logged]).mean(0)
-    if world_size() > 1:
-        dist.all_reduce(stacked)
-        stacked /= world_size()
-    return dict(zip(logged[0], stacked.tolist(), strict=True))
+    (total,) = summed_over_processes(stacked)
+    return dict(zip(logged[0], (total / world_size()).tolist(), strict=True))
 
 
 def _refuse_nonfinite(

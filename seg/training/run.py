@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from torch import Tensor
 
 from dem_apps.reduction import world_size
@@ -17,7 +18,7 @@ from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.files import flat_names
 from seg.data.pixel_format import resized_mask
-from seg.maps.panels import map_pictures, save_panel, save_tiles
+from seg.maps.panels import map_pictures, save_panel
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
 from seg.step import TrainState
@@ -98,7 +99,12 @@ class TrainingRun:
         if alarm is not None:
             self.state.ease()
         if self.folder is not None:
-            self._log_scores(result, alarm)
+            values = {f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None}
+            label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
+            self.folder.log(step, **values, **label_free)
+            if alarm is not None:
+                eased = {} if self.state.back_off == 1 else {"target/eased": self.state.eased}
+                self.folder.log(step, alarm=alarm, **eased)
             for name in improved:
                 self.folder.save_checkpoint(name, self.state.result())
         self._save()
@@ -108,15 +114,6 @@ class TrainingRun:
                 news = f"target mIoU {100 * result['miou']:.2f} %"
             self.progress.note(step, news if alarm is None else f"{news}; alarm: {alarm}")
         return result
-
-    def _log_scores(self, result: dict[str, Any], alarm: str | None) -> None:
-        assert self.folder is not None
-        values = {f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None}
-        label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
-        self.folder.log(self.state.step, **values, **label_free)
-        if alarm is not None:
-            eased = {} if self.state.back_off == 1 else {"target/eased": self.state.eased}
-            self.folder.log(self.state.step, alarm=alarm, **eased)
 
     def _save(self) -> None:
         if self.folder is not None:
@@ -151,7 +148,8 @@ class TrainingRun:
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
-                save_tiles(self.path / name, tiles)
+                for view, tile in tiles.items():
+                    save_panel(self.path / name / f"{view}.png", Image.fromarray(tile))
             if self.folder is not None:
                 self.folder.log_image(name, np.asarray(picture), self.state.step)
 

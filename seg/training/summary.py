@@ -14,8 +14,7 @@ from seg.config import TrainConfig
 from seg.data.domains import DomainPair
 from seg.data.read import first_header, left_out
 from seg.methods import METHODS
-from seg.models.batch_norm import describe
-from seg.models.pretrained import described
+from seg.models.weights_file import described
 
 
 def print_summary(
@@ -34,7 +33,7 @@ def print_summary(
         f"method   {config.method}{loss}{style}\n"
         f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
         f"{len(pair.classes)} classes{pair.left_out()}\n{_about_pixels(pair)}"
-        f"network  {network}, batch norm {describe(config.batch_norm_policy(model), model).partition(':')[0]}"
+        f"network  {network}, batch norm {config.batch_norm_policy(model) if batch_norms(model) else 'none'}"
         f"{', for scores with a share of the statistics of target' if config.re_estimates(model) else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
@@ -105,14 +104,8 @@ def _about_pixels(pair: DomainPair) -> str:
 def _training_images(config: TrainConfig, pair: DomainPair) -> str:
     """Where they come from, how many there are and how many of the target's are labelled."""
     roots = [root for root in (None if pair.source_train is None else config.source.root, config.target.root) if root]
+    source = "no source" if pair.source_train is None else f"{len(pair.source_train)} source"
+    labelled = "" if pair.target_labelled is None else f" ({len(pair.target_labelled)} of them with labels)"
     temperature = config.source.rare_class_temperature
-    rare = "" if temperature is None else f"rare classes first, T = {temperature:g}"
-    if pair.source_train is None:
-        source, notes = "no source", [rare]
-    else:
-        source, notes = f"{len(pair.source_train)} source" + (f" ({rare})" if rare else ""), []
-    if pair.target_labelled is not None:
-        notes.insert(0, f"{len(pair.target_labelled)} of them with labels")
-    noted = "; ".join(note for note in notes if note)
-    target = f"{len(pair.target_train)} target" + (f" ({noted})" if noted else "")
-    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {target}"
+    rare = "" if temperature is None else f", rare classes first (T = {temperature:g})"
+    return f"{' -> '.join(roots) or 'demo pair'}: {source}, {len(pair.target_train)} target{labelled}{rare}"

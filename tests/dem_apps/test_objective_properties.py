@@ -21,8 +21,6 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 #: As in conftest.py, doubled for generated inputs.
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 BACKENDS = ("reference", "eager", "auto", *(("compiled",) if load_kernel() is not None else ()))
-#: Without an option that lets a constant in the logits through, these do not depend on one; CADF alone does.
-SHIFT_FREE = ("entropy", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.tiny_networks import NEEDED, batches, tiny
+from support.tiny_networks import adapter_of, batches, tiny
 from support.without_float64 import without_float64
 from torch import Tensor, nn
 
-from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter, build_objective
+from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.test_time_methods import METHODS
 
 
@@ -33,12 +33,11 @@ def test_every_objective(name: str, how: str, backend: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_test_time_method(method: str) -> None:
-    options, stream = NEEDED.get(method, {}), [images.float() for images in batches()]
-    if "source_images" in options:
-        options = {**options, "source_images": [images.float() for images in options["source_images"]]}
+    stream = [images.float() for images in batches()]
+    source = {"source_images": [images.float() for images in batches(2, seed=9)]} if method == "eata" else {}
 
     def result(model: nn.Module) -> Tensor:
-        adapter = TestTimeAdapter(model, method, "adadem", lr=0.05, reduction="balanced", **options)
+        adapter = adapter_of(method, model, reduction="balanced", **source)
         return [adapter(images) for images in stream][-1]
 
     expected, model = result(tiny().float()), tiny().float()

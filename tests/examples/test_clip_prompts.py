@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
-
-from dem_apps.test_time_methods.tpt import TPT, log_mean
 
 transformers = pytest.importorskip("transformers")
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples" / "clip_prompts.py"))
@@ -74,21 +71,6 @@ def test_only_the_context_learns_and_each_image_begins_anew(clip: Any, tokenizer
     assert torch.equal(adapter(IMAGE), prediction)
     adapter.reset()
     assert all(torch.equal(value, first[name]) for name, value in model.state_dict().items())
-
-
-def test_a_step_lowers_the_entropy_of_the_mean_over_views(clip: Any, tokenizer: Any) -> None:
-    model = SCRIPT["PromptedCLIP"](clip, tokenizer, CLASSES)
-    views, _ = TPT().drawn(IMAGE[0], torch.Generator().manual_seed(0), dense=False)
-
-    def entropy() -> Tensor:
-        with torch.no_grad():
-            logits = model(views)
-        p = log_mean(logits[TPT().best(logits)])
-        return -(p.exp() * p).sum()
-
-    before = entropy()
-    SCRIPT["adapted"](model)(IMAGE)
-    assert entropy() < before - 1e-4
 
 
 def test_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

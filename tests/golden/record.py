@@ -1,6 +1,6 @@
 """The recorded numbers of :mod:`trajectories`, and the command that records them.
 
-    python tests/golden/record.py [core] [seg] [rl]
+    python tests/golden/record.py [seg] [rl]
 
 prints what changed, and by how much, and writes tests/golden/NAME.json. A file names the platform it was recorded
 on. There the numbers have to be the same up to what the number of threads changes; on another processor or with

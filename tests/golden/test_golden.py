@@ -28,8 +28,6 @@ def needs_the_recorded_inputs(family: str) -> None:
 @pytest.mark.parametrize(
     ("family", "run", "planted"),
     [
-        ("core", "adadem, mean", MOMENTUM),
-        ("core", "adadem-mec, balanced", MOMENTUM),
         ("seg", "minent adadem balanced", MOMENTUM),
         ("seg", "minent adadem balanced", {"weights": replace(SEG.weights, target_main=1.01)}),
         ("seg", "advent adadem", {"weights": replace(ADVENT["weights"], adversarial_main=101.0)}),

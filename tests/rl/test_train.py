@@ -252,7 +252,6 @@ def test_mistakes_are_one_sentence(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"env": "antigravity:Fly-v0"}, "stands in a file, which cannot have the code of antigravity run"),
         ({"hyperparameters": {"policy_kwargs": "exec('x')"}}, "policy_kwargs: 'exec('x')' is not an expression"),
         ({"hyperparameters": {"env_wrapper": "os.system"}}, "unknown wrapper 'os.system'"),
         ({"hyperparameters": {"nothing": 1}}, "unknown key 'nothing'"),

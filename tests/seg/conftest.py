@@ -11,11 +11,11 @@ import pytest
 
 from dem_apps.runtime.command import run_command as run_main
 from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
-from seg.demo.demo_pair import DemoPair, write_demo_pair
+from seg.demo.demo_pair import write_demo_pair
 
 
 @pytest.fixture(scope="session")
-def tiny_pair(tmp_path_factory) -> DemoPair:
+def tiny_pair(tmp_path_factory) -> Path:
     """A demo pair of a few small pictures."""
     root = tmp_path_factory.mktemp("pair") / "street"
     return write_demo_pair(root, size=(96, 48), source_train=6, target_train=5, target_val=4)
@@ -24,20 +24,20 @@ def tiny_pair(tmp_path_factory) -> DemoPair:
 @pytest.fixture
 def source(tiny_pair, tmp_path) -> Path:
     """A private copy of the source domain, which a test may damage."""
-    return shutil.copytree(tiny_pair.source_root, tmp_path / "gta5")
+    return shutil.copytree(tiny_pair / "gta5", tmp_path / "gta5")
 
 
 @pytest.fixture
 def target(tiny_pair, tmp_path) -> Path:
     """The target domain, likewise."""
-    return shutil.copytree(tiny_pair.target_root, tmp_path / "cityscapes")
+    return shutil.copytree(tiny_pair / "cityscapes", tmp_path / "cityscapes")
 
 
 @pytest.fixture(scope="session")
 def tiny_flags(tiny_pair) -> list[str]:
     """Flags that make a training run last seconds."""
     return [
-        "--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root),
+        "--source.root", str(tiny_pair / "gta5"), "--target.root", str(tiny_pair / "cityscapes"),
         "--max-steps", "6", "--eval-every", "3", "--log-every", "1", "--maps", "2", "--model.encoder", "resnet18",
     ]  # fmt: skip
 
@@ -47,7 +47,7 @@ def tiny_config(tiny_pair) -> TrainConfig:
     """Two steps on the tiny pair, without pictures."""
     return TrainConfig(
         loss="adadem", max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
-        source=SourceConfig(str(tiny_pair.source_root)), target=TargetDataConfig(str(tiny_pair.target_root)),
+        source=SourceConfig(str(tiny_pair / "gta5")), target=TargetDataConfig(str(tiny_pair / "cityscapes")),
         model=ModelConfig(encoder="resnet18"),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from seg.adapt import AdaptConfig, adapt
 from seg.config import TrainConfig
 from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
-from seg.methods.pseudo_labels import PseudoLabels
+from seg.methods.self_training import PseudoLabels
 from seg.models.start_from import start_from
 from seg.models.trained import open_run
 from seg.scores.metrics import SegmentationScores

@@ -15,7 +15,6 @@ import seg.evaluate
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
 from seg.data.domains import open_unlabelled
-from seg.export import ExportConfig, export
 from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, re_estimated
 from seg.models.trained import open_run
 from seg.train import train
@@ -95,24 +94,3 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run
     saved, _ = evaluated(runs[1], "saved.json")
     assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
     assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images (share 1) after training"
-
-
-def test_an_export_can_have_the_statistics_of_its_images(runs, tiny_pair, tmp_path, capsys):
-    images = tiny_pair.target_root / "leftImg8bit" / "train"
-    settings = ExportConfig([str(runs[0])], str(images), str(tmp_path / "plain"), "last", device="cpu", raw=["npz"])
-    after = dataclasses.replace(settings, out=str(tmp_path / "after"), batch_norm_after="images", bn_alpha=1.0)
-    saved = dataclasses.replace(settings, out=str(tmp_path / "saved"), run=[str(runs[1])])
-    said = []
-    for each in (settings, after, saved):
-        assert export(each) == 0
-        said.append(capsys.readouterr().out)
-    assert "batch norm statistics moved by target alone" in said[0]
-    assert "batch norm statistics re-estimated on the exported images after training" in said[1]
-    assert "batch norm statistics re-estimated on target images (share 1) after training" in said[2]
-    maps = {}
-    for name in ("plain", "after", "saved"):
-        files = sorted((tmp_path / name).rglob("*_entropy.npz"))
-        maps[name] = np.stack([np.load(file)["entropy"] for file in files])
-    assert not np.allclose(maps["after"], maps["plain"], atol=1e-3)
-    # the images are the target's training images: what training with --batch-norm-after came to
-    np.testing.assert_allclose(maps["after"], maps["saved"], atol=1e-3)

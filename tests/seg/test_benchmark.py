@@ -15,7 +15,6 @@ import yaml
 from dem_apps.errors import InputError
 from dem_apps.report.intervals import difference_interval
 from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
-from seg.demo.demo_pair import DemoPair
 from seg.scores.described_metrics import described_metrics
 
 # Its mIoU is the weight of the objective and a little for the seed.
@@ -47,8 +46,8 @@ def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def data(tiny_pair: DemoPair) -> dict[str, Any]:
-    return {"source": {"root": str(tiny_pair.source_root)}, "target": {"root": str(tiny_pair.target_root)}}
+def data(tiny_pair: Path) -> dict[str, Any]:
+    return {"source": {"root": str(tiny_pair / "gta5")}, "target": {"root": str(tiny_pair / "cityscapes")}}
 
 
 def config(path: Path, **changes: Any) -> BenchmarkConfig:

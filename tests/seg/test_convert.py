@@ -7,99 +7,65 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from torch.nn import functional as F
+from torch import nn
+from torchvision.models.resnet import Bottleneck, ResNet
 
 from seg import build_model
 from seg.convert import main
-from seg.data.pixel_format import normalised
-from seg.models.advent_weights import convert, from_advent
+from seg.data.pixel_format import RGB
+from seg.models.advent_weights import from_advent
 from seg.models.start_from import start_from
 from seg.models.trained import open_run
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
-#: Blocks, width, stride and dilation of the stages; neither this table nor what uses it knows our network.
-STAGES = {"layer1": (3, 64, 1, 1), "layer2": (4, 128, 2, 1), "layer3": (23, 256, 1, 2), "layer4": (3, 512, 1, 4)}
 
 
-def advent_state(num_classes):
-    """A random state dict in ADVENT's layout."""
-    generator = torch.Generator().manual_seed(0)
-    state = {}
+class Advent(ResNet):
+    """ADVENT's network, every stride and dilation written out; that of seg is smp's with two of them changed."""
 
-    def convolution(name, outputs, inputs, size):
-        deviation = (2.0 / (inputs * size * size)) ** 0.5
-        state[f"{name}.weight"] = torch.randn(outputs, inputs, size, size, generator=generator) * deviation
+    def __init__(self):
+        super().__init__(Bottleneck, [3, 4, 23, 3], replace_stride_with_dilation=[False, True, True])
+        del self.fc
+        self.maxpool.ceil_mode = True
+        for stage, dilation in ((self.layer1, 1), (self.layer2, 1), (self.layer3, 2), (self.layer4, 4)):
+            stage[0].conv1.stride = stage[0].downsample[0].stride
+            for block in stage:
+                block.conv2.stride, block.conv2.padding, block.conv2.dilation = (1, 1), (dilation,) * 2, (dilation,) * 2
+        for head, channels in (("layer5", 1024), ("layer6", 2048)):
+            branches = [nn.Conv2d(channels, C, 3, padding=d, dilation=d) for d in (6, 12, 18, 24)]
+            self.add_module(head, nn.ModuleDict({"conv2d_list": nn.ModuleList(branches)}))
 
-    def batch_norm(name, channels, weight=1.0, variance=1.0):
-        state[f"{name}.weight"] = weight * (0.5 + torch.rand(channels, generator=generator))
-        state[f"{name}.running_var"] = variance * (0.5 + torch.rand(channels, generator=generator))
-        for part in ("bias", "running_mean"):
-            state[f"{name}.{part}"] = 0.3 * torch.randn(channels, generator=generator)
-        state[f"{name}.num_batches_tracked"] = torch.tensor(120000)
-
-    convolution("conv1", 64, 3, 7)
-    batch_norm("bn1", 64, variance=1e4)  # of images from 0 to 255
-    channels = 64
-    for stage, (blocks, width, _stride, _dilation) in STAGES.items():
-        for index in range(blocks):
-            block = f"{stage}.{index}"
-            convolution(f"{block}.conv1", width, channels if index == 0 else 4 * width, 1)
-            convolution(f"{block}.conv2", width, width, 3)
-            convolution(f"{block}.conv3", 4 * width, width, 1)
-            batch_norm(f"{block}.bn1", width)
-            batch_norm(f"{block}.bn2", width)
-            batch_norm(f"{block}.bn3", 4 * width, weight=0.2)  # or 33 residuals would add up to astronomic numbers
-            if index == 0:
-                convolution(f"{block}.downsample.0", 4 * width, channels, 1)
-                batch_norm(f"{block}.downsample.1", 4 * width, variance=2.0)
-        channels = 4 * width
-    for head, inputs in (("layer5", 1024), ("layer6", 2048)):
-        for branch in range(4):
-            convolution(f"{head}.conv2d_list.{branch}", num_classes, inputs, 3)
-            state[f"{head}.conv2d_list.{branch}.bias"] = torch.randn(num_classes, generator=generator)
-    return state
-
-
-def advent_forward(state, bgr):
-    """ADVENT's network, plainly: BGR images minus the mean → auxiliary and main logits."""
-
-    def batch_norm(features, name):
-        return F.batch_norm(
-            features, *(state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
-        )
-
-    def block(features, name, stride, dilation):
-        inner = F.relu(batch_norm(F.conv2d(features, state[f"{name}.conv1.weight"], stride=stride), f"{name}.bn1"))
-        inner = F.conv2d(inner, state[f"{name}.conv2.weight"], padding=dilation, dilation=dilation)
-        inner = F.relu(batch_norm(inner, f"{name}.bn2"))
-        inner = batch_norm(F.conv2d(inner, state[f"{name}.conv3.weight"]), f"{name}.bn3")
-        if f"{name}.downsample.0.weight" in state:
-            shortcut = F.conv2d(features, state[f"{name}.downsample.0.weight"], stride=stride)
-            features = batch_norm(shortcut, f"{name}.downsample.1")
-        return F.relu(inner + features)
-
-    def head(features, name):
-        weights = [
-            (state[f"{name}.conv2d_list.{branch}.weight"], state[f"{name}.conv2d_list.{branch}.bias"], dilation)
-            for branch, dilation in enumerate((6, 12, 18, 24))
-        ]
-        return sum(F.conv2d(features, w, b, padding=d, dilation=d) for w, b, d in weights)
-
-    features = F.relu(batch_norm(F.conv2d(bgr, state["conv1.weight"], stride=2, padding=3), "bn1"))
-    features = F.max_pool2d(features, 3, stride=2, padding=1, ceil_mode=True)
-    logits = []
-    for stage, (blocks, _width, stride, dilation) in STAGES.items():
-        for index in range(blocks):
-            features = block(features, f"{stage}.{index}", stride if index == 0 else 1, dilation)
-        if stage == "layer3":
-            logits.append(head(features, "layer5"))
-    return logits[0], head(features, "layer6")
+    def forward(self, bgr):
+        """BGR images minus the mean → auxiliary and main logits."""
+        features = self.layer2(self.layer1(self.maxpool(self.relu(self.bn1(self.conv1(bgr))))))
+        features = self.layer3(features)
+        heads = (self.layer5, features), (self.layer6, self.layer4(features))
+        return [sum(branch(given) for branch in head["conv2d_list"]) for head, given in heads]
 
 
 @pytest.fixture(scope="module")
-def state():
-    return advent_state(C)
+@torch.no_grad()
+def advent():
+    """With random weights and statistics."""
+    torch.manual_seed(0)
+    network = Advent().eval()
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.weight.uniform_(0.5, 1.5)
+            layer.running_var.uniform_(0.5, 1.5)
+            layer.bias.normal_(0, 0.3)
+            layer.running_mean.normal_(0, 0.3)
+            layer.num_batches_tracked.fill_(120_000)
+        if name.endswith("bn3"):
+            layer.weight *= 0.2  # or 33 residuals would add up to astronomic numbers
+    network.bn1.running_var *= 1e4  # of images from 0 to 255
+    return network
+
+
+@pytest.fixture(scope="module")
+def state(advent):
+    return advent.state_dict()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +82,7 @@ def converted(run_here):
 
 
 @torch.no_grad()
-def test_a_converted_checkpoint_predicts_what_it_predicted(state, file, converted, tmp_path):
+def test_a_converted_checkpoint_predicts_what_it_predicted(advent, file, converted, tmp_path):
     run, classes = tmp_path / "published", tmp_path / "classes.yaml"
     classes.write_text(yaml.safe_dump({"classes": [{"name": f"class {i}", "color": [i, 0, 0]} for i in range(C)]}))
     printed = converted("--advent", file, "--run-dir", run, "--classes", classes)
@@ -128,8 +94,8 @@ def test_a_converted_checkpoint_predicts_what_it_predicted(state, file, converte
 
     image = np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8)
     bgr = torch.from_numpy(image[:, :, ::-1] - np.array(MEAN_BGR)).float().permute(2, 0, 1)[None]
-    auxiliary, main = advent_forward(state, bgr)
-    logits = trained.network(normalised(image)[None])
+    auxiliary, main = advent(bgr)
+    logits = trained.network(RGB.normalised(image)[None])
     assert main.shape == (1, C, 9, 13)
     for got, expected in ((logits["aux"], auxiliary), (logits["main"], main)):
         assert expected.std() > 0.1
@@ -161,13 +127,6 @@ def without(state, *prefixes):
 def test_another_checkpoint_is_named_in_one_sentence(state, change, message):
     with pytest.raises(ValueError, match=message):
         from_advent(change(state), C, "file.pth")
-
-
-def test_a_folder_in_use_is_left_alone(file, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is never overwritten; give another"):
-        convert(file, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, converted, tmp_path):

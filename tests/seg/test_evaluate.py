@@ -17,10 +17,10 @@ from seg.config import DataConfig, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
-from seg.data.pixel_format import normalised
+from seg.data.pixel_format import RGB
 from seg.evaluate import main
 from seg.inference.evaluate_run import PredictionWriter
-from seg.models.predictor import upsampled
+from seg.models.network import upsampled
 from seg.models.trained import load
 from seg.scores.evaluation import evaluate, predicted
 
@@ -62,7 +62,7 @@ class Drawn:
 
 def test_scales_and_mirroring_average_probabilities():
     model = Pixelwise().eval()
-    image = normalised(Drawn(1)[0].image)[None]
+    image = RGB.normalised(Drawn(1)[0].image)[None]
     size = (20, 32)
     plain, logits = predicted(model, image, size, scales=(0.75, 1.0, 1.5), flip=True)
     assert plain.equal(model(image)["main"])
@@ -129,7 +129,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_pair):
     """Its checkpoints have different weights."""
-    target = TargetDataConfig(root=str(tiny_pair.target_root))
+    target = TargetDataConfig(root=str(tiny_pair / "cityscapes"))
     return write_run(tmp_path_factory.mktemp("run") / "run", 0, ("best", "selected", "last"), target=target)
 
 
@@ -168,7 +168,7 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, co
 
 
 def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, tiny_pair):
-    flags = ("--target.root", tiny_pair.source_root, "--target.layout", "gta5", "--target.size", "[48, 24]")
+    flags = ("--target.root", tiny_pair / "gta5", "--target.layout", "gta5", "--target.size", "[48, 24]")
     out = tmp_path / "scores.json"
     status, _, stderr = command("--run", run, "--out", out, *flags, "--scales", "[0.5,1.0]", "--flip")
     assert (status, stderr) == (0, "")
@@ -190,7 +190,6 @@ def test_images_of_one_name_in_two_folders_get_a_prediction_each(run, command, t
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ((), "--run: is missing; needed: --run RUN"),
         (("--run", "RUN", "--scales", "[]"), "--scales: expected factors such as"),
         (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
         (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),

@@ -22,7 +22,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.settings import parse_config
 from seg.config import TargetDataConfig
 from seg.data.labels import CITYSCAPES_CLASSES, named_classes
-from seg.data.pixel_format import normalised
+from seg.data.pixel_format import RGB
 from seg.data.read import read_image
 from seg.export import ExportConfig, _gathered, export, main
 from seg.models.trained import open_run
@@ -77,7 +77,7 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     export(settings(run, tmp_path, raw=["png16", "npz"], label_ids=True))
     trained = open_run(run, "last")[0]
     with torch.no_grad():
-        features = trained.network(normalised(np.asarray(Image.open(file)))[None])["main"]
+        features = trained.network(RGB.normalised(np.asarray(Image.open(file)))[None])["main"]
     p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0].double().softmax(0)
     entropy, classes = -(p * p.log()).sum(0).numpy(), p.argmax(0).numpy()
 
@@ -108,11 +108,20 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
         assert float(row["mean_entropy"]) == pytest.approx(entropy[here].mean() / math.log(19), abs=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("given", "size"), [("run", "run"), ("null", None), ("64,32", [64, 32]), ("[64,32]", [64, 32])]
+)
+def test_a_size_on_the_command_line_is_a_word_or_two_numbers(given, size):
+    flags = ["--run", "r", "--images", "i", "--out", "o", "--size", given]
+    config = parse_config(ExportConfig, "python -m seg.export", "", flags)
+    assert (config.size, config.run) == (size, ["r"])
+
+
 def test_the_last_checkpoint_is_exported_at_the_runs_target_size_by_default(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, ("selected", "last"), target=TargetDataConfig(size=[32, 16]))
     trained, image = open_run(run, "last")[0], read_image(tmp_path / "images" / "a.png")
-    for size, seen in (("run", (32, 16)), (None, None), ("20,12", (20, 12))):
+    for size, seen in (("run", (32, 16)), (None, None), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
         expected = dataclasses.replace(trained, size=seen).maps(image).entropy
@@ -237,7 +246,7 @@ def test_several_processes_share_the_images_and_write_what_one_does(
     assert again.returncode == 1
     assert "holds files already" in again.stderr
 
-    target = ["--run", str(run), "--target.root", str(tiny_pair.target_root), "--target.size", "64,32"]
+    target = ["--run", str(run), "--target.root", str(tiny_pair / "cityscapes"), "--target.size", "64,32"]
     for start, name in (((), "1"), (launcher, "2")):
         out = ("--out", str(tmp_path / f"{name}.json"), "--save-predictions", str(tmp_path / f"p{name}"))
         done = run_command(*start, "seg.evaluate", *target, *out)

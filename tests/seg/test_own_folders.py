@@ -43,7 +43,7 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
     ):
         assert line in done.stdout
     assert getattr(load_classes(str(run / "classes.json")), key) == expected
-    assert load(run, device="cpu").description.mean[0] == (0.5 if package_file(PRETRAINED) else 0.485)
+    assert load(run, device="cpu").description.pixels.mean[0] == (0.5 if package_file(PRETRAINED) else 0.485)
     scored = run_here(evaluate.main, "--run", str(run), "--checkpoint", "last", "--out", str(tmp_path / "scores.json"))
     assert scored.returncode == 0, scored.stderr
     before, after = (json.loads(file.read_text()) for file in (run / "eval.json", tmp_path / "scores.json"))

@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +12,6 @@ from PIL import Image
 from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
 from support.report_runs import page, text_of
-from support.same_state import same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
@@ -26,7 +21,6 @@ import seg.train
 import seg.training.loop
 import seg.tune
 from dem_apps.report.runs import read_run
-from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config
 from seg.benchmark import BenchmarkConfig, grid_jobs
@@ -98,7 +92,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
     start, end = printed.split("step 3/6")
     for what in (
         "minent, loss adadem",
-        "6 source (rare classes first, T = 0.01), 5 target, 4 validation images",
+        "6 source, 5 target, rare classes first (T = 0.01), 4 validation images",
         "cpu, float32",
         str(run),
     ):
@@ -129,35 +123,6 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert described | {"checkpoint", "protocol", "mean_entropy"} == set(scores)
     (folder, *_) = [entry for entry in (run / "entropy_maps").iterdir() if entry.is_dir()]
     assert {f"{view.name}.png" for view in info.views} == {file.name for file in folder.iterdir()}
-
-
-SELF_TRAINING = [
-    "--method", "self-training", "--self-training.mask-ratio", "0.5", "--self-training.weighting", "adaptive",
-    "--source.style", "fourier", "--source.rare-class-temperature", "0.01", "--target.labelled-part", "0.4",
-    "--batch-norm-after", "target",
-]  # fmt: skip
-
-
-def test_a_killed_run_with_a_teacher_resumes_to_the_same_numbers(tmp_path, tiny_flags, run_command, train_here):
-    """And with all that is drawn per sample, and statistics that are re-estimated for each checkpoint."""
-    run, killed, flags = tmp_path / "run", tmp_path / "killed", [*SELF_TRAINING, *tiny_flags]
-    process = train_here("--run-dir", str(run), *flags)
-    assert process.returncode == 0, process.stderr
-    command = [sys.executable, "-m", "seg.train", "--run-dir", str(killed), *flags]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (killed / "checkpoints" / "last.pt").is_file() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not (killed / "eval.json").exists()
-    resumed = run_command("seg.train", "--run-dir", str(killed), "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    for file in ("metrics.jsonl", "eval.json"):
-        assert (killed / file).read_text() == (run / file).read_text()
-    state = load_checkpoint(run / "checkpoints", "last")
-    assert {"model", "trained_model", "scored_model", "pseudo_labels"} <= set(state)
-    assert same(state, load_checkpoint(killed / "checkpoints", "last"))
 
 
 def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
@@ -199,12 +164,12 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_h
 
 def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):
     target, run = tmp_path / "target", tmp_path / "run"
-    shutil.copytree(tiny_pair.target_root / "leftImg8bit", target / "leftImg8bit")
+    shutil.copytree(tiny_pair / "cityscapes" / "leftImg8bit", target / "leftImg8bit")
     done = run_here(seg.train.main, *tiny_flags, "--target.root", str(target), "--run-dir", str(run))
     assert done.returncode == 0, done.stderr
     assert "4 validation images without labels (scores are those that need none)" in done.stdout
     assert "label-free score 'im'" in done.stdout
-    assert "label-free score     ┃" in done.stdout
+    assert "label-free: information maximisation" in done.stdout
     assert "other commands take last" in done.stdout
     assert "IoU" not in done.stdout
     assert "IoU" not in text_of(page(run))
@@ -238,14 +203,12 @@ def _prefixed(flags: list[str]) -> list[str]:
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
         (("--optimizer.repeats", "advent"), "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
-        (("--config", "/nowhere.yaml"), "--config: /nowhere.yaml: cannot be read (no such file)"),
         (("--tracker", "comet_ml"), "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, train_here):
-    # here and not in a process of its own, whose imports take seconds; a damaged image below has one
-    where = [] if "--resume" in flags else ["--run-dir", str(tmp_path / "run")]
-    refused = train_here(*tiny_flags, *where, *flags)
+    # here and not in a process of its own, whose imports take seconds
+    refused = train_here(*tiny_flags, "--run-dir", str(tmp_path / "run"), *flags)
     assert refused.returncode == 2
     assert sentence in refused.stderr
     assert refused.stderr.count("\n") == 1
@@ -256,15 +219,6 @@ def test_the_second_gpu_is_the_one_that_trains(monkeypatch):
     # accelerate's own choice is the first; the device is named and not touched, so no machine has to have it
     monkeypatch.setattr(seg.training.loop, "torch_device", torch.device)
     assert seg.training.loop._accelerator("cuda:1", "float32").device == torch.device("cuda:1")
-
-
-def test_a_damaged_image_is_one_sentence_and_status_2(tmp_path, source, tiny_flags, run_command):
-    for image in (source / "images").glob("*.png"):
-        image.write_bytes(image.read_bytes()[:300])
-    process = run_command("seg.train", *tiny_flags, "--source.root", str(source), "--run-dir", str(tmp_path / "run"))
-    assert process.returncode == 2
-    assert "every image is damaged or cut short" in process.stderr
-    assert process.stderr.count("\n") == 1
 
 
 def test_the_demo_config_file_is_the_default():

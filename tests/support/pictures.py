@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,3 +19,14 @@ def save(file: Path, pixels: NDArray[np.uint8]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(file)
     return file
+
+
+def png(width: int, height: int, rows: bytes, depth: int = 8, colour: int = 2, palette: bytes = b"") -> bytes:
+    """A PNG that claims a size, whatever is in its packed ``rows``."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    colours = chunk(b"PLTE", palette) if palette else b""
+    return b"\x89PNG\r\n\x1a\n" + header + colours + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")

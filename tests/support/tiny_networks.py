@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
+from dem_apps.test_time_methods import METHODS
 from seg.data.pixel_format import RGB
 
 #: Batch norm by the batch alone, as the methods are published.
@@ -92,7 +93,7 @@ def moved(model: nn.Module, start: nn.Module) -> set[str]:
 
 
 class TwoHeads(nn.Module):
-    """Stands for a :class:`seg.models.predictor.Predictor` in float64; each pixel is predicted by itself."""
+    """Stands for a :class:`seg.models.network.Predictor` in float64; each pixel is predicted by itself."""
 
     heads, pixels, accelerator = ("main", "aux"), RGB, SimpleNamespace(device=torch.device("cpu"))
 
@@ -123,3 +124,11 @@ NEEDED: dict[str, dict[str, Any]] = {
     "tpt": {"views": 8, "kept": 0.3},
     "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
 }
+#: The methods that change weights.
+LEARNING = [name for name, method in METHODS.items() if method.learns]
+
+
+def adapter_of(method: str, model: nn.Module | None = None, **arguments: Any) -> TestTimeAdapter:
+    """An adapter of a tiny network, with what the method needs."""
+    arguments = {"lr": 0.05, "objective": "adadem", **NEEDED.get(method, {}), **arguments}
+    return TestTimeAdapter(tiny() if model is None else model, method, **arguments)

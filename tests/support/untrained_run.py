@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import torch
 import yaml
 
 from dem_apps.runtime.checkpoint import save_checkpoint
-from dem_apps.runtime.settings import to_dict
 from seg import build_model
 from seg.config import TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
@@ -19,7 +19,7 @@ def write_run(path: Path, seed: int, checkpoints: tuple[str, ...] = ("last",), *
     """Random networks whose predictions are neither flat nor certain."""
     config = TrainConfig(**settings)
     path.mkdir(parents=True)
-    (path / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
+    (path / "config.yaml").write_text(yaml.safe_dump(asdict(config)))
     for step, checkpoint in enumerate(checkpoints):
         torch.manual_seed(seed + step)
         model = build_model(**config.model.architecture(), num_classes=len(CITYSCAPES_CLASSES))

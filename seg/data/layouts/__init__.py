@@ -1,23 +1,70 @@
 """Layouts of known data sets: one file each says where images and labels lie and what the ids mean.
 
-A new layout is a file and an entry here: docs/howto/add_a_layout.md.
+A new layout is a file and an entry here: docs/howto/add_a_layout.md. The table needs no torch.
 """
 
 from __future__ import annotations
 
-from seg.data.layouts.camvid import CAMVID, CAMVID_DAY, CAMVID_DUSK
-from seg.data.layouts.cityscapes import CITYSCAPES
-from seg.data.layouts.folders import FOLDERS
-from seg.data.layouts.gta5 import GTA5
-from seg.data.layouts.layout import Layout
-from seg.data.layouts.synthia import SYNTHIA
+from contextlib import suppress
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
-LAYOUTS: dict[str, Layout] = {
-    "gta5": GTA5,
-    "cityscapes": CITYSCAPES,
-    "synthia": SYNTHIA,
-    "camvid": CAMVID,
-    "camvid-day": CAMVID_DAY,
-    "camvid-dusk": CAMVID_DUSK,
-    "folders": FOLDERS,
+from dem_apps.errors import InputError
+
+if TYPE_CHECKING:
+    from seg.data.labels import ClassSet
+    from seg.data.layouts.layout import Layout
+
+LAYOUTS = {
+    "gta5": "seg.data.layouts.gta5:GTA5",
+    "cityscapes": "seg.data.layouts.cityscapes:CITYSCAPES",
+    "synthia": "seg.data.layouts.synthia:SYNTHIA",
+    "camvid": "seg.data.layouts.camvid:CAMVID",
+    "camvid-day": "seg.data.layouts.camvid:CAMVID_DAY",
+    "camvid-dusk": "seg.data.layouts.camvid:CAMVID_DUSK",
+    "folders": "seg.data.layouts.folders:FOLDERS",
 }
+#: The layout is found by looking at the folder.
+AUTO = "auto"
+
+
+def named_layout(name: str) -> Layout:
+    """The layout of that name."""
+    found: Layout = resolve_name(LAYOUTS[name])
+    return found
+
+
+def fitting_layouts(root: Path, split: str) -> list[str]:
+    """The layouts that find images of a split below a folder."""
+    found = []
+    for name in LAYOUTS:
+        with suppress(InputError):
+            found += [name] if named_layout(name).pairs(root, split) else []
+    return found
+
+
+def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
+    """The layout of a folder for labels of ``classes``; ``flag`` names the layout in errors.
+
+    GTA5 has the folders of layout ``folders``, and is told by names of five digits, where its ids are those that the
+    classes have anyway. CamVid divided by its light has to be named.
+    """
+    found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
+    if "gta5" in found and "folders" in found:
+        gta5 = named_layout("gta5")
+        stems = [image.stem for image, _ in gta5.pairs(root, split)]
+        published = all(len(stem) == 5 and stem.isdecimal() for stem in stems)
+        same = (gta5.ids or {}).items() >= set(zip(classes.ids, classes.names, strict=True)) and not classes.by_color
+        found.remove("folders" if published and same else "gta5")
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"{root}: looks like the layouts {' and '.join(found)}; name one by {flag}")
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder; it should be the root of a data set")
+    raise InputError(
+        f"{root}: no layout fits, for there is neither images/ (with labels/ beside it: layout folders, gta5), nor "
+        f"leftImg8bit/ (cityscapes), nor RGB/ (synthia), nor train/ with {split} images (camvid); put images below "
+        f"{root / 'images'}, or name the layout by {flag}"
+    )

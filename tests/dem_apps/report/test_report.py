@@ -135,8 +135,7 @@ def test_large_pictures_become_smaller(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = seg_run(tmp_path / "grid" / "arm" / "seed0")
-    main([str(run), "--tail", "pole"])
-    assert "pole (tail)" in text_of((run / "report.html").read_text())
+    main([str(run)])
     main([str(run)])  # its own page is replaced
     assert "train (tail)" in text_of((run / "report.html").read_text())
     seg_run(tmp_path / "grid" / "arm" / "seed1")
@@ -156,7 +155,6 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         ([str(run), str(run)], "is given twice"),
         ([str(run), "--out", str(tmp_path / "mine.html")], "exists and is no report of this command"),
         ([str(run), "--baseline", "b"], "--baseline: b is none of the runs given"),
-        ([str(run), "--tail", "bus"], "--tail: no run has a class 'bus'; the classes are pole, road, train"),
         ([str(run), "--outt", "x"], "unrecognized arguments: --outt"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from support.same_state import same
 
 from dem_apps.errors import InputError, NotFiniteError
-from dem_apps.runtime.checkpoint import all_finite, load_checkpoint, load_state, save_checkpoint
+from dem_apps.reduction import all_finite
+from dem_apps.runtime.checkpoint import load_checkpoint, load_state, save_checkpoint
 from dem_apps.runtime.reproducibility import random_states
 
 STATE: dict[str, Any] = {

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
-import struct
-import zlib
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.pictures import png
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
-
-
-def png(width: int, height: int, rows: bytes = b"") -> bytes:
-    """A PNG that claims a size, whatever pixels it has."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def refused(file: Path) -> str:

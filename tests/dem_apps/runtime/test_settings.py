@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import from_dict, option, parse_config, to_dict
+from dem_apps.runtime.settings import from_dict, option, parse_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_to_dict_and_back() -> None:
     settings = Settings(loss="none", source=Source("here", 3), hyperparameters={"n_steps": 3.0}, classes=[1])
-    plain = yaml.safe_load(yaml.safe_dump(to_dict(settings)))
+    plain = yaml.safe_load(yaml.safe_dump(dataclasses.asdict(settings)))
     assert from_dict(Settings, plain, "config.yaml") == settings
     assert from_dict(Settings, {}, "config.yaml") == Settings()
 
@@ -195,7 +195,7 @@ def run_dir(tmp_path: Path) -> str:
     folder = tmp_path / "run"
     folder.mkdir()
     started = Settings(max_steps=50, source=Source("here"), run_dir=str(folder), hyperparameters={"n_steps": 3.0})
-    (folder / "config.yaml").write_text(yaml.safe_dump(to_dict(started)))
+    (folder / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(started)))
     return str(folder)
 
 

@@ -76,17 +76,3 @@ def test_patches_are_shuffled_and_nothing_is_lost() -> None:
     same = DeYO(patches=1).shuffled(images, torch.Generator())
     assert torch.equal(same, images)
     assert DeYO(patches=4).shuffled(torch.rand(2, 3, 9, 13), torch.Generator()).shape == (2, 3, 9, 13)
-
-
-def test_filtered_elements_cost_no_second_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny()
-    adapter = published(model, "deyo", lr=LR, plpd_above=1.0)
-    sizes = []
-    model.register_forward_hook(lambda _model, inputs, _output: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(torch.Tensor, "backward", None)
-    adapter(batches(1)[0])
-    assert sizes == [4, 4]
-    adapter._method.entropy_margin = 0.0
-    adapter(batches(1)[0])
-    assert sizes == [4, 4, 4]
-    assert not moved(model, tiny())

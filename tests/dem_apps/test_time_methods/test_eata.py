@@ -10,6 +10,7 @@ import torch
 from support.tiny_networks import (
     CLASSES,
     Tiny,
+    adapter_of,
     assert_same_parameters,
     batches,
     entropy_of,
@@ -119,24 +120,28 @@ def test_thresholds_follow_the_number_of_classes() -> None:
     assert 0 < plain.kept[1] < 256
 
 
-@pytest.mark.parametrize("method", ["eta", "sar"])
+@pytest.mark.parametrize(
+    ("method", "threshold", "value", "forwards"),
+    [("eta", "entropy_margin", 0.0, 1), ("sar", "entropy_margin", 0.0, 1), ("deyo", "entropy_margin", 0.0, 1),
+     ("deyo", "plpd_above", 1.0, 2)],
+)  # fmt: skip
 @pytest.mark.parametrize("filter_by", ["element", "image"])
 def test_a_batch_that_is_filtered_away_costs_no_backward(
-    method: str, filter_by: str, monkeypatch: pytest.MonkeyPatch
+    method: str, threshold: str, value: float, forwards: int, filter_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny()
-    adapter = published(model, method, "adadem", lr=LR, filter_by=filter_by, entropy_margin=1.2)
+    adapter = adapter_of(method, model, filter_by=filter_by, entropy_margin=1.2)
     adapter(batches(1)[0])
     before, marginals = copy.deepcopy(model), adapter.objective.class_marginals.clone()
     assert moved(model, tiny())
     monkeypatch.setattr(torch.Tensor, "backward", None)
-    forwards = []
-    model.register_forward_hook(lambda *_: forwards.append(1))
-    adapter._method.entropy_margin = 0.0
+    counted = []
+    model.register_forward_hook(lambda *_: counted.append(1))
+    setattr(adapter._method, threshold, value)
     adapter(batches(1)[0])
     assert not moved(model, before)
     assert torch.equal(adapter.objective.class_marginals, marginals)
-    assert len(forwards) == 1  # nor a second forward
+    assert len(counted) == forwards
 
 
 @pytest.mark.parametrize("filter_by", ["element", "image"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, batches, moved, tiny
+from support import tiny_networks
+from support.tiny_networks import CLASSES, LEARNING, batches, moved, tiny
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,21 +16,8 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods import METHODS
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
-    "eta": {"similarity": 1.0},
-    "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 1.0},
-    "sar": {"reset_below": None},
-    "deyo": {"plpd_above": -1.0, "entropy_margin": 9.0},
-    "cotta": {"objective_weight": 0.5},
-}
-LEARNING = [name for name, method in METHODS.items() if method.learns]
 HALF = (torch.bfloat16, torch.float16)
-
-
-def adapter_of(method: str, model: nn.Module | None = None, **arguments: Any) -> TestTimeAdapter:
-    arguments = {"lr": 0.01, "objective": "adadem", **OPTIONS.get(method, {}), **arguments}
-    return TestTimeAdapter(tiny() if model is None else model, method, **arguments)
+adapter_of = partial(tiny_networks.adapter_of, lr=0.01)
 
 
 def assert_untouched(adapter: TestTimeAdapter, without: TestTimeAdapter) -> None:
@@ -41,16 +30,20 @@ def assert_untouched(adapter: TestTimeAdapter, without: TestTimeAdapter) -> None
 
 @pytest.mark.parametrize("method", LEARNING)
 @pytest.mark.parametrize(
-    ("spoils", "said"),
+    ("spoils", "batch_norm", "said"),
     [
-        ("gradient", "a gradient is NaN"),
-        ("state", "a weight or the optimiser's state"),
-        ("weights", "a weight or the optimiser's state"),
-        ("statistics", "a running statistic is NaN"),
+        ("images", "batch", ""),
+        ("images", "moving", ""),
+        ("gradient", "moving", "a gradient is NaN"),
+        ("state", "moving", "a weight or the optimiser's state"),
+        ("weights", "moving", "a weight or the optimiser's state"),
+        ("statistics", "moving", "a running statistic is NaN"),
     ],
 )
-def test_what_a_step_would_write_stays_only_where_it_is_finite(method: str, spoils: str, said: str) -> None:
-    adapter, without = (adapter_of(method, optimizer="adam", batch_norm="moving") for _ in range(2))
+def test_what_a_step_would_write_stays_only_where_it_is_finite(
+    method: str, spoils: str, batch_norm: str, said: str
+) -> None:
+    adapter, without = (adapter_of(method, optimizer="adam", batch_norm=batch_norm) for _ in range(2))
     good, images = batches(2)
     adapter(good)
     without(good)
@@ -60,7 +53,7 @@ def test_what_a_step_would_write_stays_only_where_it_is_finite(method: str, spoi
     hook = adapter.learning["norm.weight"].register_hook(lambda gradient: gradient * factor)
     adapter.optimizer.param_groups[0]["lr"] = torch.inf if spoils == "weights" else 0.01
     with pytest.raises(NotFiniteError, match=f"{said}.*no weight was changed"):
-        adapter(images * (1e200 if spoils == "statistics" else 1.0))
+        adapter(images * {"images": torch.nan, "statistics": 1e200}.get(spoils, 1.0))
     hook.remove()
     adapter.optimizer.param_groups[0]["lr"] = 0.01
     assert_untouched(adapter, without)

@@ -191,9 +191,6 @@ def test_files_of_settings_import_no_code(my_envs: list[str], tmp_path: Path) ->
     for main, file in ((rl.train.main, "settings.yaml"), (rl.benchmark.main, "grid.yaml")):
         with pytest.raises(InputError, match=IN_A_FILE):
             main(["--config", str(tmp_path / file)])
-    (tmp_path / "settings.yaml").write_text("import_modules: my_envs\n")
-    with pytest.raises(InputError, match=r"import_modules: can only be given on the command line, as --import$"):
-        rl.train.main([*my_envs, "--config", str(tmp_path / "settings.yaml")])
     grid = rl.benchmark.BenchmarkConfig(envs={"Corridor-v0": {}}, arms={"a": {"import": "my_envs"}}, folder="grid")
     with pytest.raises(InputError, match=r"can only be given on the command line of rl\.train"):
         rl.benchmark.grid_jobs(grid)

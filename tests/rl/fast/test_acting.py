@@ -53,7 +53,7 @@ def test_actions_are_those_of_sb3(model: Any, greedy: bool) -> None:
 
 def test_a_column_that_training_has_not_seen_counts(model: Any) -> None:
     raw = observations_of(model, 8)
-    unseen = np.flatnonzero(Acting(model)._others)[0]
+    unseen = Acting(model)._others[0]
     raw[:, unseen] = 3.0
     weight = model.policy.mlp_extractor.policy_net[0].weight
     with torch.no_grad():  # so that it decides

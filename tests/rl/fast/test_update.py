@@ -11,7 +11,7 @@ import torch
 from stable_baselines3 import PPO
 from torch import nn
 
-from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
+from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective
 from dem_apps.errors import InputError
 from dem_apps.fused.numpy_objective import by_equations
 from rl import with_entropy_objective
@@ -135,7 +135,8 @@ def test_without_a_compiler_the_weights_are_sb3s_too(activation: type, monkeypat
     ("name", "options"),
     [
         ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
-        ("adadem", {"delta": "entropy", "momentum": 0.5}), *((name, {}) for name in OBJECTIVE_NAMES),
+        ("adadem", {"delta": "entropy", "momentum": 0.5}),
+        *((name, {}) for name in (*OBJECTIVE_NAMES, *hook.POLICY_TERMS)),
     ],
 )  # fmt: skip
 def test_the_numpy_forms_are_the_objective(
@@ -143,7 +144,7 @@ def test_the_numpy_forms_are_the_objective(
 ) -> None:
     if not kernel:
         monkeypatch.setattr("dem_apps.objectives.decoupled.has_kernel_for", lambda _classes: False)
-    one, two = (build_objective(name, num_classes=7, **options).train() for _ in range(2))
+    one, two = (hook.build_term(name, 7, **options).train() for _ in range(2))
     form = two.numpy_form() or by_equations(two)
     for seed, scale in enumerate((0.01, 3.0, 100.0)):
         logits = (torch.randn(64, 7, generator=torch.Generator().manual_seed(seed)) * scale).requires_grad_()

@@ -15,13 +15,11 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import VecEnv
 from support.toy_env import ToyEnv
 from torch.distributions import Categorical
 
-from dem_apps import EntropyObjective, build_objective
+from dem_apps import build_objective
 from rl import with_entropy_objective
-from rl.envs.make import make_training_envs
 from rl.fast.ppo import FastPPO
 from rl.hook.logits import acting_heads, action_sizes
 
@@ -60,47 +58,6 @@ def batch(model: Any, size: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     actions = np.stack([model.action_space.sample() for _ in range(size)])
     return torch.rand(size, 4, generator=generator), torch.as_tensor(actions)
-
-
-def doorkey(count: int = 8) -> VecEnv:
-    return make_training_envs("MiniGrid-DoorKey-5x5-v0", "minigrid.wrappers.FlatObsWrapper", count, True, 0.99)
-
-
-@pytest.mark.parametrize(("algorithm", "steps"), [(PPO, 1024), (A2C, 800)])
-def test_entropy_is_sb3_bit_for_bit(algorithm: Any, steps: int) -> None:
-    arguments = {"n_steps": 128, "batch_size": 64, "n_epochs": 3, "learning_rate": 2.5e-4} if algorithm is PPO else {}
-    arguments = {"ent_coef": 0.001, "seed": 0, "device": "cpu", **arguments}
-    stock = algorithm("MlpPolicy", doorkey(), **arguments).learn(steps)
-    ours = with_entropy_objective(algorithm, "entropy")("MlpPolicy", doorkey(), **arguments).learn(steps)
-    assert stock.num_timesteps == ours.num_timesteps == steps
-    assert same_weights(stock, ours)
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-@pytest.mark.parametrize(("name", "options"), OBJECTIVES)
-def test_an_objective_changes_what_is_learned(
-    name: str, options: dict[str, float], algorithm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def learned(objective: str, **options: float) -> Any:
-        # one update, from the same samples: each model seeds the global generators when it is made
-        return toy_model(objective, algorithm=algorithm, **options).learn(SMALL[algorithm.__name__]["n_steps"])
-
-    assert same_weights(stock_model(algorithm), toy_model(name, algorithm=algorithm, **options))  # they start alike
-    without_term = learned("none")
-    ours = learned(name, **options)
-    assert not same_weights(learned("entropy"), ours)
-    assert not same_weights(without_term, ours)
-
-    # and a term that has lost its gradient would not have passed: it learns what is learned without a term
-    forward = EntropyObjective.forward
-    monkeypatch.setattr(EntropyObjective, "forward", lambda *args, **kwargs: forward(*args, **kwargs).detach())
-    assert same_weights(without_term, learned(name, **options))
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_none_is_sb3_without_entropy_term(algorithm: Any) -> None:
-    stock = stock_model(algorithm, ent_coef=0.0).learn(64)
-    assert same_weights(stock, toy_model("none", algorithm=algorithm, ent_coef=5.0).learn(64))
 
 
 @pytest.mark.parametrize(("name", "options"), OBJECTIVES)
@@ -352,26 +309,17 @@ def test_a_weight_that_is_none_is_refused_when_the_model_is_made(weight: Any) ->
         toy_model("adadem", ent_coef=weight)
 
 
-def test_other_policies_work() -> None:
-    class OwnPolicy(PPO.policy_aliases["MlpPolicy"]):  # type: ignore[misc]
-        pass
-
-    PPOAda = with_entropy_objective(PPO, "adadem")
-    model = PPOAda(OwnPolicy, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"]).learn(32)
-    assert isinstance(model.policy, OwnPolicy)
-    assert TABLE in model.policy.state_dict()
-    for alias in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy"):
-        assert alias in PPOAda.policy_aliases
-    # SB3 compares this name to advise against a GPU for small networks
-    assert toy_model("adadem").policy_class.__name__ == "ActorCriticPolicy"
-    assert PPOAda.__name__ == "PPO"  # which that advice names
-    assert repr(PPOAda) == "<class 'rl.hook.algorithm.PPO_adadem'>"
+def test_the_names_of_hooked_classes() -> None:
+    model = toy_model("adadem")
+    # by these SB3 advises against a GPU for small networks
+    assert (type(model).__name__, model.policy_class.__name__) == ("PPO", "ActorCriticPolicy")
+    assert repr(type(model)) == "<class 'rl.hook.algorithm.PPO_adadem'>"
 
 
 def test_mistakes_are_told() -> None:
     with pytest.raises(ValueError, match="MaskablePPO and RecurrentPPO of sb3_contrib, not DQN"):
         with_entropy_objective(DQN, "adadem")
-    with pytest.raises(ValueError, match="unknown entropy objective 'adadm'; did you mean 'adadem'"):
+    with pytest.raises(ValueError, match=r"objective: 'adadm' is not one of .*did you mean 'adadem'"):
         with_entropy_objective(PPO, "adadm")
     with pytest.raises(ValueError, match="'none' has no options, but got tau"):
         with_entropy_objective(PPO, "none", tau=1.0)

@@ -18,6 +18,8 @@ from rl import with_entropy_objective
 
 POLICY = {"PPO": "MlpPolicy", "A2C": "MlpPolicy", "MaskablePPO": "MlpPolicy", "RecurrentPPO": "MlpLstmPolicy"}
 CASES = [
+    (PPO, spaces.Discrete(5)),
+    (A2C, spaces.Discrete(5)),
     (MaskablePPO, spaces.Discrete(5)),
     (MaskablePPO, spaces.MultiDiscrete([3, 4])),
     (RecurrentPPO, spaces.Discrete(5)),
@@ -76,7 +78,7 @@ OBSERVATIONS = torch.rand(16, 4, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
-def test_entropy_is_contribs_own_bit_for_bit(algorithm: Any, space: spaces.Space) -> None:
+def test_entropy_is_the_algorithms_own_bit_for_bit(algorithm: Any, space: spaces.Space) -> None:
     stock = make(algorithm, space).learn(96)
     assert same_weights(stock, make(with_entropy_objective(algorithm, "entropy"), space).learn(96))
     without = make(algorithm, space, ent_coef=0.0).learn(96)

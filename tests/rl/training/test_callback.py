@@ -11,9 +11,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-import yaml
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from support.short_training import entry_flags
+from support.toy_env import ToyEnv
 
 import rl.train
 from dem_apps.errors import NotFiniteError
@@ -24,34 +25,26 @@ from rl.fast.ppo import FastPPO
 ENV = "NaN-v0"
 
 
-class NotFinite(gym.Env):
-    """Random observations; the second environment returns one value that is not finite after some steps."""
+class NotFinite(ToyEnv):
+    """The second environment returns one value that is not finite after some steps."""
 
     what, value, at = "reward", 0.0, 10**9
     made = 0
 
     def __init__(self) -> None:
-        self.observation_space = spaces.Box(-1, 1, (3,), np.float32)
-        self.action_space = spaces.Discrete(3)
+        super().__init__(spaces.Discrete(3))
         self.steps, self.number = 0, NotFinite.made
         NotFinite.made += 1
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        return self._observe(), {}
-
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
-        observation, reward = self._observe(), float(self.np_random.normal())
+        observation, reward, *ends = super().step(action)
         if self.steps == self.at and self.number == 1:
             if self.what == "reward":
                 reward = self.value
             else:
                 observation[1] = self.value
-        return observation, reward, self.steps % 7 == 0, False, {}
-
-    def _observe(self) -> np.ndarray:
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return observation, reward, *ends
 
 
 @pytest.fixture(autouse=True)
@@ -61,16 +54,6 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("rl.training.callback.STEPS_PER_LINE", 64)
     yield
     del gym.registry[ENV]
-
-
-def arguments(tmp_path: Path, *more: str, algo: str = "ppo", normalize: bool = True) -> list[str]:
-    entry = {"n_envs": 2, "n_steps": 32, "policy": "MlpPolicy", "n_timesteps": 320, "normalize": normalize}
-    entry |= {"n_epochs": 2, "batch_size": 32} if algo == "ppo" else {}
-    (tmp_path / "entry.yaml").write_text(yaml.safe_dump({ENV: entry}))
-    return [
-        "--env", ENV, "--algo", algo, "--hyperparameters-file", str(tmp_path / "entry.yaml"), "--eval-freq", "64",
-        "--eval-episodes", "1", "--final-episodes", "1", "--run-dir", str(tmp_path / "run"), *more,
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -87,7 +70,7 @@ def test_a_value_that_is_not_finite_stops_the_training(
     for name, of in (("what", what), ("value", value), ("at", 100)):
         monkeypatch.setattr(NotFinite, name, of)
     with pytest.raises(SystemExit) as left:
-        run_command(lambda: rl.train.main(arguments(tmp_path, "--update", update, algo=algo, normalize=normalize)))
+        run_command(lambda: rl.train.main([*entry_flags(ENV, tmp_path, algo, normalize), "--update", update]))
     assert left.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     # the environments count their steps together; with normalisation one NaN is in the statistics of all of them
@@ -114,5 +97,5 @@ def test_an_update_that_ruins_the_policy_is_never_saved(
     monkeypatch.setattr(algorithm, "train", ruining)
     message = rf"^{ENV}, step 192: the update has left weights that are NaN.*/last of step 128 is from before"
     with pytest.raises(NotFiniteError, match=message):
-        rl.train.main(arguments(tmp_path, "--update", update))
+        rl.train.main([*entry_flags(ENV, tmp_path), "--update", update])
     assert load_checkpoint(tmp_path / "run" / "checkpoints", "last")["step"] == 128

@@ -11,6 +11,7 @@ from support.pictures import noise, save
 
 from seg.adaptation.images import ImageFolder, Labels
 from seg.data.labels import IGNORE_INDEX, named_classes
+from seg.data.pixel_format import rgb_format
 from seg.models.description import Description
 
 CPU = torch.device("cpu")
@@ -37,10 +38,10 @@ def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
 
 
 def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> None:
-    wanted = Description(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), multiple=8)
+    wanted = Description(rgb_format((0.0,) * 3, (1.0,) * 3), multiple=8)
     images = ImageFolder(folder, wanted, None, CPU)
     assert images.seen(2)[0].shape == (3, 16, 32)
-    exact = ImageFolder(folder, Description(mean=(0.0,) * 3, std=(1.0,) * 3), None, CPU)
+    exact = ImageFolder(folder, Description(rgb_format((0.0,) * 3, (1.0,) * 3)), None, CPU)
     np.testing.assert_allclose(exact.seen(0)[0].permute(1, 2, 0).numpy() * 255, exact.picture(0).values, atol=1e-4)
     assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0)[0].shape == (3, 48, 96)
 

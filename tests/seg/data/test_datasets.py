@@ -14,7 +14,7 @@ from seg.config import DataConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes, named_classes
-from seg.data.layouts.find import found_layout
+from seg.data.layouts import found_layout
 
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
 OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))
@@ -85,7 +85,7 @@ def test_wrong_folders_are_named(tmp_path, source):
 def test_a_pair_needs_both_roots_and_two_sides(source):
     with pytest.raises(InputError, match=r"--target.root is missing: --source.root is given"):
         open_pair(SourceConfig(root=str(source), layout="gta5"), TargetDataConfig())
-    with pytest.raises(InputError, match=r"--source.size: expected \[width, height\]"):
+    with pytest.raises(InputError, match=r"--source.size: expected W,H"):
         open_pair(SourceConfig(root=str(source), size=[96]), TargetDataConfig(root=str(source)))
 
 

@@ -24,7 +24,7 @@ SEED = (3, 0)
 
 
 def opened(tiny_pair, target, part=0.4, use="beside", **options):
-    source = SourceConfig(root=str(tiny_pair.source_root), layout="gta5")
+    source = SourceConfig(root=str(tiny_pair / "gta5"), layout="gta5")
     return open_pair(source, TargetDataConfig(root=str(target), labelled_part=part, labelled_use=use, **options))
 
 
@@ -83,7 +83,7 @@ def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch
     assert len(pair.target_labelled) == 2
     monkeypatch.setattr("seg.data.domains._demo_pair", lambda *_: tiny_pair)
     pair = open_pair(SourceConfig(layout="gta5"), TargetDataConfig(labelled_part=0.4, labelled_use="instead"))
-    assert pair.target_labelled.root == tiny_pair.target_root
+    assert pair.target_labelled.root == tiny_pair / "cityscapes"
 
 
 def test_no_image_is_trained_with_labels_and_scored(tmp_path):
@@ -119,7 +119,7 @@ def test_a_training_says_how_many_target_images_were_labelled(tiny_config, tmp_p
     source = dataclasses.replace(tiny_config.source, rare_class_temperature=0.01)
     target = dataclasses.replace(tiny_config.target, labelled_part=0.4)
     run = train(dataclasses.replace(tiny_config, source=source, target=target, run_dir=str(tmp_path / "run")))
-    assert ": 6 source (rare classes first, T = 0.01), 5 target (2 of them with labels), 4 v" in capsys.readouterr().out
+    assert ": 6 source, 5 target (2 of them with labels), rare classes first (T = 0.01), 4 v" in capsys.readouterr().out
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["labelled_images"] == {"source": 6, "target": 2}
     assert (how["labelled_part"], how["labelled_use"], how["rare_class_temperature"]) == (0.4, "beside", 0.01)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from support.pictures import png
 
 from dem_apps.errors import InputError
 from seg.data.read import read_image, read_index_image
@@ -55,19 +55,11 @@ def files(draw: st.DrawFn) -> tuple[np.ndarray, bytes, str]:
     return ids, written.getvalue(), kind
 
 
-def png(rows: np.ndarray, depth: int, colour: int, palette: bytes = b"") -> bytes:
-    """A PNG of any depth: ``rows`` are (H, W) samples, packed here."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    bits = np.unpackbits(rows.astype(np.uint8)[..., None], axis=2)[..., 8 - depth :].reshape(len(rows), -1)
-    packed = b"".join(b"\0" + line.tobytes() for line in np.packbits(bits, axis=1))
-    header = struct.pack(">IIBBBBB", rows.shape[1], rows.shape[0], depth, colour, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + (chunk(b"PLTE", palette) if palette else b"")
-        + chunk(b"IDAT", zlib.compress(packed)) + chunk(b"IEND", b"")
-    )  # fmt: skip
+def packed_png(ids: np.ndarray, depth: int, colour: int, palette: bytes = b"") -> bytes:
+    """A PNG of (H, W) ids of ``depth`` bits."""
+    bits = np.unpackbits(ids[..., None], axis=2)[..., 8 - depth :].reshape(len(ids), -1)
+    rows = b"".join(b"\0" + line.tobytes() for line in np.packbits(bits, axis=1))
+    return png(ids.shape[1], len(ids), rows, depth, colour, palette)
 
 
 @given(files())
@@ -89,9 +81,9 @@ def test_png_of_few_bits(tmp_path: Path, depth: int, width: int, seed: int) -> N
     """Palettes of 1 to 4 bits hold ids; decoders spread grey of 2 and 4 bits over 0 to 255, so that is refused."""
     ids = np.random.default_rng(seed).integers(0, 2**depth, (3, width)).astype(np.uint8)
     file = tmp_path / "label.png"
-    file.write_bytes(png(ids, depth, 3, bytes(range(255, -1, -1)) * 3))
+    file.write_bytes(packed_png(ids, depth, 3, bytes(range(255, -1, -1)) * 3))
     assert np.array_equal(read_index_image(file), ids)
-    file.write_bytes(png(ids, depth, 0))
+    file.write_bytes(packed_png(ids, depth, 0))
     read, sentence = outcome(lambda: read_index_image(file))
     assert np.array_equal(read, ids) if depth == 8 else sentence is not None
 

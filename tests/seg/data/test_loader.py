@@ -24,12 +24,12 @@ FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}
 
 @pytest.fixture(scope="module")
 def dataset(tiny_pair):
-    return SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True)
+    return SegmentationDataset(tiny_pair / "gta5", "gta5", "train", labelled=True)
 
 
 @pytest.fixture(scope="module")
 def target(tiny_pair):
-    return SegmentationDataset(tiny_pair.target_root, "cityscapes", "train", labelled=True)
+    return SegmentationDataset(tiny_pair / "cityscapes", "cityscapes", "train", labelled=True)
 
 
 def assert_equal(ours, theirs):
@@ -146,7 +146,7 @@ PIXELS = np.array([[90, 5, 1, 0, 4], [95, 0, 0, 0, 5], [50, 40, 2, 0, 8]])
 
 
 def drawn(sampler, count=4000):
-    return np.bincount([sampler.index(position) for position in range(count)], minlength=3) / count
+    return np.bincount([sampler(position) for position in range(count)], minlength=3) / count
 
 
 @pytest.mark.parametrize("temperature", [10.0, 0.5, 0.01, 0.0001])
@@ -188,14 +188,14 @@ def test_ignored_pixels_belong_to_the_image_but_are_no_class():
 
 def test_passes_show_every_sample_once():
     sampler = Epochs(5, (3, 0))
-    passes = [[sampler.index(number * 5 + place) for place in range(5)] for number in range(3)]
+    passes = [[sampler(number * 5 + place) for place in range(5)] for number in range(3)]
     assert all(sorted(order) == list(range(5)) for order in passes)
     assert len({tuple(order) for order in passes}) > 1
 
 
 @pytest.mark.parametrize(("size", "workers"), [(None, 0), ((48, 24), 2)])
 def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, size, workers):
-    dataset = SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True, size=size)
+    dataset = SegmentationDataset(tiny_pair / "gta5", "gta5", "train", labelled=True, size=size)
     ids = [*range(len(dataset.classes)), IGNORE_INDEX]
     expected = [[(sample.label == train_id).sum() for train_id in ids] for sample in dataset]
     np.testing.assert_array_equal(class_pixels(dataset, workers), expected)

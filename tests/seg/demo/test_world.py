@@ -46,16 +46,15 @@ def test_class_frequencies_are_those_of_a_street(domain: Domain) -> None:
 
 def test_layouts_and_modes(tmp_path: Path) -> None:
     pair = demo.write_demo_pair(tmp_path / "pair", **SMALL)
-    assert (pair.source_root, pair.target_root) == (tmp_path / "pair/gta5", tmp_path / "pair/cityscapes")
-    assert sorted(path.name for path in (pair.source_root / "images").iterdir()) == [f"0000{i}.png" for i in (1, 2, 3)]
-    label = Image.open(pair.source_root / "labels/00002.png")
+    assert sorted(path.name for path in (pair / "gta5" / "images").iterdir()) == [f"0000{i}.png" for i in (1, 2, 3)]
+    label = Image.open(pair / "gta5" / "labels/00002.png")
     assert label.mode == "P"
     np.testing.assert_array_equal(np.asarray(label), draw_street(GAME_STREET, "train", 1, size=(64, 32))[1])
     assert label.convert("RGB").getpixel((32, 28)) == LABELS[np.asarray(label)[28, 32]].color
     for split, index in (("train", 0), ("train", 1), ("val", 0), ("val", 1)):
         stem = f"{split}/{demo.CITY}/{demo.CITY}_{index:06d}_000019"
-        image = Image.open(pair.target_root / f"leftImg8bit/{stem}_leftImg8bit.png")
-        label = Image.open(pair.target_root / f"gtFine/{stem}_gtFine_labelIds.png")
+        image = Image.open(pair / "cityscapes" / f"leftImg8bit/{stem}_leftImg8bit.png")
+        label = Image.open(pair / "cityscapes" / f"gtFine/{stem}_gtFine_labelIds.png")
         assert (image.mode, label.mode, image.size, label.size) == ("RGB", "L", (64, 32), (64, 32))
         drawn = draw_street(CAMERA_STREET, split, index, size=(64, 32))
         np.testing.assert_array_equal(np.asarray(image), drawn[0])
@@ -77,7 +76,7 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("damage", ["none", "missing label", "missing image", "empty", "other world", "other seed"])
 def test_a_whole_pair_is_kept_and_another_is_drawn_anew(damage: str, tmp_path: Path, capsys) -> None:
-    root = demo.write_demo_pair(tmp_path / "pair", **SMALL).source_root.parent
+    root = demo.write_demo_pair(tmp_path / "pair", **SMALL)
     before = contents(root)
     image, label = root / "gta5/images/00001.png", root / "gta5/labels/00001.png"
     if damage in ("missing label", "missing image"):

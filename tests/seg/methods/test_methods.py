@@ -21,7 +21,7 @@ from seg.methods import METHODS
 from seg.methods.advent import Adversary, build_discriminator, weighted_self_information
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.settings import MixMatchConfig
-from seg.models.predictor import upsampled
+from seg.models.network import upsampled
 from seg.scores.protocol import protocol
 from seg.step import TrainState, supervised_loss, training_step
 from seg.training.optimization import MicroBatch

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from seg.config import OptimizerConfig, TrainConfig, WeightConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
-from seg.methods.pseudo_labels import PseudoLabels
-from seg.methods.self_training import SelfTraining, SelfTrainingConfig
+from seg.methods.self_training import PseudoLabels, SelfTraining, SelfTrainingConfig
 from seg.methods.views import generators, hidden, pasted_pixels, recoloured
 from seg.step import TrainState, training_step
 from seg.training.optimization import MicroBatch

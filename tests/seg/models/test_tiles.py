@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from seg.models.predictor import upsampled, upsampled_bands
+from seg.models.network import upsampled, upsampled_bands
 from seg.models.tiles import Tiling, tiled_logits, tiling
 
 

@@ -38,14 +38,7 @@ def probabilities():
     return nn.Sequential(build(), nn.Softmax(1)), {"probabilities": True}
 def softmax(): return probabilities()[0]
 def sigmoid(): return nn.Sequential(one_output(), nn.Sigmoid())
-def sigmoids(): return nn.Sequential(build(), nn.Sigmoid())
 def sigmoid_said(): return sigmoid(), {"probabilities": True}
-def softmax_half():
-    class Autocast(nn.Sequential):
-        def forward(self, images):
-            with torch.autocast("cpu", torch.bfloat16):
-                return super().forward(images).bfloat16().softmax(1)
-    return Autocast(build())
 def half(): return build().half()
 def of_timm():
     import timm
@@ -203,7 +196,7 @@ def test_smp_networks_see_images_as_their_encoders_weights_did(
     file = tmp_path / "smp" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"encoder_weights": weights}))
     opened = open_trained(str(tmp_path / "smp"))
-    assert (opened.description.mean[0], opened.description.order) == (mean, "rgb")
+    assert (opened.description.pixels.mean[0], opened.description.order) == (mean, "rgb")
     assert ["assumed is" in note for note in opened.description.notes] == [True] * (weights is None)
     assert_comes_back(opened, tmp_path / "adapted")
 
@@ -294,7 +287,8 @@ def test_a_processor_is_read_in_the_sense_of_its_library(kind: str, tmp_path: Pa
     file.unlink() if said is None else file.write_text(json.dumps(said))
     opened = open_trained(str(tmp_path / "hf"))
     description = opened.description
-    assert (round(description.mean[0], 6), round(description.std[0], 6), description.order) == (mean, std, order)
+    found = description.pixels.mean[0], description.pixels.std[0]
+    assert (*(round(each, 6) for each in found), description.order) == (mean, std, order)
     assert [note for each in description.notes if note in each] == [note] * bool(note)
     if kind == "labels":  # id 0 is no class, and id k is output k - 1
         assert (opened.class_set.ids, opened.class_set.ignored) == ((1, 2, 3, 4), (0,))
@@ -387,7 +381,7 @@ def test_a_buffer_that_forward_makes_comes_back(own: str, tmp_path: Path) -> Non
 def test_what_a_function_may_say_and_return(own: str) -> None:
     opened = open_trained(f"{own}:with_facts")
     said = opened.description
-    assert (said.classes, said.order, said.std, said.multiple) == (
+    assert (said.classes, said.order, said.pixels.std, said.multiple) == (
         named_classes(["a", "b", "c"]), "bgr", (0.25,) * 3, 32,
     )  # fmt: skip
     assert opened.logits(ODD).shape == (2, 3, 45, 70)
@@ -410,7 +404,7 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
         assert not any(each.is_inference() for each in open_trained(f"{own}:build").network.parameters())
     torch.testing.assert_close(open_trained(f"{own}:weight_norm").raw_logits(ODD), plain)
     of_timm = open_trained(f"{own}:of_timm").description
-    assert (of_timm.mean, of_timm.std, of_timm.notes) == ((0.0,) * 3, (1.0,) * 3, ())
+    assert (of_timm.pixels.mean, of_timm.pixels.std, of_timm.notes) == ((0.0,) * 3, (1.0,) * 3, ())
     with pytest.warns(
         UserWarning, match="own_network:build does not say how images are normalised: assumed is ImageNet's"
     ):
@@ -427,9 +421,7 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
             "own_network:softmax",
             "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
         ),
-        ("own_network:softmax_half", "sums to one over the classes, so it is probabilities and not logits"),
         ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
-        ("own_network:sigmoids", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
         ("own_network:Hooked", "takes no image of 224 × 224, or its copy does not, of which hooks must not hold"),
         ("own_network:lazy", "lazy: cannot be copied: Attempted to use an uninitialized parameter"),
         ("own_network:classifier", "its logits have shape .1, 3.; expected .B, C, h, w., one a pixel"),

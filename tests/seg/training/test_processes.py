@@ -57,7 +57,7 @@ def finish(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture(scope="module")
 def data(tiny_pair) -> list[str]:
-    return ["--source.root", str(tiny_pair.source_root), "--target.root", str(tiny_pair.target_root)]
+    return ["--source.root", str(tiny_pair / "gta5"), "--target.root", str(tiny_pair / "cityscapes")]
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +110,16 @@ def spoiled(png: bytes) -> bytes:
 
 def test_a_mistake_that_one_process_meets_ends_both_with_one_sentence(tmp_path, tiny_pair):
     """The second image of the first batch is damaged: it is in the share of process 1, and process 0 waits for it."""
-    root = shutil.copytree(tiny_pair.source_root, tmp_path / "source")
+    root = shutil.copytree(tiny_pair / "gta5", tmp_path / "source")
     for image in sorted((root / "images").glob("*.png")):
         image.write_bytes(spoiled(image.read_bytes()))
     (batch,) = batches(
-        SegmentationDataset(tiny_pair.source_root, "gta5", "train", labelled=True), 2, range(1), (0, 0), [],
+        SegmentationDataset(tiny_pair / "gta5", "gta5", "train", labelled=True), 2, range(1), (0, 0), [],
         process=(0, 2),
     )  # fmt: skip
     good = Path(batch["name"][0]).name
-    shutil.copy(tiny_pair.source_root / "images" / good, root / "images" / good)
-    data = [*COMMON, "--source.root", str(root), "--target.root", str(tiny_pair.target_root)]
+    shutil.copy(tiny_pair / "gta5" / "images" / good, root / "images" / good)
+    data = [*COMMON, "--source.root", str(root), "--target.root", str(tiny_pair / "cityscapes")]
     data += ["--source.rare-class-temperature", "null"]
     process = start(*command(2), *data, "--batch-size", "2", "--max-steps", "2", "--run-dir", str(tmp_path / "run"))
     _, errors = process.communicate(timeout=120)

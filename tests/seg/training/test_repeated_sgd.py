@@ -19,7 +19,7 @@ from seg import build_model
 from seg.config import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import parameter_groups
-from seg.training.repeated_sgd import RepeatedSGD
+from seg.training.optimization import RepeatedSGD
 
 
 def weights_of(counts: list[int]) -> list[nn.Parameter]:

@@ -1,0 +1,84 @@
+"""What the benchmarks of speed and memory share: the machine, peak memory in fresh processes, the file of results."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dem_apps.runtime.device import processor
+from dem_apps.runtime.files import write_atomically
+
+
+def machine(**more: Any) -> dict[str, Any]:
+    """The machine, its load before the measurements, and the versions and settings that numbers belong to."""
+    return {
+        "cpu": processor()[0],
+        "cpu_count": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **more,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": " ".join(["python", *sys.argv]),
+    }
+
+
+def resident_growth(call: Callable[[], object]) -> int | None:
+    """Bytes from the resident set before a call to its peak (Linux's VmHWM); None where the peak cannot be reset.
+
+    The resident set counts every buffer of every library, the C++ kernel's own as well.
+    """
+    gc.collect()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _status_bytes("VmRSS")
+        call()
+        return _status_bytes("VmHWM") - before
+    except OSError:
+        return None
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return 1024 * int(line.split()[1])
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def in_fresh_processes(names: Iterable[str], command: Sequence[str]) -> dict[str, Any]:
+    """By name, the JSON that a Python script with its arguments, and the name behind them, prints last."""
+    found = {}
+    for name in names:
+        ran = subprocess.run([sys.executable, *command, name], check=True, stdout=subprocess.PIPE, text=True)
+        found[name] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def medians_and_times(times: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """``medians_ms`` and ``times_ms`` of a document, by setting and contestant."""
+    return {
+        "medians_ms": {name: {key: statistics.median(each) for key, each in by.items()} for name, by in times.items()},
+        "times_ms": {
+            name: {key: [round(t, 5) for t in each] for key, each in by.items()} for name, by in times.items()
+        },
+    }
+
+
+def write_json(out: Path | None, document: dict[str, Any]) -> None:
+    """Write a document of results, where a file is asked for."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, (json.dumps(document, indent=1) + "\n").encode())
