@@ -202,6 +202,7 @@ class Learner:
             self._reset_objective()
         else:
             self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
+            self._prepared = False  # the first logits may lie elsewhere
             self.objective.load_state_dict(state["objective"])
         self.generator.set_state(state["generator"])
 
