@@ -20,6 +20,8 @@ BATCH_NORM = ("batch", "moving", "stored")
 
 #: The default share of a batch's statistics, which are gathered through layers that mix already (docs/adaptation.md).
 BATCH_SHARE = 0.1
+#: Types of devices on which torch has batch norm's pass over a batch alone; Apple's has not.
+_OWN_PASS = {"cpu", "cuda"}
 
 
 def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -70,8 +72,11 @@ def mixed(
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (divided by the number), (C,) float32, of (B, C, …) features."""
-    # batch norm's own pass: many times as fast on a CPU as torch.var_mean over several dimensions
-    return torch.batch_norm_update_stats(features.float(), None, None, 0.0)
+    wide = features.float()
+    if wide.device.type in _OWN_PASS:  # many times as fast on a CPU as torch.var_mean over several dimensions
+        return torch.batch_norm_update_stats(wide, None, None, 0.0)
+    variance, mean = torch.var_mean(wide, [0, *range(2, wide.ndim)], correction=0)
+    return mean, variance
 
 
 def tracking(model: nn.Module) -> list[_BatchNorm]:
