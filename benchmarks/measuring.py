@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from dem_apps.runtime import files
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import write_atomically
 
 
 def machine(**more: Any) -> dict[str, Any]:
@@ -81,4 +81,4 @@ def write_json(out: Path | None, document: dict[str, Any]) -> None:
     """Write a document of results, where a file is asked for."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, (json.dumps(document, indent=1) + "\n").encode())
+        files.write_json(out, document)

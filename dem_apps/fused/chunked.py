@@ -103,9 +103,8 @@ def _chunk_pass(
         scale = torch.where(counted_n, scale, 0.0)
         value = torch.where(counted_n, value, 0.0)
     if gradient_cn is not None:
-        if (
-            spec.delta == "entropy" and spec.calibrator == "self"
-        ):  # α p − R without near equals, whose difference 1/δ magnifies
+        if spec.delta == "entropy" and spec.calibrator == "self":
+            # α p − R without near equals, whose difference 1/δ magnifies
             marginal_free = p * (spec.alpha - 1.0 - (z - mean))
         else:
             marginal_free = -reward if spec.calibrator == "mec" else spec.alpha * p - reward

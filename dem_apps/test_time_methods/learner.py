@@ -59,7 +59,6 @@ class Learner:
                 f"objective: expected a name such as 'adadem', or what build_objective returns, got {objective!r:.80}"
             )
         self.num_classes = num_classes
-        self._prepared = False
         self.optimizer = _optimizer(network, optimizer, lr)
         # without any state yet: what reset() goes back to
         self._first_optimizer = None if self.optimizer is None else self.optimizer.state_dict()
@@ -84,12 +83,10 @@ class Learner:
         return logits
 
     def prepare(self, num_classes: int, device: torch.device) -> None:
-        """Once: the objective for so many classes, on the logits' device."""
-        if self._prepared:
-            return
+        """The objective for so many classes, on the logits' device."""
         if self.num_classes not in (None, num_classes):
             raise InputError(f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes")
-        self.num_classes, self._prepared = num_classes, True
+        self.num_classes = num_classes
         if self._objective is None:
             assert isinstance(self._objective_name, str)
             self._objective = build_objective(self._objective_name, num_classes, **self._objective_options)
@@ -202,7 +199,6 @@ class Learner:
             self._reset_objective()
         else:
             self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
-            self._prepared = False  # the first logits may lie elsewhere
             self.objective.load_state_dict(state["objective"])
         self.generator.set_state(state["generator"])
 
