@@ -53,12 +53,8 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
-    try:
-        # drawn without the checker, whose warnings are of training
-        drawn: dict[str, Any] = {"render_mode": render_mode, "disable_env_checker": True} if render_mode else {}
-        env = gym.make(env_id, **drawn)
-    except (gym.error.Error, ImportError) as error:
-        raise InputError(f"--env {env_id}: {error}") from error
+    # drawn without the checker, whose warnings are of training
+    env = _made(env_id, **({"render_mode": render_mode, "disable_env_checker": True} if render_mode else {}))
     if family.innermost is not None:
         env = pkgutil.resolve_name(family.innermost)(env)
     for name, arguments in wrappers:
@@ -82,6 +78,24 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
         shape, start = np.shape(actions.start), actions.start
         env = TransformAction(env, lambda action: np.reshape(action, shape) + start, counted)
     return RestorableEpisode(Monitor(env))
+
+
+def _made(env_id: str, **arguments: Any) -> gym.Env:
+    try:
+        return gym.make(env_id, **arguments)
+    except (gym.error.Error, ImportError) as error:
+        raise InputError(f"--env {env_id}: {error}") from error
+    except TypeError as error:
+        cause = error.__cause__ or error  # gymnasium raises it again, with all arguments in its text
+        if not _raised_in(cause, r"gymnasium\.envs\.registration"):
+            raise
+        raise InputError(f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments") from error
+
+
+def _raised_in(error: BaseException, modules: str) -> bool:
+    """Whether a call in one of these modules failed; the environment's own errors are left alone."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return re.match(modules, frame.f_globals.get("__name__", "")) is not None
 
 
 def is_picture(space: spaces.Space[Any]) -> bool:
@@ -158,9 +172,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
                 return returned
             said = f"returned a {type(returned).__name__}{f' of {len(returned)}' * isinstance(returned, tuple)}"
         except (AssertionError, TypeError, ValueError) as error:
-            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-            # of this call or of gymnasium's wrappers; the environment's own errors are left alone
-            if not re.match(rf"{__name__}|gymnasium\.(core|utils|wrappers)", frame.f_globals.get("__name__", "")):
+            if not _raised_in(error, rf"{__name__}|gymnasium\.(core|utils|wrappers)"):
                 raise
             said = f"failed ({error})"
         raise InputError(f"{self._where}: its {call}() {said}; in gymnasium's API {signature} returns {right}")
@@ -284,10 +296,7 @@ def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
     if limits:
         return min(limits)
-    try:
-        limit = getattr(gym.make(env_id).unwrapped, "max_steps", None)
-    except (gym.error.Error, ImportError):  # make_env raises it as an InputError
-        return None
+    limit = getattr(_made(env_id).unwrapped, "max_steps", None)
     return limit if isinstance(limit, int) and limit > 0 else None
 
 

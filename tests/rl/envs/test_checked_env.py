@@ -24,6 +24,8 @@ class Faulty(gym.Env):
         self.fault = fault
         self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
         self.action_space = spaces.Discrete(2)
+        if fault == "constructor":
+            raise TypeError("its own")
         if fault == "sequence":
             self.observation_space = spaces.Sequence(self.observation_space)  # type: ignore[assignment]
         if fault == "choice":
@@ -93,9 +95,19 @@ def test_a_fault_is_one_sentence_about_the_environment(fault: str, said: str, re
     assert "\n" not in str(refused.value)
 
 
-def test_an_error_of_its_own_is_left_alone(register: Callable[..., None]) -> None:
-    register("own")
-    with pytest.raises(ValueError, match=r"^not enough values to unpack$"):
+def test_a_constructor_that_lacks_an_argument_is_told(register: Callable[..., None]) -> None:
+    register("")
+    del gym.registry[ID].kwargs["fault"]
+    with pytest.raises(InputError, match=rf"^--env {ID}: .* argument: 'fault'; gymnasium.register\(…, kwargs=…\) "):
+        make_env(ID, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("own", ValueError("not enough values to unpack")), ("constructor", TypeError("its own"))]
+)
+def test_an_error_of_its_own_is_left_alone(fault: str, error: Exception, register: Callable[..., None]) -> None:
+    register(fault)
+    with pytest.raises(type(error), match=f"^{error}"):
         train()
 
 
