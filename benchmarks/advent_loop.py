@@ -39,7 +39,7 @@ class PlainLoop:
             setattr(self.model, head, _FourConvolutions(getattr(self.model, head)))
         for layer in self.model.modules():
             if isinstance(layer, nn.BatchNorm2d):
-                layer.requires_grad_(False)
+                layer.requires_grad_(model.batch_norm == "trainable")
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         encoder = [p for name, p in trained.items() if name.startswith("encoder.")]
         heads = [p for name, p in trained.items() if not name.startswith("encoder.")]

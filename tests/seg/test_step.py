@@ -33,25 +33,25 @@ def weighted(**weights: float) -> TrainState:
 
 @pytest.mark.parametrize(("method", "loss"), [("minent", "entropy"), ("advent", "none"), ("advent", "entropy")])
 def test_three_steps_equal_a_plain_loop(method: str, loss: str) -> None:
-    # a small rate: rounding, and a ReLU that it flips, must not grow over the steps of a network with random weights
-    config = dataclasses.replace(
-        BASE, method=method, loss=loss, model=dataclasses.replace(MODEL, batch_norm="affine-frozen"),
-        optimizer=dataclasses.replace(BASE.optimizer, lr=1e-3),
-    )  # fmt: skip
+    config = dataclasses.replace(BASE, method=method, loss=loss)
     ours = fresh(config)
     seed_everything(0)
     loop = PlainLoop(config, C, torch.device("cpu"))
-    pairs = [(ours.model, loop.model)]
-    pairs += [(ours.method.adversary.discriminators[head], judge) for head, judge in loop.judges.items()]
-    starts = [copy.deepcopy(theirs.state_dict()) for _, theirs in pairs]
+    pairs = [(ours.model.double(), loop.model.double(), 1e-5)]  # in float32 a ReLU that rounding flips would hide more
+    for head, judge in loop.judges.items():  # whose maps are float32
+        judge.register_forward_pre_hook(lambda module, maps: (maps[0].float(),))
+        pairs.append((ours.method.adversary.discriminators[head], judge, 1e-3))  # Adam magnifies rounding
+    starts = [copy.deepcopy(theirs.state_dict()) for _, theirs, _ in pairs]
     for step in range(3):
-        training_step(ours, [micro_batch(step)])
-        loop.step(*micro_batch(step))
-    for (mine, theirs), start in zip(pairs, starts, strict=True):
+        source, target = micro_batch(step)
+        batch = MicroBatch(*({**domain, "image": domain["image"].double()} for domain in (source, target)))
+        training_step(ours, [batch])
+        loop.step(*batch)
+    for (mine, theirs, share), start in zip(pairs, starts, strict=True):
         expected = theirs.state_dict()
-        for name, value in mine.state_dict().items():  # Adam magnifies the rounding of tiny gradients: the way gone
+        for name, value in mine.state_dict().items():
             way = (expected[name] - start[name]).double().norm()
-            assert float((value - expected[name]).double().norm()) <= 0.01 * float(way), name
+            assert float((value - expected[name]).double().norm()) <= share * float(way), name
 
 
 def test_advents_schedule_takes_its_optimiser() -> None:
