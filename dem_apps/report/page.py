@@ -14,7 +14,7 @@ from dem_apps.errors import InputError
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
-from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of, values_of
+from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Metric, Score
 
@@ -115,7 +115,7 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group)
         return []
     first, control = scores[0], groups[0].runs[0].info.control
     lines = []
-    for group in (group for group in groups if values_of(first, group)):
+    for group in (group for group in groups if group.scores(first.key)):
         cell = compared(first, group, reference)
         verdict = "not significant" if "[" in cell.small else "one seed says little"
         verdict = "95 % CI excludes 0" if cell.strong else verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,9 @@ class Group:
         seeds = [str(run.seed) for run in self.runs]
         return seeds if len(set(seeds)) == len(seeds) else [run.name for run in self.runs]
 
-    def by_seed(self, value_of: Callable[[Run], float | None]) -> dict[str, float]:
-        """A value of each run that has it, by seed."""
-        values = {seed: value_of(run) for seed, run in zip(self.seeds, self.runs, strict=True)}
+    def scores(self, key: str) -> dict[str, float]:
+        """A number of ``eval.json`` of each run that has it, by seed."""
+        values = {seed: run.score(key) for seed, run in zip(self.seeds, self.runs, strict=True)}
         return {seed: value for seed, value in values.items() if value is not None}
 
 

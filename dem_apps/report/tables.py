@@ -60,16 +60,11 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
     return table
 
 
-def values_of(score: Score, group: Group) -> dict[str, float]:
-    """A score of each run, by seed."""
-    return group.by_seed(lambda run: run.score(score.key))
-
-
 def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
     """Mean ± standard deviation, and the difference to the baseline with its CI; in words where the CI excludes 0."""
-    ours = values_of(score, group)
+    ours = group.scores(score.key)
     main = spread(score, list(ours.values()))
-    theirs = {} if baseline is None or group is baseline else values_of(score, baseline)
+    theirs = {} if baseline is None or group is baseline else baseline.scores(score.key)
     if not ours or not theirs:
         return Cell(main)
     interval = difference_interval(ours, theirs)
@@ -101,24 +96,20 @@ def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | No
     main = known[0]  # without labels there is no IoU
     names = list(dict.fromkeys(name for run in runs for name in run.by_class(main.key)))
     tails = tail_classes(groups, tail)
-    single = groups[0].runs[0] if len(groups) == 1 and len(groups[0].runs) == 1 else None
-    more = known[1:] if single is not None else []
-    header = [main.title, *(score.title for score in more)] if single else [group.name for group in groups]
-    table = Table(f"{main.title} by class", ["class", *header])
+    columns = [(group.name, main, group.runs) for group in groups]
+    if len(runs) == 1:
+        columns = [(score.title, score, tuple(runs)) for score in known]
+    table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
     for name in names:
         cells = [
-            Cell(spread(main, [v for run in group.runs if (v := run.by_class(main.key).get(name)) is not None]))
-            for group in groups
+            Cell(spread(score, [v for run in members if (v := run.by_class(score.key).get(name)) is not None]))
+            for _, score, members in columns
         ]
-        if single is not None:
-            found = [(score, single.by_class(score.key).get(name)) for score in more]
-            cells += [Cell(spread(score, [] if value is None else [value])) for score, value in found]
         table.rows.append((f"{name} (tail)" if name in tails else name, cells))
     if tails & set(names) and main == info.classes[0]:
-        means = [list(group.by_seed(lambda run: tail_mean(run, tails)).values()) for group in groups]
-        table.rows.append(
-            ("mean over tail classes", [*(Cell(spread(main, each)) for each in means), *([Cell("")] * len(more))])
-        )
+        of_main = [members if score == main else () for _, score, members in columns]
+        means = [[mean for run in members if (mean := tail_mean(run, tails)) is not None] for members in of_main]
+        table.rows.append(("mean over tail classes", [Cell(spread(main, each)) for each in means]))
     return table
 
 

@@ -20,10 +20,11 @@ from scipy import stats
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.report.charts import mean_curve, style
-from dem_apps.report.runs import Group, Run, differing, flat, read_run
-from dem_apps.report.tables import Cell, comparison_table, markdown, write_csv
+from dem_apps.report.grid_report import Compared, by_row, score_tables
+from dem_apps.report.runs import Run, differing, flat, read_run
+from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import write_atomically
-from rl.results.described_metrics import ACTIONS, described_metrics
+from rl.results.described_metrics import ACTIONS
 
 #: Scores of the table.
 _TABLE = ("sampled.mean_return", "greedy.mean_return", "sampled.success_rate", "steps_without_goal")
@@ -32,8 +33,6 @@ _NOT_OF_THE_ARM = (
     "env", "seed", "timesteps", "eval_freq", "eval_episodes", "final_episodes", "run_dir", "resume", "device",
     "threads", "loss", "video", "goal_return", "import_modules", "hyperparameters_file",
 )  # fmt: skip
-#: Runs by environment, then by arm.
-Compared = dict[str, dict[str, list[Run]]]
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
@@ -68,9 +67,9 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
     if baseline is not None and baseline not in arms:
         known = ", ".join(dict.fromkeys(arms))
         raise InputError(f"--baseline: '{baseline}' is not one of the arms {known}{nearest(baseline, arms)}")
-    compared = by_environment(runs, arms)
+    compared = by_row([(run.config["env"], arm, run) for run, arm in zip(runs, arms, strict=True)])
     out.mkdir(parents=True, exist_ok=True)
-    text = score_tables(compared, baseline)
+    text = score_tables(compared, baseline, _TABLE)
     write_csv(out / "runs.csv", [_row(run, arm) for run, arm in zip(runs, arms, strict=True)])
     write_atomically(out / "table.md", text.encode())
     for actions in ACTIONS:
@@ -80,36 +79,6 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
     if any(run.score("steps_without_goal") is not None for run in runs):
         _save(goal_figure(compared), out / "time_to_goal")
     return text
-
-
-def by_environment(runs: Sequence[Run], arms: Sequence[str]) -> Compared:
-    """The runs of each environment and arm, in the order given."""
-    compared: Compared = {}
-    for run, arm in zip(runs, arms, strict=True):
-        of_arm = compared.setdefault(run.config["env"], {}).setdefault(arm, [])
-        for other in of_arm:
-            if other.seed == run.seed:
-                raise InputError(f"{other.path} and {run.path}: both are {arm}, seed {run.seed}; leave one out")
-        of_arm.append(run)
-    return compared
-
-
-def score_tables(compared: Compared, baseline: str | None) -> str:
-    """A table per environment in Markdown, a row per arm: mean ± standard deviation, difference to the baseline."""
-    scores = [score for score in described_metrics().scores if score.key in _TABLE]
-    text, note = "", ""
-    for env, by_arm in compared.items():
-        groups = [Group(arm, tuple(runs)) for arm, runs in by_arm.items()]
-        made = comparison_table(scores, groups, next((group for group in groups if group.name == baseline), None))
-        rows = [[name, *map(_cell, cells)] for name, cells in made.rows]
-        text += f"## {short(env)}\n\n{markdown(made.header, rows)}"
-        note = max(note, made.note.replace("Small", "In parentheses"), key=len)
-    return f"{text}{note}\n"
-
-
-def _cell(cell: Cell) -> str:
-    small = f"**{cell.small}**" if cell.strong else cell.small
-    return f"{cell.main} ({small})" if small else cell.main
 
 
 def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
@@ -141,11 +110,6 @@ def goal_figure(compared: Compared) -> Figure:
     return _finished(figure, "environment steps", "share of runs at the goal")
 
 
-def short(env: str) -> str:
-    """An environment's name without what all MiniGrid names share."""
-    return env.removeprefix("MiniGrid-").removesuffix("-v0")
-
-
 def _lines(compared: Compared) -> Iterator[tuple[str, int, str]]:
     """Environment, position in the legend and arm of each line."""
     arms = list(dict.fromkeys(arm for by_arm in compared.values() for arm in by_arm))
@@ -172,7 +136,8 @@ def _panels(envs: Sequence[str]) -> tuple[Figure, dict[str, mpl.axes.Axes]]:
     figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, env in zip(panels, envs, strict=False):
-        axes.set_title(short(env), fontsize=11, parse_math=False)
+        title = env.removeprefix("MiniGrid-").removesuffix("-v0")  # without what all MiniGrid names share
+        axes.set_title(title, fontsize=11, parse_math=False)
         axes.grid(alpha=0.3)
     for axes in panels[len(envs) :]:
         axes.axis("off")

@@ -10,9 +10,10 @@ import pytest
 from support.report_runs import rl_run
 
 from dem_apps.errors import InputError
+from dem_apps.report.grid_report import by_row
 from dem_apps.report.intervals import difference_interval
 from rl.plots import main
-from rl.results.comparison import arm_names, by_environment, find_runs, goal_figure
+from rl.results.comparison import arm_names, find_runs, goal_figure
 
 MEANS = {"none": (0.1, 0.3, 0.2), "adadem": (0.7, 0.8, 0.9)}
 
@@ -32,7 +33,7 @@ def test_the_command_compares_arms_seed_by_seed(runs: Path, tmp_path: Path, caps
     by_seed = [dict(enumerate(MEANS[loss])) for loss in ("adadem", "none")]
     difference = difference_interval(*by_seed)
     ends = f"+{difference.estimate:.3f} [+{difference.low:.3f}, +{difference.high:.3f}], better"
-    unlock = table.partition("## Unlock\n")[2]
+    unlock = table.partition("## MiniGrid-Unlock-v0\n")[2]
     assert f"| adadem | 3 | 0.800 ± 0.100 (**{ends}**) |" in unlock
     assert "| none | 3 | 0.200 ± 0.100 |" in unlock
     assert "12 runs; figures, table.md and runs.csv are in" in table
@@ -52,7 +53,7 @@ def test_arrivals_are_kaplan_and_meiers(tmp_path: Path) -> None:
     for seed, mean in enumerate((0.9, 0.9, 0.1, 0.1)):
         rl_run(tmp_path / f"seed{seed}", mean, seed=seed)
     found = find_runs([tmp_path])
-    (line,) = goal_figure(by_environment(found, arm_names(found))).axes[0].get_lines()
+    (line,) = goal_figure(by_row([("CartPole-v1", "entropy", run) for run in found])).axes[0].get_lines()
     assert list(line.get_ydata()) == [0.0, 0.5]
 
 
