@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import ONE_THREAD, SearchConfig
+from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, flags
 from dem_apps.jobs.grid import run_jobs
-from dem_apps.jobs.job import Job, flags
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically, write_json

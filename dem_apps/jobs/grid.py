@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import ExecutorConfig, build_executor
-from dem_apps.jobs.job import Job, JobFailed, JobTaken, flags
+from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor, flags
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import LARGEST_SEED, dotted, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
@@ -47,7 +46,7 @@ class Training:
     module: str  #: such as ``seg.train``
     config_class: type  #: its settings
     resolve: Callable[[Any], Any]  #: checks the settings and returns them as ``config.yaml`` will hold them
-    metric: str  #: see :class:`dem_apps.jobs.job.Job`
+    metric: str  #: see :class:`dem_apps.jobs.executor.Job`
     more_flags: tuple[str, ...] = ()  #: of every training, from the grid's own command line
 
 

@@ -17,9 +17,18 @@ from typing import Any
 import pytest
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import Executor, ExecutorConfig, build_executor, threads_of_jobs
+from dem_apps.jobs.executor import (
+    Executor,
+    ExecutorConfig,
+    Job,
+    JobFailed,
+    JobKilled,
+    build_executor,
+    flags,
+    run_job,
+    threads_of_jobs,
+)
 from dem_apps.jobs.grid import run_jobs
-from dem_apps.jobs.job import Job, JobFailed, JobKilled, flags, run_job
 
 DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$RUN/eval.json" """
 

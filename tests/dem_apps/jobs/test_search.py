@@ -19,8 +19,7 @@ from filelock import FileLock
 from optuna.trial import TrialState
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import SearchConfig
-from dem_apps.jobs.job import Job
+from dem_apps.jobs.executor import Job, SearchConfig
 from dem_apps.jobs.search import (
     DEM_SPACE,
     Plan,
