@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dem_apps.runtime.command_list import print_listing
+from dem_apps.runtime.command import print_listing, run_command
 
 if __name__ == "__main__":
-    print_listing("rl")
+    run_command(lambda: print_listing("rl"))

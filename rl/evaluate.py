@@ -1,4 +1,4 @@
-"""Evaluate a run's policy over whole episodes: ``python -m rl.evaluate --run DIR``. See :mod:`rl.results.evaluator`."""
+"""``python -m rl.evaluate --run DIR``: returns of a run's policy over whole episodes, and a video."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train PPO or A2C with an entropy objective: ``python -m rl.train --env MiniGrid-DoorKey-5x5-v0``.
+"""``python -m rl.train --env MiniGrid-DoorKey-5x5-v0``: PPO or A2C with an entropy objective.
 
 SB3's ``learn()`` runs the loop; :class:`rl.training.callback.TrainingCallback` evaluates, logs and saves between two
 rollouts. PPO is :class:`rl.fast.ppo.FastPPO`, or SB3's own with ``--update sb3``.

@@ -1,4 +1,7 @@
-"""``python -m seg.train``: adapt a segmentation network to unlabelled images. The loop is :mod:`seg.training.loop`."""
+"""``python -m seg.train``: adapt a segmentation network to images without labels.
+
+The loop is :mod:`seg.training.loop`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import os
@@ -10,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
@@ -55,6 +57,17 @@ def run_command(main: Callable[[], None]) -> None:
         threading.excepthook = thread_failed
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def print_listing(*packages: str) -> None:
+    """What ``python -m PACKAGE`` does: the commands of the packages, by the first line of their docstrings."""
+    for package in packages:
+        folder = Path(__file__).resolve().parents[2] / package
+        for file in (*sorted(folder.glob("[a-z]*.py")), *sorted(folder.glob("*/__main__.py"))):
+            text = file.read_text(encoding="utf-8")
+            if '__name__ == "__main__"' in text:
+                print((ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].replace("``", ""))
+    print("\n--help behind a command lists its settings.")
 
 
 def is_out_of_memory(error: Exception) -> bool:

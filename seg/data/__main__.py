@@ -1,4 +1,4 @@
-"""``python -m seg.data check``, with the settings of ``python -m seg.train``."""
+"""``python -m seg.data check``: every fault of the data before any training, with the settings of seg.train."""
 
 from __future__ import annotations
 

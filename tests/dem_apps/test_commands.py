@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dem_apps.runtime.arguments import CONFIGS, found, shipped_with
-from dem_apps.runtime.command_list import COMMANDS
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.data.labels import load_classes
@@ -23,20 +23,13 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("package", COMMANDS)
-def test_every_command_is_listed(package: str) -> None:
-    files = [file for file in (ROOT / package).glob("*.py") if file.stem != "__main__"]
-    modules = {file.stem for file in files if '__name__ == "__main__"' in file.read_text()}
-    modules |= {file.parent.name for file in (ROOT / package).glob("*/__main__.py")}
-    assert {name.split()[0] for name in COMMANDS[package]} == modules
-
-
-@pytest.mark.parametrize("package", COMMANDS)
-def test_a_package_lists_its_commands(package: str, tmp_path: Path) -> None:
-    done = run("-m", package, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for name in COMMANDS["seg" if package == "dem_apps" else package]:  # that of dem_apps lists all
-        assert f"python -m {'seg' if package == 'dem_apps' else package}.{name} " in done.stdout
+def test_every_command_is_listed_in_a_line(tmp_path: Path) -> None:
+    everything, of_rl = (run("-m", package, cwd=tmp_path).stdout for package in ("dem_apps", "rl"))
+    listed = re.findall(r"^python -m (\w+\.\w+).*: .+$", everything, flags=re.M)
+    assert [name for name in listed if name.startswith("rl.")] == re.findall(r"^python -m (\w+\.\w+)", of_rl, re.M)
+    files = [file for package in ("seg", "rl") for file in (ROOT / package).glob("[a-z]*.py")]
+    modules = {f"{file.parent.name}.{file.stem}" for file in files if "run_command(main)" in file.read_text()}
+    assert set(listed) == modules | {"seg.data", "dem_apps.report"}
 
 
 def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
