@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dem_apps.errors import InputError
-
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
 CONFIGS = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
@@ -77,25 +75,6 @@ def shipped_with(config_class: type) -> dict[str, Path]:
     """The files of settings that come with a command's application, by name."""
     application = config_class.__module__.partition(".")[0]
     return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}
-
-
-def search_flags(
-    arguments: Sequence[str], search_class: type, train_class: type, train_module: str
-) -> tuple[list[str], list[str]]:
-    """A search's own flags, and those of its trainings without their prefix ``--train.``, else an InputError."""
-    own: list[str] = []
-    train: list[str] = []
-    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
-    to = own
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            to = train if name == "--config" or name.startswith("--train.") else own
-            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
-                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
-            argument = "--" + argument[2:].removeprefix("train.")
-        to.append(argument)
-    return own, train
 
 
 def found(value: str) -> Path:

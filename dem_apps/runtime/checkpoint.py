@@ -58,14 +58,14 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
 
 @contextmanager
 def fitting(where: str) -> Iterator[None]:
-    """Around code that puts back parts of a checkpoint: errors about their content become one sentence."""
+    """Around code that takes the content of a file: errors about it become one sentence."""
     try:
         yield
     except (InputError, torch.OutOfMemoryError):
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {first_words(error, 300)}"
-        raise InputError(f"{where}: what it holds does not fit this run ({reason})") from error
+        raise InputError(f"{where}: a value does not fit this run ({reason})") from error
 
 
 def load_state(part: Any, state: Any, where: str) -> None:

@@ -19,7 +19,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from dem_apps.errors import InputError, first_words, nearest, shown
-from dem_apps.runtime.arguments import fields_of, flag, normalise, search_flags, shipped_with
+from dem_apps.runtime.arguments import fields_of, flag, normalise, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.files import parsed_yaml, read_text
 from dem_apps.runtime.run_reader import read_config
@@ -86,27 +86,32 @@ def parse_config(
     parser = _build_parser(config_class, prog, example, config_help, description, common)
     for file in (argument for argument in arguments if argument.startswith("--config=")):
         _check_file(file.removeprefix("--config="), config_class)
-    given = _parsed(lambda: parser.parse_args(arguments), config_class, "--config", flag, parser)
-    config = _checked(config_class, given, flag)
+    config = _read(lambda: parser.parse_args(arguments), config_class, "--config", flag, parser)
     if getattr(config, "resume", False):
         config = _resumed(config, parser.parse_args(arguments, defaults=False))
     return config
 
 
 def parse_search(
-    search_class: type[Config],
-    train_class: type[TrainingConfig],
-    module: str,
-    train_module: str,
-    example: str,
-    argv: Sequence[str] | None = None,
-) -> tuple[Config, TrainingConfig, list[str]]:
+    search_class: type[Config], train_class: type[TrainingConfig], module: str, train_module: str, example: str,
+    argv: Sequence[str],
+) -> tuple[Config, TrainingConfig, list[str]]:  # fmt: skip
     """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
 
     ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search. Raises InputError: as of
     :func:`parse_config`, or a flag of the training without its prefix.
     """
-    own, train_flags = search_flags(sys.argv[1:] if argv is None else argv, search_class, train_class, train_module)
+    own, train_flags = list[str](), list[str]()
+    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
+    to = own
+    for argument in argv:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0]
+            to = train_flags if name == "--config" or name.startswith("--train.") else own
+            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
+                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
+            argument = "--" + argument[2:].removeprefix("train.")
+        to.append(argument)
     # --config goes to the training, and is named in the search's help all the same
     search = parse_config(search_class, f"python -m {module}", example, own, f"YAML file of {train_module}")
     return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
@@ -121,7 +126,7 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     def name(key: str) -> str:
         return f"{where}, {key}"
 
-    return _checked(config_class, _parsed(lambda: parser.parse_object(values), config_class, where, name, parser), name)
+    return _read(lambda: parser.parse_object(values), config_class, where, name, parser)
 
 
 def flag_only(config_class: type) -> dict[str, str]:
@@ -186,20 +191,19 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Seq
         )
 
 
-def _parsed(
-    parse: Callable[[], Namespace], config_class: type, where: str, name: Callable[[str], str], parser: ArgumentParser
-) -> dict[str, Any]:
-    """What jsonargparse makes of arguments or an object; its complaint becomes one sentence."""
+def _read(
+    parse: Callable[[], Namespace], config_class: type[Config], where: str, name: Callable[[str], str],
+    parser: ArgumentParser,
+) -> Config:  # fmt: skip
+    """The checked settings that jsonargparse makes of arguments or an object; its complaint becomes one sentence."""
     try:
-        return dict(parse().as_dict())
+        values = parse().as_dict()
     except argparse.ArgumentError as error:
         raise InputError(one_sentence(str(error), config_class, where, name, parser)) from error
     except _UNREADABLE as error:
         raise InputError(f"{where}: cannot be read ({first_words(error, 200)})") from error
-
-
-def _checked(config_class: type[Config], values: dict[str, Any], name: Callable[[str], str]) -> Config:
-    config: Config = _built(config_class, {key: value for key, value in values.items() if key != "config"}, name, "")
+    values.pop("config", None)
+    config: Config = _built(config_class, values, name, "")
     check_settings(config, name)
     return config
 

@@ -42,18 +42,17 @@ class Learner:
         seed: int,
     ) -> None:
         self.network, self.reduction, self.seed = network, one_of("reduction", reduction, AVERAGES), seed
-        self._objective_name, self._objective_options = objective, objective_options
-        self._objective = objective if isinstance(objective, EntropyObjective) else None
-        #: Of an objective that was given: its first marginals, and whether they move.
-        self._first_marginals, self._observes = None, True
+        self._objective: EntropyObjective | None = None
+        self._observes = True  #: whether the objective's marginals move
         if isinstance(objective, EntropyObjective):
             if objective_options or num_classes not in (None, objective.num_classes):
                 what = "objective_options" if objective_options else "num_classes"
                 raise InputError(f"{what}: the objective that is given has its own; leave it out")
-            num_classes = objective.num_classes
-            self._first_marginals, self._observes = copy.deepcopy(objective.state_dict()), objective.training
+            num_classes, self._observes = objective.num_classes, objective.training
+            self._take_objective(objective)
         elif isinstance(objective, str):
-            build_objective(objective, num_classes=num_classes or 2, **objective_options)  # to refuse mistakes now
+            self._build = partial(build_objective, objective, **objective_options)
+            self._build(num_classes=num_classes or 2)  # to refuse mistakes now
         else:
             raise InputError(
                 f"objective: expected a name such as 'adadem', or what build_objective returns, got {objective!r:.80}"
@@ -61,7 +60,7 @@ class Learner:
         self.num_classes = num_classes
         self.optimizer = _optimizer(network, optimizer, lr)
         # without any state yet: what reset() goes back to
-        self._first_optimizer = None if self.optimizer is None else self.optimizer.state_dict()
+        self._first_optimizer: Any = None if self.optimizer is None else self.optimizer.state_dict()
         # on the CPU: the same draws on every device
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -88,9 +87,11 @@ class Learner:
             raise InputError(f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes")
         self.num_classes = num_classes
         if self._objective is None:
-            assert isinstance(self._objective_name, str)
-            self._objective = build_objective(self._objective_name, num_classes, **self._objective_options)
-        self._objective.to(device)
+            self._take_objective(self._build(num_classes=num_classes))
+        self.objective.to(device)
+
+    def _take_objective(self, objective: EntropyObjective) -> None:
+        self._objective, self._first_objective = objective, copy.deepcopy(objective.state_dict())
 
     def loss(
         self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None, observe: bool = True
@@ -164,7 +165,7 @@ class Learner:
     def reset(self, optimizer: bool = True) -> None:
         """Weights, objective, draws and, unless ``optimizer`` is False, the optimiser as they began."""
         self.network.reset()
-        if self.optimizer is not None and self._first_optimizer is not None:
+        if self.optimizer is not None:
             self.optimizer.zero_grad()
             if optimizer:
                 self.optimizer.load_state_dict(self._first_optimizer)
@@ -172,10 +173,8 @@ class Learner:
         self.generator.manual_seed(self.seed)
 
     def _reset_objective(self) -> None:
-        if self._objective is not None and self._first_marginals is not None:
-            self._objective.load_state_dict(self._first_marginals)
-        elif self._objective is not None:
-            self._objective.reset()
+        if self._objective is not None:
+            self._objective.load_state_dict(self._first_objective)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, without the weights that never learn."""

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
-from dem_apps.runtime.checkpoint import load_checkpoint
+from dem_apps.runtime.checkpoint import fitting, load_checkpoint
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms
@@ -71,13 +71,8 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
             f"{type(envs.observation_space).__name__}; leave it out"
         )
     arguments = {key: hyperparameter(key, value) for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
-    try:
+    with fitting("hyperparameters"):
         return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)
-    except InputError:
-        raise
-    # what SB3, gymnasium and torch raise for a value that they cannot use
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"hyperparameters: {' '.join(str(error).split())}") from error
 
 
 def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:

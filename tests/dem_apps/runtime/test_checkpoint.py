@@ -91,10 +91,10 @@ def test_a_damaged_file_is_one_sentence(data: st.DataObject, tmp_path: Path) -> 
 def test_states_that_do_not_fit_are_one_sentence() -> None:
     network = torch.nn.Linear(2, 3)
     optimizer = torch.optim.Adam(network.parameters())
-    with pytest.raises(InputError, match=r"^x: what it holds does not fit this run \(RuntimeError: .*size mismatch"):
+    with pytest.raises(InputError, match=r"^x: a value does not fit this run \(RuntimeError: .*size mismatch"):
         load_state(network, torch.nn.Linear(2, 4).state_dict(), "x")
     for wrong in ({}, None, torch.optim.Adam([torch.zeros(1)]).state_dict()):
-        with pytest.raises(InputError, match=r"^x: what it holds does not fit this run"):
+        with pytest.raises(InputError, match=r"^x: a value does not fit this run"):
             load_state(optimizer, wrong, "x")
     state = copy.deepcopy(optimizer.state_dict())
     load_state(optimizer, state, "x")
